@@ -1,0 +1,19 @@
+"""The compiled core. Arrays are one-dimensional, contiguous and int64 unless said otherwise."""
+
+__version__: str
+
+# --- tree ---
+
+# --- pack ---
+
+# --- layout ---
+
+# --- assign ---
+
+# --- recurrent ---
+
+# --- measures ---
+
+# --- price ---
+
+# --- width ---

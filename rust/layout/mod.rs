@@ -1,0 +1,1 @@
+//! Which segments are shared: candidates, score, search.

@@ -1,0 +1,26 @@
+//! Plans micro-batch waves for LLM post-training.
+//!
+//! One way through the house, each stage taking the value of the stage before it:
+//! rows, tree, layout, attention, assign, recurrent, price, width, split. The core knows
+//! numbers only: no model, no rule name, no Python. `python/` is the one folder that names
+//! `PyO3`; it exists with the feature `python`.
+
+pub mod assign;
+pub mod attention;
+pub mod error;
+pub mod interrupt;
+pub mod layout;
+pub mod measures;
+pub mod pack;
+pub mod price;
+pub mod recurrent;
+pub mod rows;
+pub mod segments;
+pub mod split;
+pub mod tree;
+pub mod width;
+
+#[cfg(feature = "python")]
+mod python;
+
+pub use error::{Error, Result};

@@ -1,0 +1,1 @@
+//! What a plan's price depends on: integers known once a plan exists.

@@ -1,0 +1,1 @@
+//! Evaluates a bound price program over a plan's measures.

@@ -1,0 +1,56 @@
+//! Core errors become the exceptions of `waveplan.errors`; signals reach long loops.
+
+use std::cell::RefCell;
+
+use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::prelude::*;
+
+use crate::error::{Error, Result};
+use crate::interrupt;
+
+thread_local! {
+    /// What a signal handler raised while the core ran; re-raised at the border.
+    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+}
+
+/// Makes Ctrl-C stop the core's long loops.
+pub(super) fn install_interrupt_hook() {
+    interrupt::set_hook(|| {
+        Python::attach(|py| match py.check_signals() {
+            Ok(()) => false,
+            Err(raised) => {
+                RAISED.with(|slot| *slot.borrow_mut() = Some(raised));
+                true
+            }
+        })
+    });
+}
+
+/// The one place where a core error becomes a Python exception.
+pub(super) fn to_python(py: Python<'_>, error: &Error) -> PyErr {
+    let class = match error {
+        Error::Input(_) | Error::Overflow(_) => "InputError",
+        Error::Internal(_) => "InternalError",
+        Error::Interrupted => {
+            return RAISED
+                .with(|slot| slot.borrow_mut().take())
+                .unwrap_or_else(|| PyKeyboardInterrupt::new_err(()));
+        }
+    };
+    let made = py
+        .import("waveplan.errors")
+        .and_then(|module| module.getattr(class))
+        .and_then(|class| class.call1((error.to_string(),)));
+    match made {
+        Ok(exception) => PyErr::from_value(exception),
+        Err(failed) => failed,
+    }
+}
+
+/// Runs `work` with the interpreter released and maps its error.
+pub(super) fn detached<T: Send>(
+    py: Python<'_>,
+    work: impl Send + FnOnce() -> Result<T>,
+) -> PyResult<T> {
+    py.detach(work).map_err(|error| to_python(py, &error))
+}

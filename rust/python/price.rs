@@ -1,0 +1,8 @@
+//! Python classes and functions of the stage `price`.
+
+use pyo3::prelude::*;
+
+/// Adds this stage's classes and functions to the module.
+pub(super) fn register(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+    Ok(())
+}

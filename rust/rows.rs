@@ -1,0 +1,99 @@
+//! Ragged token rows, borrowed.
+
+use crate::error::{Error, Result};
+
+/// Rows of token ids: row `i` is `tokens[offsets[i]..offsets[i + 1]]`. A view, never a copy.
+#[derive(Debug, Clone, Copy)]
+pub struct Rows<'a> {
+    tokens: &'a [i64],
+    offsets: &'a [i64],
+}
+
+impl<'a> Rows<'a> {
+    /// Checks the offsets: they start at 0, never fall, and end at the number of tokens.
+    pub fn new(tokens: &'a [i64], offsets: &'a [i64]) -> Result<Self> {
+        let Some((&first, _)) = offsets.split_first() else {
+            return Err(Error::input(
+                "offsets is empty: give n + 1 offsets for n rows, starting at 0",
+            ));
+        };
+        if first != 0 {
+            return Err(Error::input(format!("offsets[0] is {first}: it must be 0")));
+        }
+        for (i, pair) in offsets.windows(2).enumerate() {
+            if pair[1] < pair[0] {
+                return Err(Error::input(format!(
+                    "offsets[{}] is {} after {}: offsets must not fall",
+                    i + 1,
+                    pair[1],
+                    pair[0]
+                )));
+            }
+        }
+        let last = offsets[offsets.len() - 1];
+        if usize::try_from(last) != Ok(tokens.len()) {
+            return Err(Error::input(format!(
+                "offsets end at {last}, but there are {} tokens: they must be equal",
+                tokens.len()
+            )));
+        }
+        if offsets.len() > u32::MAX as usize {
+            return Err(Error::Overflow("the number of rows"));
+        }
+        Ok(Self { tokens, offsets })
+    }
+
+    /// Number of rows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    /// True without any row.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Row `i`. The slice is in range because `new` checked the offsets once.
+    #[must_use]
+    pub fn row(&self, i: usize) -> &'a [i64] {
+        &self.tokens[self.offsets[i] as usize..self.offsets[i + 1] as usize]
+    }
+
+    /// Length of row `i`.
+    #[must_use]
+    pub fn length(&self, i: usize) -> usize {
+        (self.offsets[i + 1] - self.offsets[i]) as usize
+    }
+
+    /// All tokens, one row after another.
+    #[must_use]
+    pub fn tokens(&self) -> &'a [i64] {
+        self.tokens
+    }
+
+    /// The n + 1 offsets.
+    #[must_use]
+    pub fn offsets(&self) -> &'a [i64] {
+        self.offsets
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_offsets_that_lie() {
+        let tokens = [1, 2, 3];
+        for offsets in [&[][..], &[1, 3], &[0, 2, 1, 3], &[0, 4], &[0, 2]] {
+            assert!(matches!(Rows::new(&tokens, offsets), Err(Error::Input(_))));
+        }
+        let rows = Rows::new(&tokens, &[0, 0, 2, 3]).unwrap();
+        assert_eq!(
+            (rows.len(), rows.row(1), rows.length(0)),
+            (3, &[1, 2][..], 0)
+        );
+    }
+}
