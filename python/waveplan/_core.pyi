@@ -14,6 +14,9 @@ __version__: str
 
 # --- measures ---
 
+PLAN_MEASURES: list[tuple[str, str]]
+GROUP_MEASURES: list[tuple[str, str]]
+
 # --- price ---
 
 # --- width ---
