@@ -1,0 +1,210 @@
+//! From tokens to the tree: one pass, rows inserted in input order into a radix trie.
+
+use rustc_hash::FxHashMap;
+
+use super::Tree;
+use super::restrict::{self, Links, TreeWorkspace};
+use crate::error::{Error, Result};
+use crate::interrupt::Ticker;
+use crate::rows::Rows;
+use crate::segments::NONE;
+
+/// Tokens compared at once: the equality of two slices is one vectorised memory comparison.
+const CHUNK: usize = 64;
+
+/// Trie nodes in creation order. A node is the run `start..end` of `rep`, one of its rows.
+struct Trie<'a, R> {
+    row: R,
+    parent: Vec<u32>,
+    start: Vec<i64>,
+    end: Vec<i64>,
+    /// A row that runs through the node.
+    rep: Vec<u32>,
+    /// The child made first; it needs no look-up.
+    first_child: Vec<u32>,
+    first_root: u32,
+    /// All other children by (parent, first token). Never iterated.
+    others: FxHashMap<(u32, i64), u32>,
+    tokens: std::marker::PhantomData<&'a [i64]>,
+}
+
+/// Builds the canonical tree of `rows`, each cut to its limit if there are limits.
+pub(super) fn build(rows: &Rows<'_>, limits: Option<&[i64]>, ticker: &mut Ticker) -> Result<Tree> {
+    // A row adds at most two nodes, and `NONE` is no node.
+    if rows.len() >= (NONE / 2) as usize {
+        return Err(Error::Overflow("the number of rows"));
+    }
+    match limits {
+        None => insert_all(rows.len(), |i| rows.row(i), ticker),
+        Some(limits) => {
+            let cut = |i: usize| {
+                let row = rows.row(i);
+                &row[..limits[i].clamp(0, row.len() as i64) as usize]
+            };
+            insert_all(rows.len(), cut, ticker)
+        }
+    }
+}
+
+fn insert_all<'a>(
+    rows: usize,
+    row: impl Fn(usize) -> &'a [i64],
+    ticker: &mut Ticker,
+) -> Result<Tree> {
+    let mut trie = Trie::new(rows, row);
+    let mut terminal = Vec::with_capacity(rows);
+    // The row before and its last node: a new row is compared with it first.
+    let (mut before, mut last): (&[i64], u32) = (&[], NONE);
+    for i in 0..rows {
+        let tokens = (trie.row)(i);
+        if tokens.is_empty() {
+            terminal.push(NONE);
+            continue;
+        }
+        let common = common_prefix(tokens, before);
+        let (node, shared) = trie.locate(tokens, common, last);
+        last = trie.insert(i as u32, tokens, node, shared);
+        terminal.push(last);
+        before = tokens;
+        ticker.work(4 + (shared as u64 >> 2))?;
+    }
+    let links = Links {
+        parent: &trie.parent,
+        start: &trie.start,
+        end: &trie.end,
+        terminal: &terminal,
+    };
+    let mut tree = Tree::default();
+    restrict::canonical(
+        &links,
+        0..rows as u32,
+        &mut TreeWorkspace::default(),
+        &mut tree,
+    );
+    Ok(tree)
+}
+
+impl<'a, R: Fn(usize) -> &'a [i64]> Trie<'a, R> {
+    fn new(rows: usize, row: R) -> Self {
+        let nodes = rows + rows / 4;
+        Self {
+            row,
+            parent: Vec::with_capacity(nodes),
+            start: Vec::with_capacity(nodes),
+            end: Vec::with_capacity(nodes),
+            rep: Vec::with_capacity(nodes),
+            first_child: Vec::with_capacity(nodes),
+            first_root: NONE,
+            others: FxHashMap::with_capacity_and_hasher(rows, rustc_hash::FxBuildHasher),
+            tokens: std::marker::PhantomData,
+        }
+    }
+
+    /// Where `tokens` leaves the trie: the node in which its longest known prefix ends, and that
+    /// prefix's length (`NONE` and 0 if nothing is shared). The first `common` tokens are known
+    /// to lie on the path to the node `last`.
+    fn locate(&self, tokens: &[i64], common: usize, last: u32) -> (u32, usize) {
+        let mut node = if common == 0 { NONE } else { last };
+        while node != NONE && self.start[node as usize] >= common as i64 {
+            node = self.parent[node as usize];
+        }
+        let mut at = common;
+        // Only at a node's end can another branch go on with the row.
+        while at < tokens.len() && (node == NONE || self.end[node as usize] == at as i64) {
+            let child = self.child(node, tokens[at]);
+            if child == NONE {
+                break;
+            }
+            let c = child as usize;
+            let run = &(self.row)(self.rep[c] as usize)[at..self.end[c] as usize];
+            // The look-up compared the first token already.
+            at += 1 + common_prefix(&tokens[at + 1..], &run[1..]);
+            node = child;
+        }
+        (node, at)
+    }
+
+    /// Adds row `i`, which leaves the trie inside or at the end of `node`; returns its last node.
+    fn insert(&mut self, i: u32, tokens: &[i64], node: u32, shared: usize) -> u32 {
+        let node = if node == NONE || self.end[node as usize] == shared as i64 {
+            node
+        } else {
+            self.split(node, shared)
+        };
+        if shared == tokens.len() {
+            return node;
+        }
+        let leaf = self.push(node, shared as i64, tokens.len() as i64, i, NONE);
+        match self.first_child_of(node) {
+            slot if *slot == NONE => *slot = leaf,
+            _ => {
+                self.others.insert((node, tokens[shared]), leaf);
+            }
+        }
+        leaf
+    }
+
+    /// Cuts `node` at `at`. The upper part is the new node, so that children stay where they are.
+    fn split(&mut self, node: u32, at: usize) -> u32 {
+        let n = node as usize;
+        let (parent, start, rep) = (self.parent[n], self.start[n], self.rep[n]);
+        let upper = self.push(parent, start, at as i64, rep, node);
+        self.start[n] = at as i64;
+        self.parent[n] = upper;
+        match self.first_child_of(parent) {
+            slot if *slot == node => *slot = upper,
+            _ => {
+                let token = (self.row)(rep as usize)[start as usize];
+                self.others.insert((parent, token), upper);
+            }
+        }
+        upper
+    }
+
+    fn push(&mut self, parent: u32, start: i64, end: i64, rep: u32, first_child: u32) -> u32 {
+        self.parent.push(parent);
+        self.start.push(start);
+        self.end.push(end);
+        self.rep.push(rep);
+        self.first_child.push(first_child);
+        self.parent.len() as u32 - 1
+    }
+
+    fn first_child_of(&mut self, node: u32) -> &mut u32 {
+        match node {
+            NONE => &mut self.first_root,
+            n => &mut self.first_child[n as usize],
+        }
+    }
+
+    /// The child of `node` (a root for `NONE`) whose run begins with `token`, or `NONE`.
+    fn child(&self, node: u32, token: i64) -> u32 {
+        let first = match node {
+            NONE => self.first_root,
+            n => self.first_child[n as usize],
+        };
+        if first == NONE {
+            return NONE;
+        }
+        let f = first as usize;
+        if (self.row)(self.rep[f] as usize)[self.start[f] as usize] == token {
+            return first;
+        }
+        self.others.get(&(node, token)).copied().unwrap_or(NONE)
+    }
+}
+
+/// How many leading tokens `a` and `b` share.
+fn common_prefix(a: &[i64], b: &[i64]) -> usize {
+    let most = a.len().min(b.len());
+    let (a, b) = (&a[..most], &b[..most]);
+    if most == 0 || a[0] != b[0] {
+        return 0;
+    }
+    let mut at = 0;
+    while at + CHUNK <= most && a[at..at + CHUNK] == b[at..at + CHUNK] {
+        at += CHUNK;
+    }
+    let differs = a[at..].iter().zip(&b[at..]).position(|(x, y)| x != y);
+    differs.map_or(most, |tail| at + tail)
+}

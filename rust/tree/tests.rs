@@ -1,0 +1,164 @@
+use proptest::prelude::*;
+
+use super::*;
+
+/// Rows as owned tokens and offsets.
+fn flat(rows: &[Vec<i64>]) -> (Vec<i64>, Vec<i64>) {
+    let mut offsets = vec![0];
+    let mut tokens = Vec::new();
+    for row in rows {
+        tokens.extend_from_slice(row);
+        offsets.push(tokens.len() as i64);
+    }
+    (tokens, offsets)
+}
+
+fn built(rows: &[Vec<i64>]) -> Tree {
+    let (tokens, offsets) = flat(rows);
+    let rows = Rows::new(&tokens, &offsets).unwrap();
+    Tree::build(&rows, &mut Ticker::new()).unwrap()
+}
+
+/// A set of segments found from the definition: a segment ends where rows with one prefix part
+/// or where one of them ends.
+fn by_definition(rows: &[Vec<i64>]) -> Tree {
+    let mut tree = Tree {
+        terminal: vec![NONE; rows.len()],
+        ..Tree::default()
+    };
+    let all: Vec<usize> = (0..rows.len()).filter(|&i| !rows[i].is_empty()).collect();
+    let mut pending = vec![(all, 0, NONE)];
+    while let Some((members, at, parent)) = pending.pop() {
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        for i in members {
+            let found = groups.iter_mut().find(|g| rows[g[0]][at] == rows[i][at]);
+            match found {
+                Some(group) => group.push(i),
+                None => groups.push(vec![i]),
+            }
+        }
+        // The last pushed is visited first, so a lone group goes on, others wait in order.
+        for group in groups.into_iter().rev() {
+            pending.push((group, at, parent));
+        }
+        let Some((group, at, parent)) = pending.pop() else {
+            break;
+        };
+        let shortest = group.iter().map(|&i| rows[i].len()).min().unwrap();
+        let mut end = at;
+        while end < shortest && group.iter().all(|&i| rows[i][end] == rows[group[0]][end]) {
+            end += 1;
+        }
+        let segment = tree.parent.len() as u32;
+        tree.parent.push(parent);
+        tree.start.push(at as i64);
+        tree.end.push(end as i64);
+        tree.depth.push(match parent {
+            NONE => 1,
+            p => tree.depth[p as usize] + 1,
+        });
+        tree.count.push(group.len() as u32);
+        tree.first_row.push(group[0] as u32);
+        let (ended, below): (Vec<_>, Vec<_>) =
+            group.into_iter().partition(|&i| rows[i].len() == end);
+        for i in ended {
+            tree.terminal[i] = segment;
+        }
+        if !below.is_empty() {
+            pending.push((below, end, segment));
+        }
+    }
+    for s in 0..tree.parent.len() {
+        let below = (s + 1..tree.parent.len()).find(|&t| tree.depth[t] <= tree.depth[s]);
+        tree.subtree.push(below.unwrap_or(tree.parent.len()) as u32);
+    }
+    tree
+}
+
+fn some_rows() -> impl Strategy<Value = Vec<Vec<i64>>> {
+    let row = prop_oneof![
+        prop::collection::vec(0..3_i64, 0..10),
+        // Long equal runs cross the comparison's chunks.
+        (0..200_usize, prop::collection::vec(0..2_i64, 0..3)).prop_map(|(n, tail)| {
+            let mut row = vec![7; n];
+            row.extend(tail);
+            row
+        }),
+    ];
+    prop::collection::vec(row, 0..14)
+}
+
+proptest! {
+    #[test]
+    fn build_follows_the_definition(rows in some_rows()) {
+        prop_assert_eq!(built(&rows), by_definition(&rows));
+    }
+
+    #[test]
+    fn restricting_equals_building(
+        rows in some_rows(),
+        picks in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
+    ) {
+        let tree = built(&rows);
+        let mut workspace = TreeWorkspace::default();
+        let mut small = Tree::default();
+        let picks: Vec<u32> = if rows.is_empty() {
+            Vec::new()
+        } else {
+            picks.iter().map(|p| p.index(rows.len()) as u32).collect()
+        };
+        // The second call runs on used workspaces.
+        for k in [picks.len() / 2, picks.len()] {
+            let chosen: Vec<_> = picks[..k].iter().map(|&r| rows[r as usize].clone()).collect();
+            let expected = built(&chosen);
+            tree.restrict_into(&picks[..k], &mut workspace, &mut small);
+            prop_assert_eq!(&small, &expected);
+            prop_assert_eq!(&tree.restrict(&picks[..k]), &expected);
+            prop_assert_eq!(
+                tree.packed_prefixes_of(&picks[..k], &mut workspace),
+                expected.packed_prefixes()
+            );
+        }
+    }
+
+    #[test]
+    fn prefix_counts_equal_the_trees_of_the_prefixes(rows in some_rows()) {
+        let prefixes = built(&rows).packed_prefixes();
+        prop_assert_eq!(prefixes.shared.len(), rows.len());
+        for n in 0..=rows.len() {
+            prop_assert_eq!(prefixes.packed[n], built(&rows[..n]).packed_tokens());
+        }
+        for (i, row) in rows.iter().enumerate() {
+            let fresh = prefixes.packed[i + 1] - prefixes.packed[i];
+            prop_assert_eq!(fresh + prefixes.shared[i], row.len() as i64);
+        }
+    }
+
+    #[test]
+    fn rows_of_a_subtree_are_contiguous(rows in some_rows()) {
+        let tree = built(&rows);
+        let (offsets, ended) = tree.terminal_rows();
+        for s in 0..tree.len() {
+            let through = &ended[offsets[s] as usize..offsets[tree.subtree[s] as usize] as usize];
+            prop_assert_eq!(through.len(), tree.count[s] as usize);
+            prop_assert_eq!(through.iter().min(), Some(&tree.first_row[s]));
+        }
+    }
+}
+
+#[test]
+fn deep_and_wide_trees_are_cheap() {
+    // A comb: row i leaves a common run after i tokens; every level is a segment.
+    let comb: Vec<Vec<i64>> = (0..1_500)
+        .map(|i| (0..=i).map(|at| if at == i { -1 } else { at }).collect())
+        .collect();
+    let tree = built(&comb);
+    assert_eq!(tree.len(), 2 * comb.len() - 2);
+    assert_eq!(tree.depth.iter().max(), Some(&1_499));
+    // Siblings by the thousand, and equal rows.
+    let wide: Vec<Vec<i64>> = (0..50_000).map(|i| vec![i % 25_000, 1]).collect();
+    let tree = built(&wide);
+    assert_eq!((tree.len(), tree.count[7]), (25_000, 2));
+    let backwards: Vec<u32> = (0..50_000).rev().collect();
+    assert_eq!(tree.restrict(&backwards).terminal[0], 0);
+}
