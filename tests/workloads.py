@@ -55,7 +55,7 @@ def agentic(seed, trees=2, requests=6, depth=(3, 8), tokens=(20_000, 60_000)):
     for t in range(trees):
         levels = int(rng.integers(depth[0], depth[1] + 1))
         made = []
-        for r in range(requests):
+        for _ in range(requests):
             total = int(rng.integers(tokens[0], tokens[1] + 1))
             if made:
                 base = made[int(rng.integers(0, len(made)))]
@@ -158,8 +158,8 @@ def pool_4m(seed=4_000_000, requests=1024):
     for g in range(requests // 8):
         head = _tokens(rng, rng.integers(500, 2001))
         head[0] = VOCAB + g
-        for _ in range(8):
-            rows.append(np.concatenate([head, _tokens(rng, rng.integers(200, 5111))]))
+        tails = (_tokens(rng, rng.integers(200, 5111)) for _ in range(8))
+        rows.extend(np.concatenate([head, tail]) for tail in tails)
     return rows
 
 
