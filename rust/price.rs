@@ -1,1 +1,477 @@
 //! Evaluates a bound price program over a plan's measures.
+//!
+//! A program is a small graph of integer operations over two tables: the plan's measures and
+//! one row of measures per group. Binding (in Python) has already folded every model and
+//! topology fact away and shared equal nodes; here nodes only run in order, all plan nodes
+//! once and each group node once per group and loop. Integers are checked, never wrapped.
+
+use crate::error::{Error, Result};
+
+/// Positions of the named results in [`Values`]; the names are in [`ROOTS`].
+pub mod root {
+    /// What a plan must find free: the memory check's price.
+    pub const REQUIRED: usize = 0;
+    /// The same before the safety factor.
+    pub const RAW: usize = 1;
+    /// Static compute bytes: what the rules say without any profile.
+    pub const STATIC: usize = 2;
+    /// Output bytes, counted once.
+    pub const OUTPUT: usize = 3;
+    /// `REQUIRED` without the backward part and without buffer growth.
+    pub const FORWARD_REQUIRED: usize = 4;
+    /// The ladder's required bytes of a plan, buffer growth included.
+    pub const COST_REQUIRED: usize = 5;
+    /// What the ladder's required adds to `FORWARD_REQUIRED`, without growth.
+    pub const PEAK_INCREMENT: usize = 6;
+    /// The larger retained bytes of the checkpoint and the recurrent floor.
+    pub const FLOOR_RETAINED: usize = 7;
+    /// Retained bytes of the checkpoint floor alone.
+    pub const CHECKPOINT_RETAINED: usize = 8;
+    /// Workspace bytes of the checkpoint floor alone.
+    pub const CHECKPOINT_WORKSPACE: usize = 9;
+    /// Retained bytes of the recurrent (gated-delta-net) floor alone.
+    pub const GDN_RETAINED: usize = 10;
+    /// Workspace bytes of the recurrent floor alone.
+    pub const GDN_WORKSPACE: usize = 11;
+    /// The ladder's workspace: the largest one, plus the cold transient.
+    pub const WORKSPACE: usize = 12;
+    /// Input gradient of the backward pass.
+    pub const INPUT_GRADIENT: usize = 13;
+    /// Adapter gradients not allocated yet, beyond released boundaries.
+    pub const ADAPTER_GRADIENT: usize = 14;
+    /// Growth of the expert-parallel communication buffer, before the factor.
+    pub const HYBRIDEP_GROWTH: usize = 15;
+    /// Workspace of the output head.
+    pub const HEAD: usize = 16;
+    /// Recurrent state bytes of one segment in one layer (a constant of the program).
+    pub const SEGMENT_LAYER_BYTES: usize = 17;
+}
+
+/// Names of the results every bound program has, in the order of [`root`].
+pub const ROOTS: [&str; 18] = [
+    "required",
+    "raw",
+    "static",
+    "output",
+    "forward_required",
+    "cost_required",
+    "peak_increment",
+    "floor_retained",
+    "checkpoint_retained",
+    "checkpoint_workspace",
+    "gdn_retained",
+    "gdn_workspace",
+    "workspace",
+    "input_gradient",
+    "adapter_gradient",
+    "hybridep_growth",
+    "head",
+    "segment_layer_bytes",
+];
+
+/// One operation. Operands are indices of earlier nodes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Node {
+    /// A number.
+    Const(i64),
+    /// Measure of the plan.
+    Plan(u32),
+    /// Measure of the current group.
+    Group(u32),
+    /// a + b
+    Add(u32, u32),
+    /// a - b
+    Sub(u32, u32),
+    /// a * b
+    Mul(u32, u32),
+    /// Division rounded down.
+    FloorDiv(u32, u32),
+    /// Division rounded up.
+    CeilDiv(u32, u32),
+    /// The smaller.
+    Min(u32, u32),
+    /// The larger.
+    Max(u32, u32),
+    /// 1 if a < b, else 0.
+    Less(u32, u32),
+    /// 1 if a == b, else 0.
+    Equal(u32, u32),
+    /// The second if the first is not 0, else the third.
+    Choose(u32, u32, u32),
+    /// a times a factor in float64, truncated.
+    Scale(u32, f64),
+    /// Sum over the groups (0 without groups).
+    SumGroups(u32),
+    /// Largest over the groups (0 without groups, never negative).
+    MaxGroups(u32),
+}
+
+impl Node {
+    fn operands(self) -> ([u32; 3], usize) {
+        match self {
+            Self::Const(_) | Self::Plan(_) | Self::Group(_) => ([0; 3], 0),
+            Self::Scale(a, _) | Self::SumGroups(a) | Self::MaxGroups(a) => ([a, 0, 0], 1),
+            Self::Add(a, b)
+            | Self::Sub(a, b)
+            | Self::Mul(a, b)
+            | Self::FloorDiv(a, b)
+            | Self::CeilDiv(a, b)
+            | Self::Min(a, b)
+            | Self::Max(a, b)
+            | Self::Less(a, b)
+            | Self::Equal(a, b) => ([a, b, 0], 2),
+            Self::Choose(a, b, c) => ([a, b, c], 3),
+        }
+    }
+
+    fn folds(self) -> bool {
+        matches!(self, Self::SumGroups(_) | Self::MaxGroups(_))
+    }
+}
+
+/// Plan nodes of one level, then the loop over groups that the next level needs.
+#[derive(Debug, Clone, Default)]
+struct Level {
+    plan: Vec<u32>,
+    each_group: Vec<u32>,
+    folds: Vec<u32>,
+}
+
+/// A bound price: nodes in order, the levels in which they run, and the results.
+#[derive(Debug, Clone)]
+pub struct Program {
+    nodes: Vec<Node>,
+    levels: Vec<Level>,
+    constants: Vec<i64>,
+    roots: Vec<u32>,
+    plan_width: usize,
+    group_width: usize,
+}
+
+/// Reusable memory of an evaluation, and its results.
+#[derive(Debug, Clone, Default)]
+pub struct Values {
+    slots: Vec<i64>,
+    roots: Vec<i64>,
+}
+
+impl Values {
+    /// Result `root` (see [`root`]) of the last evaluation.
+    ///
+    /// # Panics
+    /// Before any evaluation: there is no result yet.
+    #[must_use]
+    pub fn root(&self, root: usize) -> i64 {
+        self.roots[root]
+    }
+
+    /// All results of the last evaluation.
+    #[must_use]
+    pub fn roots(&self) -> &[i64] {
+        &self.roots
+    }
+}
+
+impl Program {
+    /// Checks the graph (operands come first, results are per plan) and plans its loops.
+    pub fn new(nodes: Vec<Node>, roots: Vec<u32>) -> Result<Self> {
+        let mut per_group = Vec::with_capacity(nodes.len());
+        let mut level_of = Vec::with_capacity(nodes.len());
+        let (mut plan_width, mut group_width) = (0_usize, 0_usize);
+        for (i, &node) in nodes.iter().enumerate() {
+            let (operands, count) = node.operands();
+            let operands = &operands[..count];
+            if let Some(&late) = operands.iter().find(|&&o| o as usize >= i) {
+                return Err(Error::input(format!(
+                    "nodes[{i}] uses node {late}: operands must come before their node"
+                )));
+            }
+            let any_group = operands.iter().any(|&o| per_group[o as usize]);
+            let level = operands.iter().map(|&o| level_of[o as usize]).max();
+            let level: usize = level.unwrap_or(0);
+            match node {
+                Node::Plan(m) => plan_width = plan_width.max(m as usize + 1),
+                Node::Group(m) => group_width = group_width.max(m as usize + 1),
+                Node::Scale(_, factor) if !factor.is_finite() => {
+                    return Err(Error::input(format!(
+                        "nodes[{i}] scales by {factor}: the factor must be finite"
+                    )));
+                }
+                _ => {}
+            }
+            per_group.push(matches!(node, Node::Group(_)) || (any_group && !node.folds()));
+            level_of.push(level + usize::from(node.folds()));
+        }
+        for (i, &root) in roots.iter().enumerate() {
+            match per_group.get(root as usize) {
+                None => {
+                    return Err(Error::input(format!(
+                        "roots[{i}] is {root}: there are {} nodes",
+                        nodes.len()
+                    )));
+                }
+                Some(true) => {
+                    return Err(Error::input(format!(
+                        "roots[{i}] differs per group: sum it or take its largest over groups"
+                    )));
+                }
+                Some(false) => {}
+            }
+        }
+        let levels = schedule(&nodes, &per_group, &level_of);
+        let constants = nodes
+            .iter()
+            .map(|node| {
+                if let Node::Const(value) = node {
+                    *value
+                } else {
+                    0
+                }
+            })
+            .collect();
+        Ok(Self {
+            nodes,
+            levels,
+            constants,
+            roots,
+            plan_width,
+            group_width,
+        })
+    }
+
+    /// Number of nodes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// True without any node.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Number of results.
+    #[must_use]
+    pub fn results(&self) -> usize {
+        self.roots.len()
+    }
+
+    /// Evaluates over a plan's measures and its groups' (one array each).
+    #[inline]
+    pub fn evaluate<const G: usize>(
+        &self,
+        plan: &[i64],
+        groups: &[[i64; G]],
+        values: &mut Values,
+    ) -> Result<()> {
+        self.evaluate_flat(plan, groups.as_flattened(), G, values)
+    }
+
+    /// The same over groups stored one after another, `width` measures each.
+    pub fn evaluate_flat(
+        &self,
+        plan: &[i64],
+        groups: &[i64],
+        width: usize,
+        values: &mut Values,
+    ) -> Result<()> {
+        if plan.len() < self.plan_width {
+            return Err(Error::input(format!(
+                "plan has {} measures, the rules read {}",
+                plan.len(),
+                self.plan_width
+            )));
+        }
+        if width < self.group_width.max(1) || groups.len() % width != 0 {
+            return Err(Error::input(format!(
+                "groups has {} entries of width {width}, the rules read {} measures a group",
+                groups.len(),
+                self.group_width
+            )));
+        }
+        values.slots.clear();
+        values.slots.extend_from_slice(&self.constants);
+        let slots = values.slots.as_mut_slice();
+        for level in &self.levels {
+            for &at in &level.plan {
+                slots[at as usize] = step(self.nodes[at as usize], slots, plan, &[])?;
+            }
+            if level.folds.is_empty() {
+                continue;
+            }
+            for group in groups.chunks_exact(width) {
+                for &at in &level.each_group {
+                    slots[at as usize] = step(self.nodes[at as usize], slots, plan, group)?;
+                }
+                for &at in &level.folds {
+                    let kept = slots[at as usize];
+                    slots[at as usize] = match self.nodes[at as usize] {
+                        Node::SumGroups(a) => {
+                            kept.checked_add(slots[a as usize]).ok_or(TOO_LARGE)?
+                        }
+                        Node::MaxGroups(a) => kept.max(slots[a as usize]),
+                        _ => return Err(Error::Internal("a fold that does not fold")),
+                    };
+                }
+            }
+        }
+        values.roots.clear();
+        values
+            .roots
+            .extend(self.roots.iter().map(|&root| slots[root as usize]));
+        Ok(())
+    }
+}
+
+/// Sorts the nodes into levels. A fold's result belongs to the level after its operand's, and
+/// the loop of a level runs every group node that its folds reach.
+fn schedule(nodes: &[Node], per_group: &[bool], level_of: &[usize]) -> Vec<Level> {
+    let depth = level_of.iter().copied().max().unwrap_or(0) + 1;
+    let mut levels = vec![Level::default(); depth];
+    for (i, node) in nodes.iter().enumerate() {
+        if node.folds() {
+            levels[level_of[i] - 1].folds.push(i as u32);
+        } else if !per_group[i] && !matches!(node, Node::Const(_)) {
+            levels[level_of[i]].plan.push(i as u32);
+        }
+    }
+    for level in &mut levels {
+        let mut needed = vec![false; nodes.len()];
+        for &fold in &level.folds {
+            let (operands, _) = nodes[fold as usize].operands();
+            needed[operands[0] as usize] = true;
+        }
+        for i in (0..nodes.len()).rev() {
+            if !(needed[i] && per_group[i]) {
+                needed[i] = false;
+                continue;
+            }
+            let (operands, count) = nodes[i].operands();
+            for &operand in &operands[..count] {
+                needed[operand as usize] = true;
+            }
+        }
+        level.each_group = (0..nodes.len() as u32)
+            .filter(|&i| needed[i as usize])
+            .collect();
+    }
+    levels
+}
+
+const TOO_LARGE: Error = Error::Overflow("a price");
+
+#[inline]
+fn step(node: Node, slots: &[i64], plan: &[i64], group: &[i64]) -> Result<i64> {
+    let at = |i: u32| slots[i as usize];
+    match node {
+        Node::Const(value) => Ok(value),
+        Node::Plan(m) => Ok(plan[m as usize]),
+        Node::Group(m) => Ok(group[m as usize]),
+        Node::Add(a, b) => at(a).checked_add(at(b)).ok_or(TOO_LARGE),
+        Node::Sub(a, b) => at(a).checked_sub(at(b)).ok_or(TOO_LARGE),
+        Node::Mul(a, b) => at(a).checked_mul(at(b)).ok_or(TOO_LARGE),
+        Node::FloorDiv(a, b) => divide(at(a), at(b), false),
+        Node::CeilDiv(a, b) => divide(at(a), at(b), true),
+        Node::Min(a, b) => Ok(at(a).min(at(b))),
+        Node::Max(a, b) => Ok(at(a).max(at(b))),
+        Node::Less(a, b) => Ok(i64::from(at(a) < at(b))),
+        Node::Equal(a, b) => Ok(i64::from(at(a) == at(b))),
+        Node::Choose(a, b, c) => Ok(if at(a) != 0 { at(b) } else { at(c) }),
+        Node::Scale(a, factor) => scale(at(a), factor),
+        Node::SumGroups(_) | Node::MaxGroups(_) => Err(Error::Internal("a fold outside its loop")),
+    }
+}
+
+/// Quotient rounded towards minus infinity, or plus infinity with `up`.
+fn divide(a: i64, b: i64, up: bool) -> Result<i64> {
+    if b == 0 {
+        return Err(Error::input("a rule divides by 0"));
+    }
+    let quotient = a.checked_div(b).ok_or(TOO_LARGE)?;
+    let exact = a % b == 0;
+    let negative = (a < 0) != (b < 0);
+    Ok(match (exact, negative, up) {
+        (false, true, false) => quotient - 1,
+        (false, false, true) => quotient + 1,
+        _ => quotient,
+    })
+}
+
+/// A float64 product, truncated towards 0.
+fn scale(value: i64, factor: f64) -> Result<i64> {
+    let product = value as f64 * factor;
+    // 2^63 is exact in float64; everything below it truncates into range.
+    if product.abs() < 9_223_372_036_854_775_808.0 {
+        Ok(product as i64)
+    } else {
+        Err(TOO_LARGE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(nodes: Vec<Node>, root: u32, plan: &[i64], groups: &[[i64; 2]]) -> Result<i64> {
+        let program = Program::new(nodes, vec![root])?;
+        let mut values = Values::default();
+        program.evaluate(plan, groups, &mut values)?;
+        Ok(values.root(0))
+    }
+
+    #[test]
+    fn folds_feed_later_folds() {
+        // largest group's share of the sum, rounded up: max over groups of ceil(100 x / sum)
+        let nodes = vec![
+            Node::Group(1),
+            Node::SumGroups(0),
+            Node::Const(100),
+            Node::Mul(0, 2),
+            Node::CeilDiv(3, 1),
+            Node::MaxGroups(4),
+            Node::Plan(0),
+            Node::Add(5, 6),
+        ];
+        let got = run(nodes, 7, &[1000], &[[0, 1], [0, 2], [0, 4]]);
+        assert_eq!(got, Ok(1058));
+    }
+
+    #[test]
+    fn divides_as_python_does() {
+        for (a, b, down, up) in [(7, 2, 3, 4), (-7, 2, -4, -3), (7, -2, -4, -3), (6, 3, 2, 2)] {
+            assert_eq!(divide(a, b, false), Ok(down));
+            assert_eq!(divide(a, b, true), Ok(up));
+        }
+        assert!(divide(1, 0, false).is_err());
+        assert_eq!(divide(i64::MIN, -1, false), Err(TOO_LARGE));
+    }
+
+    #[test]
+    fn refuses_instead_of_wrapping() {
+        let nodes = vec![Node::Plan(0), Node::Mul(0, 0), Node::Scale(1, 1.1)];
+        assert_eq!(run(nodes.clone(), 2, &[10], &[]), Ok(110));
+        assert_eq!(run(nodes.clone(), 2, &[1 << 32], &[]), Err(TOO_LARGE));
+        assert_eq!(
+            run(nodes, 2, &[(1 << 31) + 900_000_000], &[]),
+            Err(TOO_LARGE)
+        );
+    }
+
+    #[test]
+    fn refuses_a_broken_graph() {
+        let late = vec![Node::Add(0, 1), Node::Const(1)];
+        assert!(matches!(Program::new(late, vec![0]), Err(Error::Input(_))));
+        let per_group = vec![Node::Group(0)];
+        assert!(matches!(
+            Program::new(per_group, vec![0]),
+            Err(Error::Input(_))
+        ));
+        assert!(matches!(
+            Program::new(vec![], vec![0]),
+            Err(Error::Input(_))
+        ));
+        let short = vec![Node::Plan(3)];
+        assert!(matches!(run(short, 0, &[1, 2], &[]), Err(Error::Input(_))));
+    }
+}

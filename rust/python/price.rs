@@ -1,8 +1,111 @@
 //! Python classes and functions of the stage `price`.
 
+use std::sync::Arc;
+
+use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 
+use super::convert::slice;
+use super::errors::to_python;
+use crate::error::{Error, Result};
+use crate::price::{Node, Program, ROOTS, Values};
+
 /// Adds this stage's classes and functions to the module.
-pub(super) fn register(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-    Ok(())
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("PRICE_ROOTS", ROOTS.to_vec())?;
+    module.add_class::<PyProgram>()
+}
+
+/// A bound price program, shared with the engine.
+#[pyclass(name = "Program", module = "waveplan._core", frozen)]
+#[derive(Clone)]
+pub(crate) struct PyProgram {
+    pub(crate) inner: Arc<Program>,
+}
+
+#[pymethods]
+impl PyProgram {
+    #[new]
+    #[allow(clippy::needless_pass_by_value)] // PyO3 hands over owned arguments
+    fn new(
+        py: Python<'_>,
+        nodes: Vec<(String, Vec<i64>)>,
+        factors: Vec<f64>,
+        roots: Vec<u32>,
+    ) -> PyResult<Self> {
+        let made = nodes
+            .iter()
+            .map(|(op, numbers)| node(op, numbers, &factors))
+            .collect::<Result<Vec<_>>>()
+            .and_then(|nodes| Program::new(nodes, roots));
+        match made {
+            Ok(program) => Ok(Self {
+                inner: Arc::new(program),
+            }),
+            Err(error) => Err(to_python(py, &error)),
+        }
+    }
+
+    #[allow(clippy::needless_pass_by_value)]
+    /// Results over one plan: `groups` holds `width` measures per group, one after another.
+    fn evaluate(
+        &self,
+        py: Python<'_>,
+        plan: PyReadonlyArray1<'_, i64>,
+        groups: PyReadonlyArray1<'_, i64>,
+        width: usize,
+    ) -> PyResult<Vec<i64>> {
+        let plan = slice(py, "plan", &plan)?;
+        let groups = slice(py, "groups", &groups)?;
+        let mut values = Values::default();
+        self.inner
+            .evaluate_flat(plan, groups, width, &mut values)
+            .map_err(|error| to_python(py, &error))?;
+        Ok(values.roots().to_vec())
+    }
+
+    fn __len__(&self) -> usize {
+        self.inner.len()
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "Program({} nodes, {} results)",
+            self.inner.len(),
+            self.inner.results()
+        )
+    }
+}
+
+/// A node from its name and operands; `scale` names its factor by index.
+fn node(op: &str, numbers: &[i64], factors: &[f64]) -> Result<Node> {
+    let bad = || Error::input(format!("a price node {op}{numbers:?} does not exist"));
+    let at = |i: usize| {
+        numbers
+            .get(i)
+            .and_then(|&n| u32::try_from(n).ok())
+            .ok_or_else(bad)
+    };
+    Ok(match (op, numbers.len()) {
+        ("const", 1) => Node::Const(numbers[0]),
+        ("plan", 1) => Node::Plan(at(0)?),
+        ("group", 1) => Node::Group(at(0)?),
+        ("sum_groups", 1) => Node::SumGroups(at(0)?),
+        ("max_groups", 1) => Node::MaxGroups(at(0)?),
+        ("+", 2) => Node::Add(at(0)?, at(1)?),
+        ("-", 2) => Node::Sub(at(0)?, at(1)?),
+        ("*", 2) => Node::Mul(at(0)?, at(1)?),
+        ("//", 2) => Node::FloorDiv(at(0)?, at(1)?),
+        ("ceildiv", 2) => Node::CeilDiv(at(0)?, at(1)?),
+        ("min", 2) => Node::Min(at(0)?, at(1)?),
+        ("max", 2) => Node::Max(at(0)?, at(1)?),
+        ("<", 2) => Node::Less(at(0)?, at(1)?),
+        ("==", 2) => Node::Equal(at(0)?, at(1)?),
+        ("choose", 3) => Node::Choose(at(0)?, at(1)?, at(2)?),
+        ("scale", 2) => {
+            let factor = factors.get(at(1)? as usize).copied();
+            Node::Scale(at(0)?, factor.ok_or_else(bad)?)
+        }
+        _ => return Err(bad()),
+    })
 }
