@@ -54,11 +54,7 @@ impl Tree {
     ///
     /// # Panics
     /// If there are fewer limits than rows.
-    pub fn build_limited(
-        rows: &Rows<'_>,
-        limits: &[i64],
-        ticker: &mut Ticker,
-    ) -> Result<Self> {
+    pub fn build_limited(rows: &Rows<'_>, limits: &[i64], ticker: &mut Ticker) -> Result<Self> {
         build::build(rows, Some(limits), ticker)
     }
 
