@@ -1,6 +1,13 @@
-//! Packed rows: segments with the rows they belong to.
+//! Packed rows: segments with the rows they belong to, and the walk that packs token rows.
 
-use crate::segments::Segments;
+#[cfg(test)]
+mod tests;
+
+use crate::error::{Error, Result};
+use crate::interrupt::Ticker;
+use crate::rows::Rows;
+use crate::segments::{NONE, Segments};
+use crate::tree::Tree;
 
 /// One packed row made of token rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -13,4 +20,307 @@ pub struct Packing {
     pub member_offsets: Vec<u32>,
     /// Row indices, see `member_offsets`.
     pub members: Vec<u32>,
+    /// Per row: the segment that holds its end (`NONE` for an empty row). Its parents hold the
+    /// tokens before.
+    pub last: Vec<u32>,
+}
+
+/// How far rows are shared.
+#[derive(Debug, Clone, Copy)]
+pub struct PackOptions<'a> {
+    /// Shared segments above one another, at most; `None` for no limit, 0 for no sharing.
+    pub max_depth: Option<usize>,
+    /// The shortest run of tokens worth sharing; 0 means 1.
+    pub min_shared: i64,
+    /// Per row: how many leading tokens may be shared, clamped to the row.
+    pub shareable: Option<&'a [i64]>,
+}
+
+impl Default for PackOptions<'_> {
+    fn default() -> Self {
+        Self {
+            max_depth: None,
+            min_shared: 1,
+            shareable: None,
+        }
+    }
+}
+
+/// Packs `rows`: the tree is built in one pass over the tokens, the rest reads no token.
+pub fn pack(rows: &Rows<'_>, options: &PackOptions<'_>, ticker: &mut Ticker) -> Result<Packing> {
+    let tree = match options.shareable {
+        None => Tree::build(rows, ticker)?,
+        Some(limits) if limits.len() == rows.len() => Tree::build_limited(rows, limits, ticker)?,
+        Some(limits) => {
+            return Err(Error::input(format!(
+                "shareable has {} entries for {} rows: give one each",
+                limits.len(),
+                rows.len()
+            )));
+        }
+    };
+    let lengths = (0..rows.len()).map(|i| rows.length(i) as i64).collect();
+    Walk::new(&tree, lengths, options).run(ticker)
+}
+
+/// Packs the rows of a tree that is already built (`shareable` does not apply).
+pub fn pack_tree(
+    tree: &Tree,
+    max_depth: Option<usize>,
+    min_shared: i64,
+    ticker: &mut Ticker,
+) -> Result<Packing> {
+    let lengths = (0..tree.rows()).map(|r| tree.row_length(r)).collect();
+    let options = PackOptions {
+        max_depth,
+        min_shared,
+        shareable: None,
+    };
+    Walk::new(tree, lengths, &options).run(ticker)
+}
+
+impl Packing {
+    /// Lists the members of each segment from the last segment of each row.
+    ///
+    /// # Panics
+    /// If a `last` segment is not one of `segments`.
+    pub fn new(segments: Segments, row_start: Vec<i64>, last: Vec<u32>) -> Result<Self> {
+        let mut counts = vec![0_u64; segments.len()];
+        for &end in &last {
+            if end != NONE {
+                counts[end as usize] += 1;
+            }
+        }
+        // Parents come first, so backwards each count is complete when it is handed up.
+        for s in (0..segments.len()).rev() {
+            if let Some(parent) = segments.parent(s) {
+                counts[parent] += counts[s];
+            }
+        }
+        let mut member_offsets = Vec::with_capacity(counts.len() + 1);
+        let mut total = 0_u64;
+        member_offsets.push(0);
+        for count in counts {
+            total += count;
+            let offset = u32::try_from(total)
+                .map_err(|_| Error::Overflow("the number of rows over all segments"))?;
+            member_offsets.push(offset);
+        }
+        let mut next = member_offsets.clone();
+        let mut members = vec![0; total as usize];
+        for (row, &end) in last.iter().enumerate() {
+            let mut segment = end;
+            while segment != NONE {
+                let at = &mut next[segment as usize];
+                members[*at as usize] = row as u32;
+                *at += 1;
+                segment = segments.parents[segment as usize];
+            }
+        }
+        Ok(Self {
+            segments,
+            row_start,
+            member_offsets,
+            members,
+            last,
+        })
+    }
+
+    /// A packed row made elsewhere, of which only the segments are known: it has no rows.
+    #[must_use]
+    pub fn from_segments(segments: Segments) -> Self {
+        let mut row_start = Vec::with_capacity(segments.len());
+        for s in 0..segments.len() {
+            let start = segments
+                .parent(s)
+                .map_or(0, |p| row_start[p] + segments.length(p));
+            row_start.push(start);
+        }
+        Self {
+            member_offsets: vec![0; segments.len() + 1],
+            segments,
+            row_start,
+            members: Vec::new(),
+            last: Vec::new(),
+        }
+    }
+
+    /// Rows of segment `s`, ascending.
+    #[must_use]
+    pub fn rows_of(&self, s: usize) -> &[u32] {
+        &self.members[self.member_offsets[s] as usize..self.member_offsets[s + 1] as usize]
+    }
+
+    /// The segments of row `row`, from its first token to its last.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    #[must_use]
+    pub fn path(&self, row: usize) -> Vec<u32> {
+        let mut path = Vec::new();
+        let mut segment = self.last[row];
+        while segment != NONE {
+            path.push(segment);
+            segment = self.segments.parents[segment as usize];
+        }
+        path.reverse();
+        path
+    }
+
+    /// Where each token of row `row` lies in the packed row.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    #[must_use]
+    pub fn positions(&self, row: usize) -> Vec<i64> {
+        let starts = &self.segments.starts;
+        self.path(row)
+            .into_iter()
+            .flat_map(|s| starts[s as usize]..starts[s as usize + 1])
+            .collect()
+    }
+}
+
+/// Rows below `node`, still to be packed from position `from`.
+#[derive(Clone, Copy)]
+struct Visit {
+    node: u32,
+    from: i64,
+    /// Shared segments above.
+    depth: usize,
+    parent: u32,
+}
+
+/// The packing walk over the tree of the rows' shareable parts.
+struct Walk<'a> {
+    tree: &'a Tree,
+    lengths: Vec<i64>,
+    max_depth: usize,
+    min_shared: i64,
+    /// Rows by the tree segment that they end in.
+    offsets: Vec<u32>,
+    rows: Vec<u32>,
+    segments: Segments,
+    row_start: Vec<i64>,
+    last: Vec<u32>,
+    pending: Vec<Visit>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(tree: &'a Tree, lengths: Vec<i64>, options: &PackOptions<'_>) -> Self {
+        let (offsets, rows) = tree.terminal_rows();
+        Self {
+            tree,
+            last: vec![NONE; lengths.len()],
+            lengths,
+            max_depth: options.max_depth.unwrap_or(usize::MAX),
+            min_shared: options.min_shared.max(1),
+            offsets,
+            rows,
+            segments: Segments {
+                starts: vec![0],
+                parents: Vec::new(),
+            },
+            row_start: Vec::new(),
+            pending: Vec::new(),
+        }
+    }
+
+    fn run(mut self, ticker: &mut Ticker) -> Result<Packing> {
+        let tree = self.tree;
+        // Rows that may share nothing come first, like any rows that end at a node.
+        for row in 0..self.lengths.len() {
+            if tree.terminal[row] == NONE && self.lengths[row] > 0 {
+                self.alone(row as u32, 0, NONE);
+            }
+        }
+        if self.max_depth == 0 {
+            self.all_alone(0..tree.len(), 0, NONE);
+        } else {
+            self.branch(0..tree.len(), 0, 0, NONE);
+        }
+        while let Some(visit) = self.pending.pop() {
+            let emitted = self.segments.len();
+            self.visit(visit);
+            ticker.work(8 + 4 * (self.segments.len() - emitted) as u64)?;
+        }
+        Packing::new(self.segments, self.row_start, self.last)
+    }
+
+    fn visit(&mut self, visit: Visit) {
+        let Visit {
+            node,
+            from,
+            depth,
+            parent,
+        } = visit;
+        let n = node as usize;
+        let (end, below) = (self.tree.end[n], n + 1..self.tree.subtree[n] as usize);
+        let ended = self.offsets[n] as usize..self.offsets[n + 1] as usize;
+        if self.tree.count[n] == 1 {
+            let row = self.rows[self.offsets[n] as usize];
+            self.alone(row, from, parent);
+        } else if end - from >= self.min_shared {
+            let segment = self.emit(from, end, parent);
+            let going_on = self.tree.count[n] as usize - ended.len();
+            for at in ended {
+                let row = self.rows[at];
+                self.last[row as usize] = segment;
+                if self.lengths[row as usize] > end {
+                    self.alone(row, end, segment);
+                }
+            }
+            if going_on == 1 || depth + 1 >= self.max_depth {
+                self.all_alone(below, end, segment);
+            } else {
+                self.branch(below, end, depth + 1, segment);
+            }
+        } else {
+            // Too short to share: the run is replayed by whoever goes on.
+            for at in ended {
+                self.alone(self.rows[at], from, parent);
+            }
+            self.branch(below, from, depth, parent);
+        }
+    }
+
+    /// Visits the topmost of the tree segments `below`, in order.
+    fn branch(&mut self, below: std::ops::Range<usize>, from: i64, depth: usize, parent: u32) {
+        let first = self.pending.len();
+        let mut node = below.start;
+        while node < below.end {
+            self.pending.push(Visit {
+                node: node as u32,
+                from,
+                depth,
+                parent,
+            });
+            node = self.tree.subtree[node] as usize;
+        }
+        self.pending[first..].reverse();
+    }
+
+    /// Emits the rest of every row that ends in the tree segments `below`, in input order.
+    fn all_alone(&mut self, below: std::ops::Range<usize>, from: i64, parent: u32) {
+        let ended = self.offsets[below.start] as usize..self.offsets[below.end] as usize;
+        let mut rows = self.rows[ended].to_vec();
+        rows.sort_unstable();
+        for row in rows {
+            self.alone(row, from, parent);
+        }
+    }
+
+    fn alone(&mut self, row: u32, from: i64, parent: u32) {
+        let segment = self.emit(from, self.lengths[row as usize], parent);
+        self.last[row as usize] = segment;
+    }
+
+    fn emit(&mut self, from: i64, end: i64, parent: u32) -> u32 {
+        let segment = self.segments.len() as u32;
+        let start = self.segments.tokens();
+        self.segments.starts.push(start + (end - from));
+        self.segments.parents.push(parent);
+        self.row_start.push(from);
+        segment
+    }
 }

@@ -30,8 +30,8 @@ struct Trie<'a, R> {
 
 /// Builds the canonical tree of `rows`, each cut to its limit if there are limits.
 pub(super) fn build(rows: &Rows<'_>, limits: Option<&[i64]>, ticker: &mut Ticker) -> Result<Tree> {
-    // A row adds at most two nodes, and `NONE` is no node.
-    if rows.len() >= (NONE / 2) as usize {
+    // A row adds at most two nodes (and a packed row one more segment), and `NONE` is no node.
+    if rows.len() >= (NONE / 4) as usize {
         return Err(Error::Overflow("the number of rows"));
     }
     match limits {
