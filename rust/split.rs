@@ -1,1 +1,211 @@
-//! The ladder of subforwards.
+//! The ladder of subforwards: how requests are ordered and cut, and what a rung costs.
+//!
+//! All graphs of a split wave stay alive together, so a rung is priced by everything retained
+//! plus the largest transient share.
+
+use crate::error::{Error, Result};
+use crate::segments::NONE;
+
+/// `int(bytes * 1.10)`: the safety factor, one float64 product, truncated.
+#[must_use]
+pub fn scaled(bytes: i64) -> i64 {
+    (bytes as f64 * 1.10) as i64
+}
+
+/// Memory of one subforward, in bytes on the busiest rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Cost {
+    /// Its own peak, with the factor.
+    pub required: i64,
+    /// What stays until its backward, with the factor.
+    pub retained: i64,
+    /// Outputs and the retained floor, before the factor.
+    pub checkpoint_retained: i64,
+    /// The floors' workspace, before the factor.
+    pub checkpoint_workspace: i64,
+    /// Gradient of the checkpointed inputs, before the factor.
+    pub input_gradient: i64,
+    /// What the input gradient added to `required`.
+    pub peak_increment: i64,
+    /// Growth of the expert-parallel buffer, before the factor.
+    pub hybridep_growth: i64,
+    /// Adapter gradients, before the factor.
+    pub adapter_gradient: i64,
+    /// Which adapters they belong to: equal keys share one allocation.
+    pub adapter_slots: u64,
+}
+
+impl Cost {
+    /// Freed when the subforward returns.
+    #[must_use]
+    pub fn ephemeral(&self) -> i64 {
+        self.required - self.retained
+    }
+}
+
+/// Requests in the order of the tree, so that contiguous cuts keep sharing inside a chunk.
+///
+/// `groups` gives, per group, the requests' indices and the terminal tree segment of each;
+/// requests of no group follow in input order.
+#[must_use]
+pub fn order(requests: usize, groups: &[(&[u32], &[u32])]) -> Vec<u32> {
+    let mut ordered = Vec::with_capacity(requests);
+    let mut seen = vec![false; requests];
+    let mut keyed: Vec<(u32, u32)> = Vec::new();
+    for (members, terminals) in groups {
+        keyed.clear();
+        keyed.extend(
+            members
+                .iter()
+                .zip(*terminals)
+                .filter(|&(_, &terminal)| terminal != NONE)
+                .map(|(&member, &terminal)| (terminal, member)),
+        );
+        keyed.sort_by_key(|&(terminal, _)| terminal);
+        for &(_, member) in &keyed {
+            seen[member as usize] = true;
+            ordered.push(member);
+        }
+    }
+    ordered.extend((0..requests as u32).filter(|&i| !seen[i as usize]));
+    ordered
+}
+
+/// Cuts ordered requests into `count` runs of about equal tokens. Returns the runs' ends.
+///
+/// A run closes at its share of the total, or when the requests left are just enough for the
+/// runs left; the last run takes the rest.
+pub fn cut(tokens: &[i64], count: usize) -> Result<Vec<usize>> {
+    let count = count.clamp(1, tokens.len().max(1));
+    let total: i128 = tokens.iter().map(|&n| i128::from(n)).sum();
+    if total > i128::from(i64::MAX) {
+        return Err(Error::Overflow("the tokens of a wave"));
+    }
+    let mut ends = Vec::with_capacity(count);
+    let mut cumulative = 0_i128;
+    for (i, &mass) in tokens.iter().enumerate() {
+        cumulative += i128::from(mass);
+        let open = count - ends.len() - 1;
+        let left = tokens.len() - i - 1;
+        let full = cumulative * count as i128 >= total * (ends.len() as i128 + 1);
+        if open > 0 && (full || left <= open) {
+            ends.push(i + 1);
+        }
+    }
+    if ends.last().copied() != Some(tokens.len()) && !tokens.is_empty() {
+        ends.push(tokens.len());
+    }
+    Ok(ends)
+}
+
+/// The counts of the ladder for `requests` requests: 2, 4, 8, ... up to one request each.
+#[must_use]
+pub fn rungs(requests: usize) -> Vec<usize> {
+    let mut counts = Vec::new();
+    let mut count = 2;
+    while requests >= 2 {
+        counts.push(count);
+        if count >= requests {
+            break;
+        }
+        count = requests.min(count * 2);
+    }
+    counts
+}
+
+/// What a rung needs while all its graphs are alive, with the factor.
+///
+/// The larger of two sums: everything retained and the largest transient share; or, with
+/// gradients, every checkpointed extent with its input gradient and one workspace. The largest
+/// buffer growth counts once in either.
+#[must_use]
+pub fn rung_required(costs: &[Cost]) -> i64 {
+    let growth = costs.iter().map(|c| c.hybridep_growth).max().unwrap_or(0);
+    let retained: i64 = costs.iter().map(|c| c.retained).sum();
+    let transient = costs
+        .iter()
+        .map(|c| c.ephemeral() - scaled(c.hybridep_growth))
+        .max()
+        .unwrap_or(0);
+    let forward = retained + transient + scaled(growth);
+    if costs.iter().all(|c| c.input_gradient == 0) {
+        return forward;
+    }
+    let mut adapters = costs.iter().filter(|c| c.adapter_gradient != 0);
+    let shared = match adapters.next() {
+        None => true,
+        Some(first) => adapters.all(|c| c.adapter_slots == first.adapter_slots),
+    };
+    let gradients = costs.iter().map(|c| c.adapter_gradient);
+    let adapters: i64 = if shared {
+        gradients.max().unwrap_or(0)
+    } else {
+        gradients.sum()
+    };
+    let extents: i64 = costs
+        .iter()
+        .map(|c| c.checkpoint_retained + c.input_gradient)
+        .sum();
+    let workspace = costs
+        .iter()
+        .map(|c| c.checkpoint_workspace)
+        .max()
+        .unwrap_or(0);
+    forward.max(scaled(extents + workspace + adapters + growth))
+}
+
+/// Order of execution: the largest forward transient first, so that it runs while the least is
+/// retained; ties by chunk.
+#[must_use]
+pub fn execution_order(costs: &[Cost]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..costs.len()).collect();
+    order.sort_by_key(|&i| -(costs[i].ephemeral() - costs[i].peak_increment));
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuts_are_balanced_and_never_empty() {
+        assert_eq!(cut(&[1, 1, 1, 1], 2).unwrap(), [2, 4]);
+        assert_eq!(cut(&[100, 1, 1, 1], 4).unwrap(), [1, 2, 3, 4]);
+        assert_eq!(cut(&[1, 1, 100], 2).unwrap(), [2, 3]);
+        assert_eq!(cut(&[5], 8).unwrap(), [1]);
+        assert_eq!(rungs(1), [0_usize; 0]);
+        assert_eq!(rungs(2), [2]);
+        assert_eq!(rungs(7), [2, 4, 7]);
+    }
+
+    #[test]
+    fn requests_follow_their_tree_and_idle_ones_come_last() {
+        let groups: [(&[u32], &[u32]); 2] = [(&[0, 3, 4], &[5, 1, 5]), (&[2], &[0])];
+        assert_eq!(order(5, &groups), [3, 0, 4, 2, 1]);
+    }
+
+    #[test]
+    fn growth_and_shared_adapters_count_once() {
+        let cost = Cost {
+            required: 1000,
+            retained: 100,
+            hybridep_growth: 100,
+            adapter_gradient: 50,
+            input_gradient: 10,
+            checkpoint_retained: 80,
+            checkpoint_workspace: 30,
+            ..Cost::default()
+        };
+        // 2 x 100 retained, 900 transient without its growth of 110, the growth once.
+        assert_eq!(rung_required(&[cost, cost]), 200 + 790 + 110);
+        let heavy = |slots| Cost {
+            required: 0,
+            retained: 0,
+            hybridep_growth: 0,
+            adapter_slots: slots,
+            ..cost
+        };
+        assert_eq!(rung_required(&[heavy(0), heavy(0)]), scaled(180 + 30 + 50));
+        assert_eq!(rung_required(&[heavy(0), heavy(1)]), scaled(180 + 30 + 100));
+    }
+}
