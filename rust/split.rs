@@ -101,15 +101,12 @@ pub fn cut(tokens: &[i64], count: usize) -> Result<Vec<usize>> {
 /// The counts of the ladder for `requests` requests: 2, 4, 8, ... up to one request each.
 #[must_use]
 pub fn rungs(requests: usize) -> Vec<usize> {
-    let mut counts = Vec::new();
-    let mut count = 2;
-    while requests >= 2 {
-        counts.push(count);
-        if count >= requests {
-            break;
-        }
-        count = requests.min(count * 2);
+    if requests < 2 {
+        return Vec::new();
     }
+    let doubled = std::iter::successors(Some(2_usize), |count| count.checked_mul(2));
+    let mut counts: Vec<usize> = doubled.take_while(|&count| count < requests).collect();
+    counts.push(requests);
     counts
 }
 

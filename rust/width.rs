@@ -5,7 +5,7 @@
 //! bounds first where they are valid, exact plans otherwise. Neither prices anything, so the same
 //! code runs over live prices and over a table that all ranks have agreed on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Error, Result};
 
@@ -375,7 +375,7 @@ pub struct Judge {
     /// The narrowest width that failed after exact pricing.
     exact_failed: Option<usize>,
     /// Distinct widths after the minimum wave that did not fit.
-    rejected: BTreeMap<usize, ()>,
+    rejected: BTreeSet<usize>,
 }
 
 impl Judge {
@@ -421,7 +421,7 @@ impl Judge {
         if self.composite {
             let verdict = quotes.quote(width, Quote::PlanBest)?.verdict;
             if step != Step::First && !verdict.fits {
-                self.rejected.insert(width, ());
+                self.rejected.insert(width);
             }
             return Ok(verdict);
         }
@@ -434,7 +434,7 @@ impl Judge {
             None => self.planned(width, quotes)?,
         };
         if !verdict.fits {
-            self.rejected.insert(width, ());
+            self.rejected.insert(width);
         }
         Ok(verdict)
     }
@@ -486,7 +486,7 @@ impl Judge {
         }
         let unshared = quotes.quote(width, Quote::Unshared)?;
         let verdict = if unshared.valid {
-            Some(self.from_bounds(width, unshared.verdict, quotes)?)
+            Some(self.bounded(width, unshared.verdict, quotes)?)
         } else {
             None
         };
@@ -494,7 +494,7 @@ impl Judge {
         Ok(verdict)
     }
 
-    fn from_bounds(
+    fn bounded(
         &mut self,
         width: usize,
         unshared: Verdict,

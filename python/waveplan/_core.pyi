@@ -43,3 +43,22 @@ class Program:
     def __len__(self) -> int: ...
 
 # --- width ---
+
+def width_search(
+    items: int,
+    start: int,
+    dp: int,
+    hint: int | None,
+    composite: bool,
+    bits: NDArray[int64],
+) -> tuple[int, str, int, int, list[tuple[int, int]]]:
+    """Chosen width (0: ladder), why it stopped, at which width, rejected widths, quotes asked."""
+
+def width_geometry(items: int, start: int, dp: int) -> tuple[int, int, int]:
+    """Remaining items, minimum width, granularity."""
+
+def width_normalize(items: int, start: int, dp: int, width: int) -> int:
+    """`width` clamped to what is left and floored to the granularity."""
+
+def split_cut(tokens: NDArray[int64], count: int) -> list[int]:
+    """Ends of `count` runs of about equal tokens."""

@@ -1,0 +1,188 @@
+"""The width search and the ladder's cut, written slowly: the target of the differential tests.
+
+A table maps (width, kind) to a quote; the search below follows the prose of the published
+planner step by step and records every quote it asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+KINDS = ("unshared", "shared", "optimal", "full", "plan_optimal", "plan_full", "plan_best")
+
+
+class Quote(NamedTuple):
+    valid: bool
+    fits: bool
+    trusted: bool
+    profiled: bool
+
+    @property
+    def bits(self) -> int:
+        return self.valid | self.fits << 1 | self.trusted << 2 | self.profiled << 3
+
+    @property
+    def usable(self) -> bool:
+        return self.fits and (self.trusted or not self.profiled)
+
+
+@dataclass
+class Search:
+    items: int
+    start: int
+    dp: int
+    hint: int | None
+    composite: bool
+    table: Callable[[int, str], Quote]
+    asked: list[tuple[int, str]] = field(default_factory=list)
+    estimates: dict[int, Quote | None] = field(default_factory=dict)
+    full: dict[int, bool] = field(default_factory=dict)
+    rejected: set[int] = field(default_factory=set)
+    exact_failed: int | None = None
+
+    @property
+    def left(self) -> int:
+        return self.items - self.start
+
+    @property
+    def least(self) -> int:
+        return min(self.dp, self.left)
+
+    def normalize(self, width: int) -> int:
+        grain = 1 if self.left < 64 else 8 if self.left < 256 else 32
+        while grain % self.dp:
+            grain += 1
+        width = min(max(width, self.least), self.left)
+        if self.least < width < self.left and width >= grain:
+            width = max(self.least, width - width % grain)
+        return width
+
+    def quote(self, width: int, kind: str) -> Quote:
+        self.asked.append((width, kind))
+        return self.table(width, kind)
+
+    def estimate(self, width: int) -> Quote | None:
+        if width not in self.estimates:
+            self.estimates[width] = self._estimate(width)
+        return self.estimates[width]
+
+    def _estimate(self, width: int) -> Quote | None:
+        quote = self.quote(width, "unshared")
+        if not quote.valid:
+            return None
+        doubtful = not quote.fits or (quote.profiled and not quote.trusted)
+        if doubtful and (self.exact_failed is None or width < self.exact_failed):
+            quote = self.quote(width, "shared")
+            if not quote.fits:
+                self.full[width] = True
+            else:
+                for kind in ("optimal", "full"):
+                    quote = self.quote(width, kind)
+                    self.full[width] = kind == "full"
+                    if quote.usable:
+                        break
+            if not quote.fits:
+                self.exact_failed = min(width, self.exact_failed or width)
+        return quote
+
+    def executed(self, width: int) -> str:
+        if self.composite:
+            return "plan_best"
+        return "plan_full" if self.full.get(width) else "plan_optimal"
+
+    def probe(self, width: int) -> Quote:
+        if self.composite:
+            quote = self.quote(width, "plan_best")
+        else:
+            found = self.estimate(width)
+            if found is None:
+                found = self.quote(width, self.executed(width))
+                if not found.usable and not self.full.get(width):
+                    self.full[width] = True
+                    found = self.quote(width, "plan_full")
+            quote = found
+        if not quote.fits:
+            self.rejected.add(width)
+        return quote
+
+    def first(self) -> tuple[bool, bool]:
+        """Whether the minimum wave fits, and whether it is trusted."""
+        width = self.least
+        if self.composite:
+            quote = self.quote(width, "plan_best")
+            return quote.fits, quote.trusted
+        estimate = self.estimate(width)
+        if estimate is not None:
+            if estimate.fits and not estimate.trusted:
+                return True, self.table(width, self.executed(width)).trusted
+            return estimate.fits, estimate.trusted
+        quote = self.quote(width, "plan_optimal")
+        if quote.fits and quote.profiled and not quote.trusted:
+            self.full[width] = True
+            quote = self.quote(width, "plan_full")
+        return quote.fits, quote.trusted
+
+    def run(self) -> tuple[int, str, int]:
+        """The chosen width (0: the ladder), why it stopped, and at which width."""
+        fits, trusted = self.first()
+        if not fits:
+            return 0, "ladder", 0
+        best, stop = self.least, ("end", 0)
+        if not trusted:
+            return self._chosen(best, self._cold(best))
+        hint = self.normalize(self.hint or self.least)
+        if hint > best:
+            quote = self.probe(hint)
+            if quote.fits and quote.trusted:
+                best = hint
+        failed = None
+        while failed is None and best < self.left:
+            width = self.normalize(max(best + 1, 2 * best))
+            if width == best:
+                break
+            quote = self.probe(width)
+            if quote.usable:
+                best = width
+                if not quote.trusted:
+                    stop = self._cold(best)
+                    break
+            else:
+                failed = width
+                stop = ("trust" if quote.fits else "memory", width)
+        while failed is not None and failed - best > 1:
+            width = self.normalize((best + failed) // 2)
+            if width in (best, failed):
+                break
+            quote = self.probe(width)
+            if quote.usable:
+                best = width
+            else:
+                failed = width
+                stop = ("trust" if quote.fits else "memory", width)
+        return self._chosen(best, stop)
+
+    def _cold(self, width: int) -> tuple[str, int]:
+        return ("end", 0) if width == self.left else ("trust", width)
+
+    def _chosen(self, width: int, stop: tuple[str, int]) -> tuple[int, str, int]:
+        if self.composite or self.estimates.get(width) is None:
+            self.quote(width, self.executed(width))
+        return width, *stop
+
+
+def cut(tokens: Sequence[int], count: int) -> list[list[int]]:
+    """Contiguous runs of about equal tokens: indices of each."""
+    count = max(1, min(count, len(tokens)))
+    runs: list[list[int]] = []
+    run: list[int] = []
+    for i in range(len(tokens)):
+        run.append(i)
+        items_left = len(tokens) - 1 - i
+        runs_left = count - 1 - len(runs)
+        reached = sum(tokens[: i + 1]) * count >= sum(tokens) * (len(runs) + 1)
+        if runs_left and (reached or items_left <= runs_left):
+            runs.append(run)
+            run = []
+    return [*runs, run] if run else runs
