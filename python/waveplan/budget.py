@@ -1,0 +1,149 @@
+"""Bytes: how they are written, and how many of a device are free for waves."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+from waveplan._values import LARGEST, integer
+from waveplan.errors import InputError
+
+__all__ = ["Budget", "format_bytes", "parse_bytes"]
+
+_UNITS = {
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "pb": 10**15,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+    "pib": 2**50,
+}
+_TEXT = re.compile(r"([0-9][0-9_]*(?:\.[0-9]+)?)\s*([a-z]*)", re.IGNORECASE | re.ASCII)
+
+
+def parse_bytes(value: object, name: str = "bytes") -> int:
+    """A positive number of bytes from an integer or from text such as "139 GiB" or "80GB".
+
+    Decimal (kB, MB, GB, TB) and binary (KiB, MiB, GiB, TiB) units are told apart; fractions
+    of a byte are dropped. ``name`` is what an error message calls the value.
+
+    Raises:
+        InputError: not a number of bytes, not positive, or above 2**63 - 1.
+    """
+    if isinstance(value, str):
+        number = _parse_text(value, name)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise InputError(f"{name} is {value}: it must be a finite number of bytes")
+        if not value.is_integer():
+            raise InputError(f"{name} is {value}: write a whole number of bytes, or '1.5 GiB'")
+        number = int(value)
+    else:
+        try:
+            number = integer(name, value, -LARGEST)
+        except InputError:
+            raise InputError(
+                f"{name} must be a number of bytes such as 149250113536 or '139 GiB', not {value!r}"
+            ) from None
+    if not 0 < number <= LARGEST:
+        raise InputError(f"{name} is {value!r}: it must be positive and below 2**63 bytes")
+    return number
+
+
+def _parse_text(text: str, name: str) -> int:
+    match = _TEXT.fullmatch(text.strip())
+    unit = (match[2].lower() or "b") if match else ""
+    if match is None or unit not in _UNITS:
+        raise InputError(
+            f"{name} is {text!r}: write bytes, or a number with a unit such as '139 GiB' or '80GB'"
+        )
+    return int(Fraction(match[1].replace("_", "")) * _UNITS[unit])
+
+
+def format_bytes(value: int, *, decimal: bool = False) -> str:
+    """Bytes for a reader: "139.00 GiB", or "149.25 GB" with ``decimal``."""
+    base, units = (
+        (1000, ("B", "kB", "MB", "GB", "TB", "PB"))
+        if decimal
+        else (
+            1024,
+            ("B", "KiB", "MiB", "GiB", "TiB", "PiB"),
+        )
+    )
+    size, step = Fraction(value), 0
+    # Promote what would print as a full thousand of the smaller unit.
+    while step + 1 < len(units) and abs(size) >= base - Fraction(1, 200):
+        size, step = size / base, step + 1
+    return f"{value} B" if step == 0 else f"{float(size):,.2f} {units[step]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a rank may use. Bytes or text such as "139 GiB".
+
+    Either ``device``, the device's total, of which ``reserve`` (a fraction) and ``resident``
+    (what is allocated before a wave; computed from the rules when None) are not free; or
+    ``available``, what is free for waves, of which nothing is taken.
+
+    Raises:
+        InputError: neither or both are given, a size is no positive number of bytes, or
+            nothing is left.
+    """
+
+    device: int | str | None = None
+    resident: int | str | None = None
+    reserve: float = 0.03
+    available: int | str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.device is None) == (self.available is None):
+            raise InputError(
+                "a budget is either device= (its total) or available= (free for waves)"
+            )
+        reserve = self.reserve
+        if isinstance(reserve, bool) or not isinstance(reserve, int | float):
+            raise InputError(f"reserve must be a fraction of the device, not {reserve!r}")
+        if not 0 <= reserve < 1:
+            raise InputError(f"reserve is {reserve}: it must be at least 0 and below 1")
+        for name in ("device", "available"):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, parse_bytes(value, name))
+        if self.resident is not None:
+            if self.available is not None:
+                raise InputError("resident is only subtracted from device=, not from available=")
+            nothing = self.resident == 0 and not isinstance(self.resident, bool | str)
+            resident = 0 if nothing else parse_bytes(self.resident, "resident")
+            object.__setattr__(self, "resident", resident)
+            self.limit()
+
+    @property
+    def reserved(self) -> int:
+        """Bytes of the device kept back."""
+        return int(self.device * self.reserve) if isinstance(self.device, int) else 0
+
+    def limit(self, resident: int | None = None) -> int:
+        """Bytes free for waves. ``resident`` is used when the budget states none.
+
+        Raises:
+            InputError: resident is stated nowhere, or nothing is left.
+        """
+        if isinstance(self.available, int):
+            return self.available
+        assert isinstance(self.device, int)
+        used = self.resident if self.resident is not None else resident
+        if not isinstance(used, int):
+            raise InputError("the budget states the device's total: resident bytes are needed too")
+        left = self.device - self.reserved - used
+        if left <= 0:
+            raise InputError(
+                f"nothing is left for waves: device {format_bytes(self.device)}, resident "
+                f"{format_bytes(used)}, reserve {format_bytes(self.reserved)}"
+            )
+        return left

@@ -1,0 +1,279 @@
+"""The geometry of a decoder: everything a price needs to know about a model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from waveplan._values import choice, flag, integer
+from waveplan.errors import InputError
+
+if TYPE_CHECKING:
+    from waveplan.parameters import Parameters
+
+__all__ = ["ACTIVATIONS", "ATTENTION", "DTYPE_BYTES", "GDN", "Model"]
+
+ATTENTION = "attention"
+GDN = "gdn"
+
+DTYPE_BYTES = {
+    "float64": 8,
+    "float32": 4,
+    "bfloat16": 2,
+    "float16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+}
+_DTYPE_ALIASES = {
+    "fp64": "float64",
+    "fp32": "float32",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "fp8": "float8_e4m3fn",
+}
+
+# Widths of dense FFN activations kept for backward, in units of ffn per row: a natively fused
+# gated unit, the eager one, and the eager one with clamped inputs.
+ACTIVATIONS = {"native": 3, "eager": 5, "clamped": 7}
+
+_COUNTS = [
+    "ffn",
+    "experts",
+    "topk",
+    "expert_ffn",
+    "shared_ffn",
+    "gdn_key_heads",
+    "gdn_value_heads",
+    "gdn_key_dim",
+    "gdn_value_dim",
+    "gdn_conv",
+    "q_lora_rank",
+    "kv_lora_rank",
+    "qk_nope_head_dim",
+    "qk_rope_head_dim",
+    "v_head_dim",
+    "mtp_layers",
+]
+_FLAGS = [
+    "attention_gate",
+    "shared_gate",
+    "tied_embeddings",
+    "gated_mlp",
+    "silu",
+    "qk_norm",
+    "qkv_bias",
+    "output_bias",
+    "mlp_bias",
+    "expert_bias",
+    "router_bias",
+    "attention_sinks",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """Sizes of one decoder-only model. Absent parts are 0, ``False`` or empty.
+
+    Sizes are counts of features, heads or layers; none is in bytes.
+
+    Raises:
+        InputError: a size is missing, negative or contradicts another.
+    """
+
+    hidden: int
+    layers: int
+    vocab: int
+    heads: int
+    kv_groups: int
+    head_dim: int
+    attention_gate: bool = False
+    """Attention output gate: the query projection is twice as wide."""
+    ffn: int = 0
+    """Width of a dense feed-forward layer."""
+    experts: int = 0
+    topk: int = 0
+    expert_ffn: int = 0
+    shared_ffn: int = 0
+    """Width of all shared experts together."""
+    shared_gate: bool = False
+    gdn_layers: int = 0
+    """Gated-delta-net layers; taken from ``layer_kinds`` when that is given."""
+    gdn_key_heads: int = 0
+    gdn_value_heads: int = 0
+    gdn_key_dim: int = 0
+    gdn_value_dim: int = 0
+    gdn_conv: int = 0
+    """Kernel of the causal convolution in front of the delta rule."""
+    dtype: str = "bfloat16"
+    layer_kinds: tuple[str, ...] = ()
+    """"attention" or "gdn" for each layer, bottom first; empty: order unknown or all attention."""
+    moe_layers: tuple[bool, ...] = ()
+    """Which layers have experts; empty with ``experts``: all of them."""
+    tied_embeddings: bool = False
+    q_lora_rank: int = 0
+    kv_lora_rank: int = 0
+    """Above 0: multi-head latent attention, with the three head sizes below."""
+    qk_nope_head_dim: int = 0
+    qk_rope_head_dim: int = 0
+    v_head_dim: int = 0
+    activation: str = "eager"
+    """How the feed-forward unit runs: "native" (fused), "eager" or "clamped"."""
+    gated_mlp: bool = True
+    silu: bool = True
+    mtp_layers: int = 0
+    """Multi-token-prediction modules, stored beside the decoder and not counted in it."""
+    qk_norm: bool = False
+    qkv_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
+    expert_bias: bool = False
+    router_bias: bool = False
+    attention_sinks: bool = False
+    norms_per_layer: int = 2
+    name: str = ""
+    family: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("hidden", "layers", "vocab", "heads", "kv_groups", "head_dim"):
+            self._set(name, integer(name, getattr(self, name), 1))
+        for name in _COUNTS:
+            self._set(name, integer(name, getattr(self, name)))
+        self._set("norms_per_layer", integer("norms_per_layer", self.norms_per_layer, 1))
+        for name in _FLAGS:
+            flag(name, getattr(self, name))
+        self._set("dtype", dtype_name(self.dtype))
+        choice("activation", self.activation, ACTIVATIONS)
+        self._check_attention()
+        self._check_layer_kinds()
+        self._check_experts()
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def _check_attention(self) -> None:
+        if self.heads % self.kv_groups:
+            raise InputError(
+                f"kv_groups is {self.kv_groups}: it must divide heads, which is {self.heads}"
+            )
+        if self.kv_lora_rank:
+            need = ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+            if missing := [name for name in need if not getattr(self, name)]:
+                raise InputError(f"latent attention (kv_lora_rank) needs {', '.join(missing)}")
+
+    def _check_layer_kinds(self) -> None:
+        kinds = tuple(self.layer_kinds)
+        self._set("layer_kinds", kinds)
+        gdn = integer("gdn_layers", self.gdn_layers, 0, self.layers)
+        if kinds:
+            if len(kinds) != self.layers:
+                raise InputError(f"layer_kinds has {len(kinds)} entries for {self.layers} layers")
+            for index, kind in enumerate(kinds):
+                choice(f"layer_kinds[{index}]", kind, (ATTENTION, GDN))
+            if gdn not in (0, kinds.count(GDN)):
+                raise InputError(
+                    f"gdn_layers is {gdn}, but layer_kinds names {kinds.count(GDN)} of them"
+                )
+            gdn = kinds.count(GDN)
+        elif gdn == self.layers:
+            self._set("layer_kinds", (GDN,) * gdn)
+        elif gdn == 0:
+            self._set("layer_kinds", (ATTENTION,) * self.layers)
+        self._set("gdn_layers", gdn)
+        sizes = ("gdn_key_heads", "gdn_value_heads", "gdn_key_dim", "gdn_value_dim", "gdn_conv")
+        if gdn and (missing := [name for name in sizes if not getattr(self, name)]):
+            raise InputError(f"{gdn} gated-delta-net layers need {', '.join(missing)}")
+
+    def _check_experts(self) -> None:
+        moe = tuple(self.moe_layers)
+        for index, value in enumerate(moe):
+            flag(f"moe_layers[{index}]", value)
+        if not self.experts:
+            if any(moe) or self.topk or self.expert_ffn or self.shared_ffn:
+                raise InputError(
+                    "experts is 0, but topk, expert_ffn, shared_ffn or moe_layers is set"
+                )
+            moe = (False,) * self.layers
+        else:
+            if missing := [name for name in ("topk", "expert_ffn") if not getattr(self, name)]:
+                raise InputError(f"{self.experts} experts need {', '.join(missing)}")
+            integer("topk", self.topk, 1, self.experts)
+            moe = moe or (True,) * self.layers
+        if len(moe) != self.layers:
+            raise InputError(f"moe_layers has {len(moe)} entries for {self.layers} layers")
+        if not all(moe) and not self.ffn:
+            raise InputError("ffn is missing: some layers have a dense feed-forward part")
+        if self.shared_gate and not self.shared_ffn:
+            raise InputError("shared_gate is set, but shared_ffn is 0")
+        self._set("moe_layers", moe)
+
+    @property
+    def attention_layers(self) -> int:
+        """Layers whose mixer is attention."""
+        return self.layers - self.gdn_layers
+
+    @property
+    def is_moe(self) -> bool:
+        """Some layer routes to experts."""
+        return self.experts > 0
+
+    @property
+    def is_hybrid(self) -> bool:
+        """Some layer is a gated-delta-net."""
+        return self.gdn_layers > 0
+
+    @property
+    def mla(self) -> bool:
+        """Attention is multi-head latent attention."""
+        return self.kv_lora_rank > 0
+
+    @property
+    def dense_first_layers(self) -> int:
+        """Dense layers below the first layer with experts."""
+        return self.moe_layers.index(True) if any(self.moe_layers) else self.layers
+
+    @property
+    def dtype_bytes(self) -> int:
+        """Bytes of one parameter or activation."""
+        return DTYPE_BYTES[self.dtype]
+
+    @property
+    def gdn_conv_dim(self) -> int:
+        """Channels of the GDN convolution: queries, keys and values."""
+        return 2 * self.gdn_key_heads * self.gdn_key_dim + self.gdn_value_heads * self.gdn_value_dim
+
+    def gap(self, kind: str) -> int | None:
+        """Decoder layers above the highest layer of ``kind``; None when the order is unknown
+        or no layer is of that kind."""
+        if kind not in self.layer_kinds:
+            return None
+        return tuple(reversed(self.layer_kinds)).index(kind)
+
+    def parameters(self) -> Parameters:
+        """Exact parameter counts of the decoder by part."""
+        from waveplan.parameters import count
+
+        return count(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as plain JSON values; ``Model(**d)`` restores the model."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+    @classmethod
+    def from_hf(cls, config: str | os.PathLike[str] | Mapping[str, Any]) -> Model:
+        """Read a Hugging Face ``config.json``: its path, its folder, or its content.
+
+        Raises:
+            InputError: the file cannot be read, or keys are missing (all are listed).
+        """
+        from waveplan import hf
+
+        return hf.read(config)
+
+
+def dtype_name(value: object) -> str:
+    """The canonical name of a parameter type."""
+    text = str(value).removeprefix("torch.").lower()
+    return choice("dtype", _DTYPE_ALIASES.get(text, text), DTYPE_BYTES)
