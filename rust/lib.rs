@@ -8,6 +8,7 @@
 pub mod assign;
 pub mod attention;
 pub mod error;
+pub mod heads;
 pub mod interrupt;
 pub mod layout;
 pub mod measures;

@@ -3,6 +3,12 @@
 //! A price program reads nothing else of a plan. The names here are the whole vocabulary of
 //! measures; rules that name anything else are refused when they are bound.
 
+mod groups;
+pub(crate) mod pool;
+
+pub use groups::{GroupKey, Groups};
+pub use pool::{Columns, Labels, NO_SLOT, Pool};
+
 /// Declares a table of measures: an index constant, a name and a meaning each.
 macro_rules! columns {
     ($(#[$doc:meta])* $module:ident { $($index:ident $name:literal $meaning:literal;)* }) => {
