@@ -3,9 +3,11 @@
 //! A price program reads nothing else of a plan. The names here are the whole vocabulary of
 //! measures; rules that name anything else are refused when they are bound.
 
+mod fill;
 mod groups;
 pub(crate) mod pool;
 
+pub use fill::{Bound, Exact, HeadCount, Settings, bound, exact, finish, pad, start};
 pub use groups::{GroupKey, Groups};
 pub use pool::{Columns, Labels, NO_SLOT, Pool};
 

@@ -71,6 +71,8 @@ pub struct Pool {
     pub target_width: Vec<i64>,
     /// k of the top-k output, 0 for none.
     pub top_k: Vec<i64>,
+    /// Top-k entries: tokens times k.
+    pub top_k_entries: Vec<i64>,
     /// Returns logits.
     pub logits: Vec<bool>,
     /// Returns hidden states.
@@ -106,6 +108,7 @@ impl Pool {
             target_entries: Vec::with_capacity(count),
             target_width: columns.target_width.to_vec(),
             top_k: columns.top_k.to_vec(),
+            top_k_entries: Vec::with_capacity(count),
             logits: columns.logits.to_vec(),
             hidden: columns.hidden.to_vec(),
             mix: columns.mix.to_vec(),
@@ -125,6 +128,11 @@ impl Pool {
                 0
             };
             pool.target_entries.push(entries);
+            pool.top_k_entries.push(
+                pool.lengths[r]
+                    .checked_mul(pool.top_k[r])
+                    .ok_or(Error::Overflow("the number of top-k entries"))?,
+            );
             let whole = pool.whole_row(r);
             pool.projected.push(if whole {
                 pool.lengths[r]

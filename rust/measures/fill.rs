@@ -1,0 +1,323 @@
+//! Fills the measures of a plan: first what needs no layout, then each group's layout or bound.
+
+use crate::assign::Assignment;
+use crate::error::{Error, Result};
+use crate::heads::{self, HeadWork};
+use crate::measures::{Groups, Measures, Pool, group, plan};
+use crate::segments::{NONE, Segments};
+use crate::tree::Tree;
+
+/// Rows that the head projects at once; from here on the head's dense part no longer grows.
+const HEAD_CHUNK: i64 = 512;
+
+/// What measures depend on besides the requests and their layouts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Tensor-parallel size: packed rows are padded to a multiple of it.
+    pub tp: i64,
+    /// Context-parallel size.
+    pub cp: i64,
+    /// Vocabulary of the output head.
+    pub vocab: i64,
+    /// Width of a hidden state.
+    pub hidden: i64,
+    /// Bytes of one logit and of one hidden value.
+    pub element_bytes: i64,
+    /// The model has recurrent layers.
+    pub recurrent: bool,
+    /// Pending bytes of the recurrent schedule per executed row, state row and packed row: they
+    /// decide which rank counts as the busiest.
+    pub gdn_weights: [i64; 3],
+    /// Rank of each adapter slot, from slot 0 on; missing ones count as 0.
+    pub adapter_ranks: Vec<i64>,
+}
+
+impl Settings {
+    /// One rank, and nothing known of the model.
+    #[must_use]
+    pub fn single() -> Self {
+        Self {
+            tp: 1,
+            cp: 1,
+            vocab: 0,
+            hidden: 0,
+            element_bytes: 2,
+            recurrent: false,
+            gdn_weights: [1, 0, 0],
+            adapter_ranks: Vec::new(),
+        }
+    }
+
+    fn padded(&self, tokens: i64) -> Result<i64> {
+        round_up(tokens, self.tp).ok_or(Error::Overflow("the padded packed length"))
+    }
+}
+
+fn round_up(tokens: i64, multiple: i64) -> Option<i64> {
+    if multiple <= 1 {
+        return Some(tokens);
+    }
+    tokens.checked_add((multiple - tokens % multiple) % multiple)
+}
+
+/// A bound on every layout of a group, priced instead of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    /// No sharing: an upper bound, fit to accept a plan.
+    NoSharing,
+    /// Full sharing, so many packed tokens: a lower bound, fit to reject a plan.
+    FullSharing(i64),
+    /// Full sharing spread evenly over the context-parallel ranks: the split ladder's bound.
+    Ladder(i64),
+}
+
+/// How the projected rows of an exact layout are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeadCount {
+    /// The union of packed positions.
+    Union,
+    /// The union, but the sum where neither could change the head's dense part: when the
+    /// longest request and the sum both reach a full chunk.
+    UnionOrSum,
+}
+
+/// The layout of one group, and what its ranks run of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Exact<'a> {
+    /// Canonical tree of the group's requests, in the group's order.
+    pub tree: &'a Tree,
+    /// Which of its segments are stored once.
+    pub shared: &'a [bool],
+    /// The packed row, without padding.
+    pub segments: &'a Segments,
+    /// Most segments on one row's path.
+    pub depth: i64,
+    /// Owners of the padded packed row; `None` at CP 1.
+    pub assignment: Option<&'a Assignment>,
+    /// How to count head rows.
+    pub head: HeadCount,
+}
+
+/// Starts the measures of a plan for `requests`: everything that needs no layout.
+pub fn start(
+    pool: &Pool,
+    requests: &[u32],
+    groups: &Groups,
+    settings: &Settings,
+    measures: &mut Measures,
+) -> Result<()> {
+    measures.plan = [0; plan::COUNT];
+    measures.plan[plan::COLD] = 1;
+    measures.groups.clear();
+    measures.groups.resize(groups.len(), [0; group::COUNT]);
+    for (g, row) in measures.groups.iter_mut().enumerate() {
+        start_group(pool, groups, g, settings, row)?;
+    }
+    outputs(pool, requests, settings, &mut measures.plan)?;
+    let all_gradient = measures.groups.iter().all(|row| row[group::GRADIENT] == 1);
+    let priceable = !groups.is_empty()
+        && all_gradient
+        && requests.iter().all(|&r| pool.packed_priceable(r as usize));
+    measures.plan[plan::PACKED_PRICEABLE] = i64::from(priceable);
+    Ok(())
+}
+
+fn outputs(
+    pool: &Pool,
+    requests: &[u32],
+    settings: &Settings,
+    plan: &mut [i64; plan::COUNT],
+) -> Result<()> {
+    for &request in requests {
+        let r = request as usize;
+        let length = pool.lengths[r];
+        if pool.active(r) {
+            plan[plan::REQUESTS] += 1;
+            plan[plan::LOGICAL] += length;
+        } else {
+            plan[plan::INACTIVE] += length;
+        }
+        add(&mut plan[plan::TARGET_ENTRIES], pool.target_entries[r])?;
+        add(&mut plan[plan::TOP_K_ENTRIES], pool.top_k_entries[r])?;
+        plan[plan::LOGITS_TOKENS] += if pool.logits[r] { length } else { 0 };
+        plan[plan::HIDDEN_TOKENS] += if pool.hidden[r] { length } else { 0 };
+        add(&mut plan[plan::ROUTED_ENTRIES], pool.routed[r])?;
+    }
+    let terms = [
+        (plan[plan::TARGET_ENTRIES], 4),
+        (plan[plan::TOP_K_ENTRIES], 12),
+        (
+            plan[plan::LOGITS_TOKENS],
+            product(settings.vocab, settings.element_bytes)?,
+        ),
+        (
+            plan[plan::HIDDEN_TOKENS],
+            product(settings.hidden, settings.element_bytes)?,
+        ),
+        (plan[plan::ROUTED_ENTRIES], 16),
+    ];
+    for (entries, bytes) in terms {
+        add(&mut plan[plan::OUTPUT], product(entries, bytes)?)?;
+    }
+    Ok(())
+}
+
+fn add(sum: &mut i64, value: i64) -> Result<()> {
+    *sum = sum
+        .checked_add(value)
+        .ok_or(Error::Overflow("the size of the requested outputs"))?;
+    Ok(())
+}
+
+fn product(left: i64, right: i64) -> Result<i64> {
+    left.checked_mul(right)
+        .ok_or(Error::Overflow("the size of the requested outputs"))
+}
+
+fn start_group(
+    pool: &Pool,
+    groups: &Groups,
+    g: usize,
+    settings: &Settings,
+    row: &mut [i64; group::COUNT],
+) -> Result<()> {
+    let key = groups.key(g);
+    row[group::GRADIENT] = i64::from(key.gradient);
+    row[group::ROUTED] = i64::from(key.routed);
+    row[group::ADAPTER] = i64::from(key.slot != 0);
+    row[group::ADAPTER_RANK] = match settings.adapter_ranks.get(key.slot as usize) {
+        Some(&rank) if key.slot != 0 => rank,
+        _ => 0,
+    };
+    row[group::REQUESTS] = groups.requests(g).len() as i64;
+    for &request in groups.requests(g) {
+        let r = request as usize;
+        row[group::LOGICAL] += pool.lengths[r];
+        row[group::HEAD_SUM] += pool.projected[r];
+        row[group::HEAD_LONGEST] = row[group::HEAD_LONGEST].max(pool.projected[r]);
+        row[group::HEAD_TARGET_ROWS] = row[group::HEAD_TARGET_ROWS].max(pool.labelled[r]);
+        add(&mut row[group::HEAD_LABELS], pool.target_entries[r])?;
+        add(&mut row[group::HEAD_TOPK], pool.top_k_entries[r])?;
+        if pool.target_entries[r] > 0 {
+            add(&mut row[group::HEAD_WIDTH], pool.target_width[r])?;
+        }
+        add(&mut row[group::HEAD_WIDTH], pool.top_k[r])?;
+        row[group::HEAD_TARGETS] |= i64::from(pool.targets[r]);
+        row[group::HEAD_STATISTICS] |= i64::from(pool.targets[r] || pool.top_k[r] > 0);
+        row[group::HEAD_LOGITS] |= i64::from(pool.logits[r]);
+        row[group::HIDDEN] |= i64::from(pool.hidden[r]);
+    }
+    Ok(())
+}
+
+/// Fills a started group's row from its layout.
+pub fn exact(
+    pool: &Pool,
+    requests: &[u32],
+    layout: &Exact<'_>,
+    settings: &Settings,
+    work: &mut HeadWork,
+    row: &mut [i64; group::COUNT],
+) -> Result<()> {
+    let packed = layout.segments.tokens();
+    let padded = settings.padded(packed)?;
+    row[group::PACKED] = packed;
+    row[group::PADDED] = padded;
+    row[group::SEGMENTS] = layout.segments.len() as i64;
+    row[group::DEPTH] = layout.depth;
+    let by_sum = layout.head == HeadCount::UnionOrSum
+        && row[group::HEAD_LONGEST].min(HEAD_CHUNK) == row[group::HEAD_SUM].min(HEAD_CHUNK);
+    row[group::HEAD_ROWS] = if by_sum || row[group::HEAD_SUM] == 0 {
+        row[group::HEAD_SUM]
+    } else {
+        heads::union(pool, requests, layout.tree, layout.shared, work)
+    };
+    row[group::HEAD_BOUND] = 0;
+    let Some(assignment) = layout.assignment else {
+        for column in [group::ROWS, group::ATTENTION_ROWS, group::GDN_ROWS] {
+            row[column] = padded;
+        }
+        return Ok(());
+    };
+    let attention = assignment.rank_tokens.iter().copied().max().unwrap_or(0);
+    row[group::ATTENTION_ROWS] = attention;
+    row[group::GDN_ROWS] = 0;
+    row[group::ROWS] = settings.padded(attention.max(1))?;
+    Ok(())
+}
+
+/// Fills a started group's row from a bound on its layouts.
+pub fn bound(bound: Bound, settings: &Settings, row: &mut [i64; group::COUNT]) -> Result<()> {
+    let requests = row[group::REQUESTS];
+    let (packed, segments, head, rejects) = match bound {
+        Bound::NoSharing => (row[group::LOGICAL], 2 * requests, row[group::HEAD_SUM], 0),
+        Bound::FullSharing(tokens) => (tokens, 1, row[group::HEAD_LONGEST], 1),
+        Bound::Ladder(tokens) => (tokens, 0, row[group::HEAD_LONGEST], 1),
+    };
+    let padded = settings.padded(packed)?;
+    let rows = match bound {
+        Bound::Ladder(_) => padded.div_euclid(settings.cp) + i64::from(padded % settings.cp != 0),
+        _ => padded,
+    };
+    row[group::PACKED] = packed;
+    row[group::PADDED] = padded;
+    row[group::SEGMENTS] = segments;
+    row[group::DEPTH] = 0;
+    row[group::HEAD_ROWS] = head;
+    row[group::HEAD_BOUND] = rejects;
+    for column in [group::ROWS, group::ATTENTION_ROWS, group::GDN_ROWS] {
+        row[column] = rows;
+    }
+    for column in [
+        group::GDN_EXECUTED,
+        group::GDN_STATES,
+        group::GDN_PACKED,
+        group::GDN_RANK_EXECUTED,
+        group::GDN_RANK_STATES,
+        group::GDN_RANK_PACKED,
+    ] {
+        row[column] = 0;
+    }
+    Ok(())
+}
+
+/// Sums the groups' rows into the plan's. `even` spreads all packed tokens evenly over the
+/// context-parallel ranks, as the split ladder's bound does.
+pub fn finish(settings: &Settings, even: bool, measures: &mut Measures) -> Result<()> {
+    let Measures { plan, groups } = measures;
+    let (mut packed, mut rows, mut unshared) = (0_i64, 0_i64, 0_i64);
+    let too_large = Error::Overflow("the packed tokens of a plan");
+    for row in groups.iter() {
+        let padded = settings.padded(row[group::LOGICAL])?;
+        for (sum, value) in [
+            (&mut packed, row[group::PADDED]),
+            (&mut rows, row[group::ROWS]),
+            (&mut unshared, padded),
+        ] {
+            *sum = sum.checked_add(value).ok_or(too_large.clone())?;
+        }
+    }
+    plan[plan::PACKED] = packed;
+    plan[plan::UNSHARED] = unshared;
+    plan[plan::RETAINED_ROWS] = if even {
+        packed / settings.cp + i64::from(packed % settings.cp != 0)
+    } else {
+        rows
+    };
+    Ok(())
+}
+
+/// The packed row padded to a multiple of TP by one-token roots, as it is executed.
+pub fn pad(segments: &Segments, tp: i64) -> Result<Segments> {
+    let tokens = segments.tokens();
+    let padded = round_up(tokens, tp).ok_or(Error::Overflow("the padded packed length"))?;
+    let mut made = segments.clone();
+    if made.starts.is_empty() {
+        made.starts.push(0);
+    }
+    for at in tokens..padded {
+        made.starts.push(at + 1);
+        made.parents.push(NONE);
+    }
+    Ok(made)
+}
