@@ -1,0 +1,242 @@
+//! The two published scores: exact integers, and the additive weights the solvers work with.
+
+use super::Measures;
+use crate::error::{Error, Result};
+
+/// Work units per microsecond.
+const UNITS: i128 = 1024;
+/// Segment lengths whose histogram the calibration kept.
+const THRESHOLDS: [i64; 8] = [64, 128, 256, 512, 1024, 2048, 4096, 8192];
+/// A segment shorter than this on each rank runs inefficient kernels.
+const TINY: i64 = 128;
+/// Microseconds a layer of the first shared level and of each further one (version 1).
+const LEVELS: (i128, i128) = (768, 256);
+
+/// Which published score.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// Hand-set constants: outside the calibrated classes.
+    One,
+    /// Ten fitted terms.
+    Two,
+}
+
+/// A score with the facts it scales by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scoring {
+    /// Which score.
+    pub version: Version,
+    /// Version 2: milli-microseconds for each term, in the order of planning section 2.
+    pub coefficients: [i64; 10],
+    /// Tensor-parallel ranks.
+    pub tp: i64,
+    /// Context-parallel ranks.
+    pub cp: i64,
+    /// Decoder layers of this rank.
+    pub layers: i64,
+    /// Layers with a gated delta net among them (version 2 reads this alone).
+    pub gdn_layers: i64,
+    /// The model has such layers (version 1 reads this alone).
+    pub uses_gdn: bool,
+}
+
+/// Predicted work and its tie-breaks; less is better.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Score {
+    /// Predicted work: 1/1024 us (version 1), a thousandth of that (version 2).
+    pub work: i128,
+    /// Packed tokens.
+    pub tokens: i64,
+    /// Packed segments.
+    pub segments: i64,
+    /// Segments on the longest path.
+    pub depth: i64,
+}
+
+/// The score as a sum over tokens, segments and levels, times `modulus`, but for a rounding
+/// term that depends on the tokens modulo `modulus` alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Weights {
+    /// Each packed token.
+    pub(super) token: i128,
+    /// Each segment shorter than `tiny_below`.
+    pub(super) tiny: i128,
+    /// Zero when no segment counts as tiny.
+    pub(super) tiny_below: i64,
+    /// Each segment.
+    pub(super) segment: i128,
+    /// Each chosen decision.
+    pub(super) chosen: i128,
+    /// The first shared level.
+    pub(super) first_level: i128,
+    /// Each further level.
+    pub(super) more_levels: i128,
+    /// Common denominator of the token terms.
+    pub(super) modulus: i64,
+    /// Per residue of the tokens: exact work times `modulus`, less the sum. Empty: all zero.
+    pub(super) rounding: Vec<i128>,
+}
+
+impl Scoring {
+    /// Refuses facts that no run has, which also keeps every score inside 128 bits.
+    pub fn check(&self) -> Result<()> {
+        for (name, value, least, most) in [
+            ("tp", self.tp, 1, 1 << 12),
+            ("cp", self.cp, 1, 1 << 12),
+            ("layers", self.layers, 1, 1 << 16),
+            ("gdn_layers", self.gdn_layers, 0, 1 << 16),
+        ] {
+            if value < least || value > most {
+                return Err(Error::input(format!(
+                    "{name} is {value}: it must be from {least} to {most}"
+                )));
+            }
+        }
+        for (index, &value) in self.coefficients.iter().enumerate() {
+            if !(0..=1 << 36).contains(&value) {
+                return Err(Error::input(format!(
+                    "coefficients[{index}] is {value}: it must be from 0 to 2**36"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Segments shorter than this count as tiny: the listed length that covers 128 a rank.
+    #[must_use]
+    pub fn tiny_below(&self) -> i64 {
+        let wanted = TINY * self.cp;
+        let listed = THRESHOLDS.iter().find(|&&t| t >= wanted);
+        *listed.unwrap_or(&THRESHOLDS[THRESHOLDS.len() - 1])
+    }
+
+    /// The five terms of version 2 that divide a multiple of the tokens:
+    /// (coefficient, numerator, denominator).
+    fn token_terms(&self) -> [(i128, i128, i128); 5] {
+        let (tp, cp) = (i128::from(self.tp), i128::from(self.cp));
+        let (layers, gdn) = (i128::from(self.layers), i128::from(self.gdn_layers));
+        let c = self.coefficients.map(i128::from);
+        [
+            (c[0], layers * UNITS, tp * cp),
+            (c[1], layers * (cp - 1) * UNITS, cp),
+            (c[2], layers * (tp - 1) * UNITS, tp),
+            (c[3], gdn * UNITS, tp * cp),
+            (c[4], (layers - gdn).max(0) * (cp - 1) * UNITS, cp),
+        ]
+    }
+
+    /// Version 2: work of one more level.
+    fn level(&self) -> i128 {
+        let (tp, cp) = (i128::from(self.tp), i128::from(self.cp));
+        let (layers, gdn) = (i128::from(self.layers), i128::from(self.gdn_layers));
+        let c = self.coefficients.map(i128::from);
+        let layer = c[6] * (cp - 1) + c[7] * (tp - 1);
+        let gdn_layer = c[8] + c[9] * (tp - 1);
+        (layer * layers + gdn_layer * gdn) * UNITS
+    }
+
+    /// The exact score.
+    #[must_use]
+    pub fn score(&self, m: &Measures) -> Score {
+        let tokens = i128::from(m.tokens);
+        let extra = i128::from((m.depth - 1).max(0));
+        let layers = i128::from(self.layers);
+        let work = match self.version {
+            Version::Two => {
+                let terms = self.token_terms();
+                let token: i128 = terms.iter().map(|(c, n, d)| c * (tokens * n / d)).sum();
+                let tiny = i128::from(self.coefficients[5]) * layers * UNITS;
+                token + i128::from(m.tiny) * tiny + extra * self.level()
+            }
+            Version::One => {
+                let cp = i128::from(self.cp);
+                let launch = 96 + 32 * cp;
+                let gdn = if self.uses_gdn {
+                    (extra.min(1) * LEVELS.0 + (extra - 1).max(0) * LEVELS.1) * layers * UNITS
+                } else {
+                    0
+                };
+                layers * tokens * UNITS
+                    + (tokens + cp - 1) / cp * launch
+                    + i128::from(m.segments) * launch * UNITS
+                    + i128::from(m.chosen) * (64 + 32 * cp) * UNITS
+                    + gdn
+            }
+        };
+        Score {
+            work,
+            tokens: m.tokens,
+            segments: m.segments,
+            depth: m.depth,
+        }
+    }
+
+    /// The additive form of the score.
+    pub(super) fn weights(&self) -> Result<Weights> {
+        self.check()?;
+        Ok(match self.version {
+            Version::One => self.weights_one(),
+            Version::Two => self.weights_two(),
+        })
+    }
+
+    fn weights_one(&self) -> Weights {
+        let (cp, layers) = (i128::from(self.cp), i128::from(self.layers));
+        let launch = 96 + 32 * cp;
+        let gdn = i128::from(self.uses_gdn) * layers * UNITS * cp;
+        let rounding = if cp == 1 {
+            Vec::new()
+        } else {
+            (0..cp).map(|r| launch * ((cp - r) % cp)).collect()
+        };
+        Weights {
+            token: layers * UNITS * cp + launch,
+            tiny: 0,
+            tiny_below: 0,
+            segment: launch * UNITS * cp,
+            chosen: (64 + 32 * cp) * UNITS * cp,
+            first_level: LEVELS.0 * gdn,
+            more_levels: LEVELS.1 * gdn,
+            modulus: self.cp,
+            rounding,
+        }
+    }
+
+    fn weights_two(&self) -> Weights {
+        let terms = self.token_terms().map(|(c, n, d)| {
+            let common = if c == 0 { d } else { gcd(n, d) };
+            (c, n / common, d / common)
+        });
+        let modulus = terms.iter().fold(1, |m, &(_, _, d)| m / gcd(m, d) * d);
+        let token = terms.iter().map(|(c, n, d)| c * n * (modulus / d)).sum();
+        let rounding = if modulus == 1 {
+            Vec::new()
+        } else {
+            let lost = |r: i128| terms.map(|(c, n, d)| c * (r * n % d) * (modulus / d));
+            (0..modulus)
+                .map(|r| -lost(r).iter().sum::<i128>())
+                .collect()
+        };
+        let tiny = i128::from(self.coefficients[5]) * i128::from(self.layers) * UNITS;
+        let level = self.level() * modulus;
+        Weights {
+            token,
+            tiny: tiny * modulus,
+            tiny_below: if tiny == 0 { 0 } else { self.tiny_below() },
+            segment: 0,
+            chosen: 0,
+            first_level: level,
+            more_levels: level,
+            modulus: modulus as i64,
+            rounding,
+        }
+    }
+}
+
+/// Greatest common divisor of non-negative numbers; the other when one is zero.
+pub(super) fn gcd(mut a: i128, mut b: i128) -> i128 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
