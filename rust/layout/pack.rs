@@ -40,17 +40,23 @@ pub fn pack(tree: &Tree, shared: &[bool]) -> Result<Packing> {
     }
     let mut packed_of = vec![NONE; tree.parent.len()];
     let mut members = vec![0; total as usize];
+    let mut last = vec![NONE; tree.rows()];
     for (packed, (&row, &at)) in shape.row.iter().zip(&shape.tree_segment).enumerate() {
         if row == NONE {
             packed_of[at as usize] = packed as u32;
         } else {
             members[member_offsets[packed] as usize] = row;
+            last[row as usize] = packed as u32;
         }
     }
     // Rows in input order climb to the root, so members come out ascending.
     let mut next: Vec<u32> = member_offsets[..segments].to_vec();
     for (row, &terminal) in tree.terminal.iter().enumerate() {
         let mut at = terminal;
+        if at != NONE && last[row] == NONE {
+            // No tail: the segment where the row ends is itself shared.
+            last[row] = packed_of[at as usize];
+        }
         while at != NONE {
             let packed = packed_of[at as usize];
             if packed != NONE {
@@ -66,6 +72,7 @@ pub fn pack(tree: &Tree, shared: &[bool]) -> Result<Packing> {
         row_start: shape.row_start,
         member_offsets,
         members,
+        last,
     })
 }
 
@@ -78,7 +85,7 @@ pub fn shape(tree: &Tree, shared: &[bool]) -> Result<Shape> {
             shared.len()
         )));
     }
-    let (offsets, rows) = rows_by_terminal(tree);
+    let (offsets, rows) = tree.terminal_rows();
     let mut out = Shape::default();
     let mut starts = vec![0_i64];
     let mut packed_end = 0_i64;
@@ -119,25 +126,4 @@ pub fn shape(tree: &Tree, shared: &[bool]) -> Result<Shape> {
     }
     out.segments.starts = starts;
     Ok(out)
-}
-
-/// Rows grouped by the segment where they end, in input order.
-fn rows_by_terminal(tree: &Tree) -> (Vec<u32>, Vec<u32>) {
-    let mut offsets = vec![0_u32; tree.parent.len() + 1];
-    for &terminal in tree.terminal.iter().filter(|&&t| t != NONE) {
-        offsets[terminal as usize + 1] += 1;
-    }
-    for s in 1..offsets.len() {
-        offsets[s] += offsets[s - 1];
-    }
-    let mut next = offsets.clone();
-    let mut rows = vec![0; offsets[offsets.len() - 1] as usize];
-    for (row, &terminal) in tree.terminal.iter().enumerate() {
-        if terminal != NONE {
-            let slot = &mut next[terminal as usize];
-            rows[*slot as usize] = row as u32;
-            *slot += 1;
-        }
-    }
-    (offsets, rows)
 }
