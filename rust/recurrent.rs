@@ -1,1 +1,0 @@
-//! The second layout, of gated-delta-net layers: which rank runs which segment.
