@@ -41,10 +41,7 @@ def test_names_are_put_in_order() -> None:
     assert training.recompute_modules == ("core_attn", "moe")
     assert Training(recompute="selective").recompute_modules == ("core_attn",)
     assert Training(lora_modules=("all-linear",)).lora_modules == LORA_MODULES
-    assert Training(lora_modules="o_proj, q_proj").lora_modules == (
-        "attention.qkv",
-        "attention.proj",
-    )
+    assert Training(lora_modules="o_proj, q_proj").lora_modules == ("attention.q", "attention.o")
 
 
 def test_facts_are_integers_with_one_set_of_names() -> None:
@@ -102,6 +99,42 @@ def test_adapters_only_where_the_model_has_the_module() -> None:
     assert (full["lora"], full["lora_fc1"], full["full_finetuning"]) == (0, 0, 1)
     some = facts(DENSE, Topology(), Training(lora_modules=("q_proj",)))
     assert (some["lora_attention"], some["lora_gdn"], some["output_lora_rank"]) == (1, 0, 0)
+
+
+def test_adapter_bytes() -> None:
+    # Per layer, 256 experts: A [2048, r] and B [r, 1024] of the fused gate/up projection,
+    # A [512, r] and B [r, 2048] of the down projection; 23.07 MB at rank 8 in bf16, as traced.
+    experts = Training(lora_modules=("experts.gate_up", "experts.down"))
+    table = facts(MODEL_A, Topology(), experts)
+    assert table["adapter_layer_bytes"] == 256 * 8 * (2048 + 1024 + 512 + 2048) * 2 == 23_068_672
+    assert table["adapter_total_bytes"] == 40 * table["adapter_layer_bytes"]
+    halved = facts(MODEL_A, Topology(dp=2, ep=2), experts)
+    assert halved["adapter_layer_bytes"] * 2 == table["adapter_layer_bytes"]
+    staged = facts(MODEL_A, Topology(pp=4), experts)
+    assert staged["adapter_total_bytes"] * 4 == table["adapter_total_bytes"]
+
+
+def test_adapters_under_tensor_parallelism() -> None:
+    model = models.get("qwen3-1.7b")
+    query = Training(lora_rank=4, lora_modules=("attention.q",))
+    output = Training(lora_rank=4, lora_modules=("attention.o",))
+    # 2048 to 2048: one of the pair is whole, the other is halved
+    for training in (query, output):
+        size = facts(model, Topology(tp=2), training)["adapter_layer_bytes"]
+        assert size == 4 * (2048 + 1024) * 2
+    # two key/value groups on four ranks: query, key and value adapters stay whole
+    whole = facts(MODEL_A, Topology(tp=4), query)["adapter_layer_bytes"]
+    assert whole == 4 * (2048 + 2 * 4096) * 2
+
+
+def test_checkpointed_layers() -> None:
+    selective = Training(recompute="selective", recompute_modules=("mlp", "moe"))
+    assert facts(DENSE, Topology(), selective)["checkpointed_layers"] == 64
+    assert facts(MODEL_A, Topology(), selective)["checkpointed_layers"] == 40
+    mixed = models.get("glm-4.5-air")
+    moe = Training(recompute="selective", recompute_modules=("moe",))
+    assert facts(mixed, Topology(), moe)["checkpointed_layers"] == 45
+    assert facts(MODEL_A, Topology(), Training())["checkpointed_layers"] == 0
 
 
 def test_optimizer_bytes() -> None:

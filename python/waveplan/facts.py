@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from waveplan.adapters import layer_adapters, layer_elements
 from waveplan.model import ACTIVATIONS, ATTENTION, DTYPE_BYTES, GDN, Model
 from waveplan.topology import Topology
 from waveplan.training import RECOMPUTE_MODULES, Training
@@ -47,7 +48,6 @@ _MODEL_SIZES = [
 _TRAINING_SIZES = [
     "recompute_num_layers",
     "lora_rank",
-    "expert_slots",
     "hybridep_buffer",
     "shared_overlap",
     "shared_recompute",
@@ -100,7 +100,11 @@ def _training(model: Model, topology: Topology, training: Training) -> dict[str,
     table["recompute_uniform"] = int(training.recompute_method == "uniform")
     for name in RECOMPUTE_MODULES:
         table[f"recompute_{name}"] = int(name in training.recompute_modules)
-    table.update(_adapters(model, training))
+    # Layers whose feed-forward part selective recompute repeats in backward.
+    table["checkpointed_layers"] = (model.layers - sum(model.moe_layers)) * table[
+        "recompute_mlp"
+    ] + sum(model.moe_layers) * table["recompute_moe"]
+    table.update(_adapters(model, topology, training))
     dispatcher = training.dispatcher
     if dispatcher == "auto":
         dispatcher = "hybridep" if topology.ep > 1 else "alltoall"
@@ -121,45 +125,57 @@ def _training(model: Model, topology: Topology, training: Training) -> dict[str,
     return table
 
 
-def _adapters(model: Model, training: Training) -> dict[str, int]:
-    """Which adapters exist: a module counts only if the model has it and adapters are trained."""
-    present = {
-        "attention.qkv": model.attention_layers > 0,
-        "attention.proj": model.attention_layers > 0,
-        "gdn.in": model.is_hybrid,
-        "gdn.out": model.is_hybrid,
-        "mlp.fc1": not all(model.moe_layers),
-        "mlp.fc2": not all(model.moe_layers),
-        "experts.fc1": model.is_moe,
-        "experts.fc2": model.is_moe,
-        "shared.fc1": model.shared_ffn > 0,
-        "shared.fc2": model.shared_ffn > 0,
-    }
-    has = {
-        name: int(exists and training.lora_rank > 0 and name in training.lora_modules)
-        for name, exists in present.items()
-    }
+def _adapters(model: Model, topology: Topology, training: Training) -> dict[str, int]:
+    """What carries an adapter, as flags, counts and bytes on the busiest pipeline stage."""
+    layers = [
+        layer_adapters(model, training, kind=kind, moe=moe)
+        for kind, moe in dict.fromkeys((kind, moe) for kind, moe, _ in _layers(model))
+    ]
+    names = {adapter.module for layer in layers for adapter in layer}
+    sizes = [
+        layer_elements(model, topology, training, kind=kind, moe=moe) * model.dtype_bytes
+        for kind, moe, count in _layers(model)
+        for _ in range(count)
+    ]
+    per_stage = model.layers // topology.pp
+    stages = [sum(sizes[i : i + per_stage]) for i in range(0, len(sizes), per_stage)]
     output_rank = training.gdn_output_rank
     if output_rank is None:
-        output_rank = training.lora_rank if has["gdn.out"] else 0
-    known = has["experts.fc1"] and training.expert_fc1_fused
+        output_rank = training.lora_rank if "gdn.out" in names else 0
+    known = training.expert_fc1_fused and "experts.gate_up" in names
+    fc1 = {"gate", "up"}
+
+    def has(part: str, *projections: str) -> int:
+        return int(any(f"{part}.{projection}" in names for projection in projections))
+
     return {
-        "lora": int(training.lora_rank > 0),
-        "lora_attention": max(has["attention.qkv"], has["attention.proj"]),
-        "lora_attention_qkv": has["attention.qkv"],
-        "lora_attention_proj": has["attention.proj"],
-        "lora_gdn": max(has["gdn.in"], has["gdn.out"]),
-        "lora_gdn_in": has["gdn.in"],
-        "lora_gdn_out": has["gdn.out"],
-        "lora_fc1": has["mlp.fc1"],
-        "lora_fc2": has["mlp.fc2"],
-        "lora_fc1_modules": has["mlp.fc1"] * (2 if model.gated_mlp else 1),
-        "lora_expert_fc1": has["experts.fc1"],
-        "lora_expert_fc2": has["experts.fc2"],
-        "lora_shared_fc1": has["shared.fc1"],
-        "lora_shared_fc2": has["shared.fc2"],
-        "lora_modules": sum(has.values()),
+        "lora": int(bool(names)),
+        "lora_attention": has("attention", "q", "k", "v", "o"),
+        "lora_gdn": has("gdn", "qkv", "z", "out"),
+        "lora_fc1": has("mlp", *fc1),
+        "lora_fc2": has("mlp", "down"),
+        "lora_fc1_modules": has("mlp", "gate") + has("mlp", "up"),
+        "lora_expert_fc1": has("experts", "gate_up"),
+        "lora_expert_fc2": has("experts", "down"),
+        "lora_shared_fc1": has("shared", *fc1),
+        "lora_shared_fc2": has("shared", "down"),
+        "lora_modules": max(map(len, layers)),
         "output_lora_rank": output_rank,
+        "expert_slots": int(training.expert_slots and "experts.down" in names),
         "expert_fc1_known": int(known),
         "expert_fc1_rank": training.lora_rank if known else 0,
+        "adapter_layer_bytes": max(sizes),
+        "adapter_total_bytes": max(stages),
+        "adapter_outside_bytes": 0,
     }
+
+
+def _layers(model: Model) -> list[tuple[str, bool, int]]:
+    """(mixer kind, has experts, how many) of the layers, in order where that is known."""
+    if model.layer_kinds:
+        return [
+            (kind, moe, 1) for kind, moe in zip(model.layer_kinds, model.moe_layers, strict=True)
+        ]
+    # The order is unknown: which mixer meets which feed-forward part is not, unless that is one.
+    moe = any(model.moe_layers)
+    return [(ATTENTION, moe, model.attention_layers), (GDN, moe, model.gdn_layers)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +69,7 @@ _FLAGS = [
     "expert_bias",
     "router_bias",
     "attention_sinks",
+    "norm_bias",
 ]
 
 
@@ -132,6 +133,7 @@ class Model:
     router_bias: bool = False
     attention_sinks: bool = False
     norms_per_layer: int = 2
+    norm_bias: bool = False
     name: str = ""
     family: str = ""
 
@@ -271,6 +273,17 @@ class Model:
         from waveplan import hf
 
         return hf.read(config)
+
+    @classmethod
+    def from_megatron(cls, arguments: Sequence[str] | Mapping[str, Any]) -> Model:
+        """Read Megatron arguments: an argv list, or a dict of argument names and values.
+
+        Raises:
+            InputError: a needed argument is missing (all are listed).
+        """
+        from waveplan import megatron
+
+        return megatron.model(arguments)
 
 
 def dtype_name(value: object) -> str:

@@ -95,7 +95,7 @@ def layer_parts(model: Model) -> LayerParts:
         shared=matrices * hidden * model.shared_ffn,
         shared_replicated=hidden if model.shared_gate else 0,
         router=model.experts * (hidden + (1 if model.router_bias else 0)),
-        norms=model.norms_per_layer * hidden,
+        norms=model.norms_per_layer * hidden * (2 if model.norm_bias else 1),
     )
 
 
@@ -167,7 +167,7 @@ def count(model: Model) -> Parameters:
         routed=routed,
         shared=(one.shared + one.shared_replicated) * moe,
         router=one.router * moe,
-        norms=one.norms * model.layers + model.hidden,
+        norms=one.norms * model.layers + model.hidden * (2 if model.norm_bias else 1),
         head=0 if model.tied_embeddings else embedding,
         active_routed=routed // model.experts * model.topk if model.experts else 0,
     )
