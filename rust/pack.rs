@@ -85,38 +85,7 @@ impl Packing {
     /// # Panics
     /// If a `last` segment is not one of `segments`.
     pub fn new(segments: Segments, row_start: Vec<i64>, last: Vec<u32>) -> Result<Self> {
-        let mut counts = vec![0_u64; segments.len()];
-        for &end in &last {
-            if end != NONE {
-                counts[end as usize] += 1;
-            }
-        }
-        // Parents come first, so backwards each count is complete when it is handed up.
-        for s in (0..segments.len()).rev() {
-            if let Some(parent) = segments.parent(s) {
-                counts[parent] += counts[s];
-            }
-        }
-        let mut member_offsets = Vec::with_capacity(counts.len() + 1);
-        let mut total = 0_u64;
-        member_offsets.push(0);
-        for count in counts {
-            total += count;
-            let offset = u32::try_from(total)
-                .map_err(|_| Error::Overflow("the number of rows over all segments"))?;
-            member_offsets.push(offset);
-        }
-        let mut next = member_offsets.clone();
-        let mut members = vec![0; total as usize];
-        for (row, &end) in last.iter().enumerate() {
-            let mut segment = end;
-            while segment != NONE {
-                let at = &mut next[segment as usize];
-                members[*at as usize] = row as u32;
-                *at += 1;
-                segment = segments.parents[segment as usize];
-            }
-        }
+        let (member_offsets, members) = members(&segments.parents, &last)?;
         Ok(Self {
             segments,
             row_start,
@@ -179,6 +148,42 @@ impl Packing {
             .flat_map(|s| starts[s as usize]..starts[s as usize + 1])
             .collect()
     }
+}
+
+/// Lists the rows that run through each segment, ascending, from the segment each row ends in:
+/// those of `s` are `rows[offsets[s]..offsets[s + 1]]`.
+pub(crate) fn members(parents: &[u32], last: &[u32]) -> Result<(Vec<u32>, Vec<u32>)> {
+    let mut counts = vec![0_u64; parents.len()];
+    for &end in last.iter().filter(|&&end| end != NONE) {
+        counts[end as usize] += 1;
+    }
+    // Parents come first, so backwards each count is complete when it is handed up.
+    for s in (0..parents.len()).rev() {
+        if parents[s] != NONE {
+            counts[parents[s] as usize] += counts[s];
+        }
+    }
+    let mut offsets = Vec::with_capacity(counts.len() + 1);
+    let mut total = 0_u64;
+    offsets.push(0);
+    for count in counts {
+        total += count;
+        let offset = u32::try_from(total)
+            .map_err(|_| Error::Overflow("the number of rows over all segments"))?;
+        offsets.push(offset);
+    }
+    let mut next = offsets.clone();
+    let mut rows = vec![0; total as usize];
+    for (row, &end) in last.iter().enumerate() {
+        let mut segment = end;
+        while segment != NONE {
+            let at = &mut next[segment as usize];
+            rows[*at as usize] = row as u32;
+            *at += 1;
+            segment = parents[segment as usize];
+        }
+    }
+    Ok((offsets, rows))
 }
 
 /// Rows below `node`, still to be packed from position `from`.

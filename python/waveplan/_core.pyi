@@ -10,7 +10,95 @@ __version__: str
 
 # --- tree ---
 
+@final
+class Tree:
+    """The canonical radix tree of n rows: S segments, depth first, siblings first-seen."""
+
+    def __len__(self) -> int: ...
+    @property
+    def rows(self) -> int:
+        """Number of rows, n."""
+    @property
+    def parent(self) -> NDArray[int64]:
+        """Parent segment, -1 for a root, [S]."""
+    @property
+    def start(self) -> NDArray[int64]:
+        """First position in the segment's rows, [S]."""
+    @property
+    def end(self) -> NDArray[int64]:
+        """One past the last position in the segment's rows, [S]."""
+    @property
+    def depth(self) -> NDArray[int64]:
+        """1 at a root, [S]."""
+    @property
+    def subtree(self) -> NDArray[int64]:
+        """One past the last segment of the subtree, [S]."""
+    @property
+    def count(self) -> NDArray[int64]:
+        """Rows through the segment, [S]."""
+    @property
+    def first_row(self) -> NDArray[int64]:
+        """First row through the segment, [S]."""
+    @property
+    def terminal(self) -> NDArray[int64]:
+        """Segment in which each row ends, [n]."""
+    def members(self) -> tuple[NDArray[int64], NDArray[int64]]:
+        """Rows through each segment, ascending: offsets [S + 1] and row numbers."""
+    def prefixes(self) -> tuple[NDArray[int64], NDArray[int64]]:
+        """Full-sharing tokens of the first k rows [n + 1]; tokens of each row held before [n]."""
+    def restrict(self, rows: NDArray[int64]) -> Tree:
+        """The tree of some rows, in the order given; reads no token. InputError: no such row."""
+
+def build_tree(tokens: NDArray[int64], offsets: NDArray[int64]) -> Tree:
+    """Tree of the rows `tokens[offsets[i]:offsets[i + 1]]`. InputError: an empty row, or none."""
+
 # --- pack ---
+
+@final
+class Packing:
+    """One packed row of S segments, and the n rows they belong to."""
+
+    @staticmethod
+    def from_segments(lengths: NDArray[int64], parents: NDArray[int64]) -> Packing:
+        """From lengths [S] and parents [S] (-1: a root); it has no rows. InputError: they lie."""
+    def __len__(self) -> int: ...
+    @property
+    def rows(self) -> int:
+        """Number of rows, n."""
+    @property
+    def packed_tokens(self) -> int:
+        """Tokens of the packed row."""
+    @property
+    def lengths(self) -> NDArray[int64]:
+        """Tokens of each segment, [S]."""
+    @property
+    def parents(self) -> NDArray[int64]:
+        """Parent segment, -1 for a root, [S]."""
+    @property
+    def packed_starts(self) -> NDArray[int64]:
+        """Where each segment begins in the packed row, [S]."""
+    @property
+    def row_starts(self) -> NDArray[int64]:
+        """Where each segment begins inside its rows, [S]."""
+    @property
+    def members(self) -> tuple[NDArray[int64], NDArray[int64]]:
+        """Rows of each segment, ascending: offsets [S + 1] and row numbers."""
+    @property
+    def last(self) -> NDArray[int64]:
+        """Segment that holds the end of each row, -1 for an empty row, [n]."""
+    def path(self, row: int) -> NDArray[int64]:
+        """Segments of a row, first to last. InputError: no such row."""
+    def positions(self, row: int) -> NDArray[int64]:
+        """Packed position of each token of a row. InputError: no such row."""
+
+def pack_rows(
+    tokens: NDArray[int64],
+    offsets: NDArray[int64],
+    max_depth: int | None = None,
+    min_shared: int = 1,
+    shareable: NDArray[int64] | None = None,
+) -> Packing:
+    """Packs the rows `tokens[offsets[i]:offsets[i + 1]]`; see `waveplan.pack`."""
 
 # --- layout ---
 

@@ -1,0 +1,159 @@
+"""Packed rows: many rows as one, shared prefixes stored once."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from waveplan import _core as core
+from waveplan.errors import InputError
+from waveplan.rows import Int64, Ragged, Rows, integers
+
+__all__ = ["Packing", "pack"]
+
+
+def pack(
+    rows: object,
+    max_depth: int | None = None,
+    min_shared: int = 1,
+    shareable: ArrayLike | None = None,
+) -> Packing:
+    """Packs `rows` (anything `Rows.from_any` takes) into one row by walking their prefix tree.
+
+    Args:
+        rows: the rows; empty ones produce nothing.
+        max_depth: shared segments above one another, at most. None: no limit (full sharing);
+            0: nothing is shared.
+        min_shared: the shortest run of tokens that is shared; a shorter one is replayed.
+        shareable: how many leading tokens of each row may be shared, clamped to the row.
+
+    Raises:
+        InputError: a negative `max_depth` or `min_shared`, or not one limit a row.
+    """
+    given = Rows.from_any(rows)
+    limits = None
+    if shareable is not None:
+        limits = integers("shareable", shareable)
+    depth = None if max_depth is None else _size("max_depth", max_depth)
+    made = core.pack_rows(
+        given.tokens, given.offsets, depth, _size("min_shared", min_shared), limits
+    )
+    return Packing(made)
+
+
+def _size(name: str, value: int) -> int:
+    """A whole number, cut to what 64 bits hold; the core refuses negative ones."""
+    try:
+        whole = operator.index(value)
+    except TypeError:
+        raise InputError(f"{name} is {value!r}: give a whole number") from None
+    return max(min(whole, 2**63 - 1), -(2**63))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Packing:
+    """One packed row of S segments, in packed order; a parent comes before its children.
+
+    A segment attends itself causally and all its ancestors fully.
+    """
+
+    _core: core.Packing
+
+    @classmethod
+    def from_segments(cls, lengths: ArrayLike, parents: ArrayLike) -> Packing:
+        """A packed row made elsewhere, without rows: segment lengths, and parents (-1: a root).
+
+        Raises:
+            InputError: a length below 1, or a parent that is not an earlier segment.
+        """
+        made = core.Packing.from_segments(
+            integers("lengths", lengths), integers("parents", parents)
+        )
+        return cls(made)
+
+    def __len__(self) -> int:
+        return len(self._core)
+
+    @property
+    def row_count(self) -> int:
+        """Number of rows, n; 0 if only the segments are known."""
+        return self._core.rows
+
+    @property
+    def packed_tokens(self) -> int:
+        """Tokens of the packed row."""
+        return self._core.packed_tokens
+
+    @cached_property
+    def lengths(self) -> Int64:
+        """Tokens of each segment, [S]."""
+        return self._core.lengths
+
+    @cached_property
+    def parents(self) -> Int64:
+        """Parent of each segment, -1 for a root, [S]."""
+        return self._core.parents
+
+    @cached_property
+    def packed_starts(self) -> Int64:
+        """Where each segment begins in the packed row, [S]."""
+        return self._core.packed_starts
+
+    @cached_property
+    def row_starts(self) -> Int64:
+        """Where each segment begins inside its rows, [S]."""
+        return self._core.row_starts
+
+    @cached_property
+    def members(self) -> Ragged:
+        """Rows of each segment, ascending; S lists."""
+        offsets, rows = self._core.members
+        return Ragged(rows, offsets)
+
+    @cached_property
+    def last(self) -> Int64:
+        """The segment that holds the end of each row, -1 for an empty row, [n]."""
+        return self._core.last
+
+    def path(self, row: int) -> Int64:
+        """The segments of a row, first to last.
+
+        Raises:
+            InputError: there is no such row.
+        """
+        return self._core.path(_size("row", row))
+
+    def positions(self, row: int) -> Int64:
+        """Where each token of a row lies in the packed row.
+
+        Raises:
+            InputError: there is no such row.
+        """
+        return self._core.positions(_size("row", row))
+
+    @property
+    def group_ids(self) -> Int64:
+        """Segment number of each packed token, counted from 1, [packed_tokens]."""
+        return np.repeat(np.arange(1, len(self) + 1), self.lengths)
+
+    @property
+    def parent_ids(self) -> Int64:
+        """Parent's number of each packed token; a root is its own parent, [packed_tokens]."""
+        own = np.arange(len(self))
+        return np.repeat(np.where(self.parents < 0, own, self.parents) + 1, self.lengths)
+
+    @property
+    def position_ids(self) -> Int64:
+        """Position of each packed token inside its rows, [packed_tokens]."""
+        shift = self.row_starts - self.packed_starts
+        return np.arange(self.packed_tokens) + np.repeat(shift, self.lengths)
+
+    def __repr__(self) -> str:
+        return (
+            f"Packing({len(self):,} segments, {self.row_count:,} rows, "
+            f"{self.packed_tokens:,} tokens)"
+        )
