@@ -1,5 +1,27 @@
 //! Assignment of chunks to context-parallel ranks.
 
+mod cost;
+mod pairs;
+mod profiled;
+mod search;
+mod settings;
+mod start;
+#[cfg(test)]
+mod tests;
+
+use crate::error::{Error, Result};
+use crate::interrupt::Ticker;
+use crate::segments::Segments;
+
+use pairs::ChunkPairs;
+use search::Search;
+
+pub use profiled::ProfiledWork;
+pub use settings::{AssignSettings, StageWork, WorkloadProfile};
+
+/// Ranks that an assignment may have.
+pub const MOST_RANKS: usize = 1 << 20;
+
 /// Result of the assignment of one packed row.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Assignment {
@@ -7,7 +29,7 @@ pub struct Assignment {
     pub ranks: usize,
     /// Tokens of the packed row.
     pub tokens: i64,
-    /// Chunk size in tokens; the last chunk may be shorter.
+    /// Chunk size in tokens; the last chunk may be shorter. 0 for a row without tokens.
     pub chunk: i64,
     /// Owner of each chunk.
     pub owners: Vec<u32>,
@@ -19,8 +41,176 @@ pub struct Assignment {
     pub rank_tokens: Vec<i64>,
     /// The slowest rank's forward + backward milliseconds (query flops with a profile).
     pub score: f64,
-    /// Milliseconds per rank.
+    /// What no assignment of these chunks can go below; `None` where a cost is negative.
+    pub bound: Option<f64>,
+    /// Milliseconds per rank; empty with a profile.
     pub forward_ms: Vec<f64>,
-    /// Milliseconds per rank.
+    /// Milliseconds per rank; empty with a profile.
     pub backward_ms: Vec<f64>,
+    /// With a profile: the work that decided.
+    pub work: Option<ProfiledWork>,
+}
+
+/// Memory that assignments reuse from call to call.
+#[derive(Debug, Default)]
+pub struct Workspace {
+    pairs: ChunkPairs,
+    sums: Vec<f64>,
+    start: Vec<u32>,
+    search: Search,
+}
+
+/// Assigns the chunks of a packed row to `ranks` ranks, each a contiguous range but for a
+/// challenger of a workload profile.
+///
+/// Exactly the published planner's answer: contiguous start, fetch stages, local search.
+pub fn assign(
+    segments: &Segments,
+    ranks: usize,
+    settings: &AssignSettings,
+    workspace: &mut Workspace,
+) -> Result<Assignment> {
+    settings.check()?;
+    if ranks == 0 || ranks > MOST_RANKS {
+        return Err(Error::input(format!(
+            "ranks is {ranks}: it must be from 1 to {MOST_RANKS}"
+        )));
+    }
+    let tokens = segments.tokens();
+    if tokens == 0 {
+        return Ok(without_chunks(ranks, settings));
+    }
+    let mut ticker = Ticker::new();
+    let chunk = settings.chunk_size(tokens, ranks);
+    workspace.pairs.build(segments, chunk, &mut ticker)?;
+    workspace.cut_contiguous(ranks, settings);
+    let Workspace {
+        pairs,
+        start,
+        search,
+        ..
+    } = workspace;
+    let stages = search.run(start, pairs, settings, &mut ticker)?;
+    let chunks = pairs.len();
+    let mut made = Assignment {
+        ranks,
+        tokens,
+        chunk,
+        stages: (0..chunks).map(|i| (i * stages / chunks) as u32).collect(),
+        contiguous: owners_of(start),
+        rank_tokens: vec![0; ranks],
+        ..Assignment::default()
+    };
+    let best = &search.best;
+    if let Some(profile) = &settings.profile {
+        let problem = profiled::Problem {
+            segments,
+            chunk,
+            chunks,
+            ranks,
+            stages,
+            profile,
+        };
+        let (spans, work) = problem.choose(&best.cuts, &mut ticker)?;
+        made.owners = profiled::owners(&spans).collect();
+        for span in spans {
+            made.rank_tokens[span.rank as usize] += pairs.span_tokens(span.low, span.high);
+        }
+        made.score = work.query_flops as f64;
+        made.bound = Some(profiled_bound(profile, pairs, ranks));
+        made.work = Some(work);
+    } else {
+        made.owners = owners_of(&best.cuts);
+        for (tokens, cut) in made.rank_tokens.iter_mut().zip(best.cuts.windows(2)) {
+            if cut[0] < cut[1] {
+                *tokens = pairs.span_tokens(cut[0], cut[1]);
+            }
+        }
+        made.score = best.score;
+        made.bound = time_bound(settings, pairs, ranks);
+        made.forward_ms.clone_from(&best.forward);
+        made.backward_ms.clone_from(&best.backward);
+    }
+    Ok(made)
+}
+
+impl Workspace {
+    /// The contiguous start balances pairs and owned tokens.
+    fn cut_contiguous(&mut self, ranks: usize, settings: &AssignSettings) {
+        let pair_ms = settings.local_pair_ms + settings.local_backward_pair_ms;
+        let mut sum = 0.0;
+        self.sums.clear();
+        self.sums.push(sum);
+        for (i, &weight) in self.pairs.weights.iter().enumerate() {
+            let tokens = self.pairs.length(i) as f64;
+            sum += weight as f64 * pair_ms + tokens * settings.owned_token_ms;
+            self.sums.push(sum);
+        }
+        let rising = pair_ms >= 0.0 && settings.owned_token_ms >= 0.0;
+        start::cut(&self.sums, rising, ranks, &mut self.start);
+    }
+}
+
+/// A row of padding alone: all zeros.
+fn without_chunks(ranks: usize, settings: &AssignSettings) -> Assignment {
+    let zeros = || vec![0.0; ranks];
+    let (forward_ms, backward_ms, work) = if settings.profile.is_some() {
+        let work = ProfiledWork {
+            tile_pairs: vec![0; ranks],
+            key_tokens: vec![0; ranks],
+            sent_tokens: vec![0; ranks],
+            received_tokens: vec![0; ranks],
+            ..ProfiledWork::default()
+        };
+        (Vec::new(), Vec::new(), Some(work))
+    } else {
+        (zeros(), zeros(), None)
+    };
+    Assignment {
+        ranks,
+        rank_tokens: vec![0; ranks],
+        bound: Some(0.0),
+        forward_ms,
+        backward_ms,
+        work,
+        ..Assignment::default()
+    }
+}
+
+fn owners_of(cuts: &[u32]) -> Vec<u32> {
+    let mut owners = Vec::with_capacity(cuts[cuts.len() - 1] as usize);
+    for (rank, cut) in cuts[1..].iter().enumerate() {
+        owners.resize(*cut as usize, rank as u32);
+    }
+    owners
+}
+
+/// A time that the slowest rank needs under any assignment of the chunks: an even share of the
+/// pairs at the cheaper of local and remote, of the merges and of the owned tokens, or the
+/// heaviest chunk alone, and one local stage.
+fn time_bound(settings: &AssignSettings, pairs: &ChunkPairs, ranks: usize) -> Option<f64> {
+    if !settings.monotone() {
+        return None;
+    }
+    let local = settings.local_pair_ms + settings.local_backward_pair_ms;
+    let remote = settings.remote_pair_ms + settings.remote_backward_pair_ms;
+    let pair_ms = local.min(remote);
+    let token_ms = 2.0 * settings.merge_token_ms + settings.owned_token_ms;
+    let work = |pairs: i64, tokens: i64| pairs as f64 * pair_ms + tokens as f64 * token_ms;
+    let chunks = pairs.len();
+    let share = work(pairs.weight_sums[chunks], pairs.tokens) / ranks as f64;
+    let heaviest = (0..chunks)
+        .map(|i| work(pairs.weights[i], pairs.length(i)))
+        .fold(share, f64::max);
+    let stage = 2.0 * settings.stage_overhead_ms + 4.0 * settings.interval_ms;
+    // The sums are rounded in another order than the score's.
+    Some((stage + heaviest) * (1.0 - 1e-12))
+}
+
+/// Query flops that some rank needs: an even share of the tokens, or one whole chunk.
+fn profiled_bound(profile: &WorkloadProfile, pairs: &ChunkPairs, ranks: usize) -> f64 {
+    let share = settings::ceil_div(pairs.tokens, ranks as i64);
+    let tokens = share.max(pairs.length(0));
+    let rate = profile.stages.iter().map(|stage| stage.query_flops).max();
+    (i128::from(tokens) * i128::from(rate.unwrap_or(0))) as f64
 }
