@@ -2,6 +2,15 @@
 
 from waveplan import models
 from waveplan._core import __version__
+from waveplan.assignment import (
+    Assignment,
+    AssignSettings,
+    StageWork,
+    WorkloadProfile,
+    assign,
+    attention_slices,
+    owned_token_ms,
+)
 from waveplan.budget import Budget, format_bytes, parse_bytes
 from waveplan.errors import InputError, InternalError, UnpricedError, WaveplanError, WaveRefused
 from waveplan.model import Model
@@ -12,6 +21,8 @@ from waveplan.training import Training
 from waveplan.tree import Tree, tree
 
 __all__ = [
+    "AssignSettings",
+    "Assignment",
     "Budget",
     "InputError",
     "InternalError",
@@ -19,15 +30,20 @@ __all__ = [
     "Packing",
     "Ragged",
     "Rows",
+    "StageWork",
     "Topology",
     "Training",
     "Tree",
     "UnpricedError",
     "WaveRefused",
     "WaveplanError",
+    "WorkloadProfile",
     "__version__",
+    "assign",
+    "attention_slices",
     "format_bytes",
     "models",
+    "owned_token_ms",
     "pack",
     "parse_bytes",
     "tree",

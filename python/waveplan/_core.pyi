@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Self, final
 
-from numpy import int64
+from numpy import float64, int64
 from numpy.typing import NDArray
 
 __version__: str
@@ -103,6 +103,82 @@ def pack_rows(
 # --- layout ---
 
 # --- assign ---
+
+@final
+class Assignment:
+    """Columns of one assignment; every attribute read makes a new array."""
+
+    @property
+    def ranks(self) -> int: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def chunk(self) -> int: ...
+    @property
+    def owners(self) -> NDArray[int64]: ...
+    @property
+    def stages(self) -> NDArray[int64]: ...
+    @property
+    def contiguous(self) -> NDArray[int64]: ...
+    @property
+    def rank_tokens(self) -> NDArray[int64]: ...
+    @property
+    def score(self) -> float: ...
+    @property
+    def bound(self) -> float | None: ...
+    @property
+    def forward_ms(self) -> NDArray[float64]: ...
+    @property
+    def backward_ms(self) -> NDArray[float64]: ...
+    @property
+    def work(self) -> ProfiledWork | None: ...
+
+@final
+class ProfiledWork:
+    """The work that chose between assignments of a sparse-indexer model."""
+
+    @property
+    def query_flops(self) -> int: ...
+    @property
+    def network_bytes(self) -> int: ...
+    @property
+    def hbm_bytes(self) -> int: ...
+    @property
+    def indexer_flops(self) -> int: ...
+    @property
+    def memory_bytes(self) -> int: ...
+    @property
+    def peers(self) -> int: ...
+    @property
+    def ranges(self) -> int: ...
+    @property
+    def tile_pairs(self) -> list[int]: ...
+    @property
+    def key_tokens(self) -> NDArray[int64]: ...
+    @property
+    def sent_tokens(self) -> NDArray[int64]: ...
+    @property
+    def received_tokens(self) -> NDArray[int64]: ...
+
+def assign(
+    lengths: NDArray[int64],
+    parents: NDArray[int64],
+    ranks: int,
+    settings: object,
+) -> Assignment:
+    """Assigns a packed row's chunks; `settings` has the attributes of AssignSettings."""
+
+def parse_ids(
+    group_ids: NDArray[int64],
+    parent_ids: NDArray[int64],
+) -> tuple[NDArray[int64], NDArray[int64]]:
+    """Segment lengths and parents (-1 for a root) of a row of ids; padding is cut off."""
+
+def attention_slices(
+    lengths: NDArray[int64],
+    parents: NDArray[int64],
+) -> tuple[NDArray[int64], NDArray[int64]]:
+    """Query and key segment of each slice, sorted."""
 
 # --- recurrent ---
 

@@ -89,8 +89,7 @@ impl Evaluator {
             let r = rank as usize;
             let (low, high) = (plan.cuts[r], plan.cuts[r + 1]);
             let remotes = &self.remotes[h * self.stages..(h + 1) * self.stages];
-            let all =
-                pairs.weight_sums[high as usize] - pairs.weight_sums[low as usize];
+            let all = pairs.weight_sums[high as usize] - pairs.weight_sums[low as usize];
             let local = Local {
                 pairs: all - remotes.iter().map(|remote| remote.pairs).sum::<i64>(),
                 tokens: pairs.span_tokens(low, high),
@@ -328,7 +327,11 @@ fn backward_ms(local: f64, remotes: &[Remote], s: &AssignSettings) -> f64 {
         end += remote.stage_ms(s.remote_backward_pair_ms, s);
         reduced = larger(reduced, end + remote.comm_ms(s.reduce_token_ms, s));
     }
-    if any { larger(end + local, reduced) } else { local }
+    if any {
+        larger(end + local, reduced)
+    } else {
+        local
+    }
 }
 
 impl Remote {

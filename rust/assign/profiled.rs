@@ -50,6 +50,7 @@ pub(super) struct Span {
 /// Tokens of one owner in one fetch stage.
 #[derive(Debug, Clone, Copy)]
 struct Cell {
+    start: i64,
     end: i64,
     rank: u32,
     stage: u32,
@@ -169,8 +170,7 @@ impl ProfiledWork {
             .checked_mul(i128::from(stage.tile_pair_flops))
             .ok_or(Error::Overflow("the indexer's work"))?;
         let exchanged = sent.max(received);
-        let memory =
-            times(queries, stage.query_memory_bytes) + times(keys, stage.key_memory_bytes);
+        let memory = times(queries, stage.query_memory_bytes) + times(keys, stage.key_memory_bytes);
         self.query_flops = self.query_flops.max(times(queries, stage.query_flops));
         self.indexer_flops = self.indexer_flops.max(tiles);
         self.hbm_bytes = self.hbm_bytes.max(times(keys, stage.key_hbm_bytes));
@@ -269,8 +269,10 @@ impl<'a> Counter<'a> {
                 while bound(stage + 1) <= low {
                     stage += 1;
                 }
+                let start = i64::from(low) * problem.chunk;
                 low = span.high.min(bound(stage + 1));
                 cells.push(Cell {
+                    start,
                     end: i64::from(low) * problem.chunk,
                     rank: span.rank,
                     stage: stage as u32,
@@ -397,14 +399,8 @@ impl<'a> Counter<'a> {
 /// Cells that overlap the tokens `start..end`, with how many tokens.
 fn overlaps(cells: &[Cell], start: i64, end: i64) -> impl Iterator<Item = (Cell, i64)> + '_ {
     let first = cells.partition_point(|cell| cell.end <= start);
-    let mut at = start;
     cells[first..]
         .iter()
-        .take_while(move |_| at < end)
-        .map(move |&cell| {
-            let next = cell.end.min(end);
-            let tokens = next - at;
-            at = next;
-            (cell, tokens)
-        })
+        .take_while(move |cell| cell.start < end)
+        .map(move |&cell| (cell, cell.end.min(end) - cell.start.max(start)))
 }

@@ -257,6 +257,7 @@ impl PyProfiledWork {
 
 /// Assigns the chunks of a packed row to ranks.
 #[pyfunction]
+#[allow(clippy::needless_pass_by_value)] // PyO3 hands over owned arguments
 fn assign(
     py: Python<'_>,
     lengths: PyReadonlyArray1<'_, i64>,
@@ -280,6 +281,7 @@ fn assign(
 
 /// Lengths and parents (-1 for a root) of a packed row given as ids per token.
 #[pyfunction]
+#[allow(clippy::needless_pass_by_value)] // PyO3 hands over owned arguments
 fn parse_ids<'py>(
     py: Python<'py>,
     group_ids: PyReadonlyArray1<'py, i64>,
@@ -290,7 +292,13 @@ fn parse_ids<'py>(
     let (lengths, parents) = detached(py, || -> Result<(Vec<i64>, Vec<i64>)> {
         let segments = attention::parse(group_ids, parent_ids)?;
         let lengths = (0..segments.len()).map(|i| segments.length(i)).collect();
-        let signed = |&parent: &u32| if parent == NONE { -1 } else { i64::from(parent) };
+        let signed = |&parent: &u32| {
+            if parent == NONE {
+                -1
+            } else {
+                i64::from(parent)
+            }
+        };
         Ok((lengths, segments.parents.iter().map(signed).collect()))
     })?;
     Ok((lengths.into_pyarray(py), parents.into_pyarray(py)))
@@ -298,6 +306,7 @@ fn parse_ids<'py>(
 
 /// Attention slices of a packed row: query and key segment of each.
 #[pyfunction]
+#[allow(clippy::needless_pass_by_value)] // PyO3 hands over owned arguments
 fn attention_slices<'py>(
     py: Python<'py>,
     lengths: PyReadonlyArray1<'py, i64>,
@@ -305,9 +314,7 @@ fn attention_slices<'py>(
 ) -> PyResult<(Column<'py, i64>, Column<'py, i64>)> {
     let lengths = slice(py, "lengths", &lengths)?;
     let parents = slice(py, "parents", &parents)?;
-    let (queries, keys) = detached(py, || {
-        attention::slices(&Segments::new(lengths, parents)?)
-    })?;
+    let (queries, keys) = detached(py, || attention::slices(&Segments::new(lengths, parents)?))?;
     Ok((wide(py, &queries), wide(py, &keys)))
 }
 
