@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -253,6 +253,15 @@ def _flags(name: str, value: Any, count: int) -> NDArray[bool_]:
     return np.array(entries, np.bool_)
 
 
+def _is_column(entries: Any) -> TypeGuard[NDArray[int64]]:
+    """An integer array whose values all fit in int64."""
+    return (
+        isinstance(entries, np.ndarray)
+        and entries.dtype != np.bool_
+        and np.can_cast(entries.dtype, np.int64)
+    )
+
+
 def _as_int64(name: str, value: Any) -> int:
     number = int(value)
     if not -(2**63) <= number < 2**63:
@@ -267,6 +276,8 @@ def _integers(name: str, value: Any, count: int, least: int = 0) -> NDArray[int6
             raise InputError(f"{name} is {value}: it must be at least {least}")
         return made
     entries = _sequence(name, value, count)
+    if _is_column(entries) and (not count or entries.min() >= least):
+        return entries.astype(np.int64)
     for i, entry in enumerate(entries):
         if not _is_integer(entry):
             raise InputError(f"{name}[{i}] is {entry!r}: give an integer")
@@ -337,6 +348,10 @@ def _targets(value: Any, lengths: NDArray[int64]) -> _Targets:
     if any(entry is not None and hasattr(entry, "__len__") for entry in entries):
         return _masks(entries, lengths)
     has = np.ones(count, np.bool_)
+    if _is_column(entries):
+        first = entries.astype(np.int64)
+        if ((first >= 0) & (first <= lengths)).all():
+            return has, ones, first, None
     first = np.zeros(count, np.int64)
     for i, entry in enumerate(entries):
         if entry is None or _is_flag(entry):
