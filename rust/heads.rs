@@ -149,8 +149,15 @@ pub fn union(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::interrupt::Ticker;
     use crate::measures::pool::tests::plain_pool;
+    use crate::rows::Rows;
 
     /// Rows 0 and 1 share 10 tokens, of which 4 are all that row 2 has in common with them.
     fn tree() -> Tree {
@@ -199,5 +206,70 @@ mod tests {
         // 0..4: 0..3 and 3; 4..10: 5..8 and 9; tails: 13, 10, 4
         let rows = union(&pool, &[0, 1, 2], &tree(), &full, &mut work);
         assert_eq!(rows, 4 + 4 + 3);
+    }
+
+    /// The same count with a set of packed positions.
+    fn naive(pool: &Pool, requests: &[u32], tree: &Tree, shared: &[bool]) -> i64 {
+        let mut stored = HashSet::new();
+        for (row, &request) in requests.iter().enumerate() {
+            let r = request as usize;
+            let mut wanted: Vec<i64> = pool.runs(r).iter().flat_map(|run| run.0..run.1).collect();
+            if pool.whole_row(r) {
+                wanted = (0..pool.lengths[r]).collect();
+            }
+            for position in wanted {
+                let mut place = (NONE, row, position);
+                let mut at = tree.terminal[row];
+                while at != NONE {
+                    let s = at as usize;
+                    if shared[s] && position < tree.end[s] {
+                        let below = (0..s).rev().find(|&p| {
+                            shared[p] && (s as u32) < tree.subtree[p] && position < tree.end[p]
+                        });
+                        if below.is_none() {
+                            place = (at, 0, position);
+                        }
+                    }
+                    at = tree.parent[s];
+                }
+                stored.insert(place);
+            }
+        }
+        stored.len() as i64
+    }
+
+    proptest! {
+        #[test]
+        fn union_equals_a_set_of_positions(
+            rows in vec(vec(0_i64..2, 0..12), 1..9),
+            masks in vec(any::<u16>(), 9),
+            whole in vec(0_u8..6, 9),
+            sharing in vec(any::<bool>(), 64),
+            keep in vec(any::<bool>(), 9),
+        ) {
+            let tokens: Vec<i64> = rows.concat();
+            let mut offsets = vec![0];
+            offsets.extend(rows.iter().scan(0, |at, row| { *at += row.len() as i64; Some(*at) }));
+            let lengths: Vec<i64> = rows.iter().map(|row| row.len() as i64).collect();
+            let mut pool = plain_pool(&lengths, &lengths);
+            pool.run_offsets = vec![0];
+            for (row, mask) in rows.iter().zip(&masks) {
+                let mask: Vec<bool> = (0..row.len()).map(|i| mask >> i & 1 == 1).collect();
+                crate::measures::pool::runs_of(&mask, &mut pool.runs);
+                pool.run_offsets.push(pool.runs.len() as u32);
+            }
+            for (logits, &draw) in pool.logits.iter_mut().zip(&whole) {
+                *logits = draw == 0;
+            }
+            let tree = Tree::build(&Rows::new(&tokens, &offsets).unwrap(), &mut Ticker::new()).unwrap();
+            let picked: Vec<u32> = (0..rows.len() as u32).filter(|&r| keep[r as usize]).collect();
+            let tree = tree.restrict(&picked);
+            let shared: Vec<bool> = (0..tree.len()).map(|s| tree.is_decision(s) && sharing[s]).collect();
+            let mut work = HeadWork::default();
+            let expected = naive(&pool, &picked, &tree, &shared);
+            for _ in 0..2 {
+                prop_assert_eq!(union(&pool, &picked, &tree, &shared, &mut work), expected);
+            }
+        }
     }
 }

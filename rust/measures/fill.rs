@@ -4,6 +4,8 @@ use crate::assign::Assignment;
 use crate::error::{Error, Result};
 use crate::heads::{self, HeadWork};
 use crate::measures::{Groups, Measures, Pool, group, plan};
+use crate::recurrent::Recurrent;
+use crate::recurrent::schedule::{Schedule, gdn_schedule, gdn_schedule_per_rank};
 use crate::segments::{NONE, Segments};
 use crate::tree::Tree;
 
@@ -94,6 +96,8 @@ pub struct Exact<'a> {
     pub depth: i64,
     /// Owners of the padded packed row; `None` at CP 1.
     pub assignment: Option<&'a Assignment>,
+    /// Recurrent layout of the padded packed row; `None` at CP 1 or without recurrent layers.
+    pub recurrent: Option<&'a Recurrent>,
     /// How to count head rows.
     pub head: HeadCount,
 }
@@ -233,17 +237,68 @@ pub fn exact(
         heads::union(pool, requests, layout.tree, layout.shared, work)
     };
     row[group::HEAD_BOUND] = 0;
-    let Some(assignment) = layout.assignment else {
-        for column in [group::ROWS, group::ATTENTION_ROWS, group::GDN_ROWS] {
-            row[column] = padded;
-        }
-        return Ok(());
+    let rows = match layout.assignment {
+        None => [padded; 3],
+        Some(assignment) => busiest_rows(assignment, layout.recurrent, settings)?,
     };
-    let attention = assignment.rank_tokens.iter().copied().max().unwrap_or(0);
-    row[group::ATTENTION_ROWS] = attention;
-    row[group::GDN_ROWS] = 0;
-    row[group::ROWS] = settings.padded(attention.max(1))?;
+    row[group::ROWS] = rows[0];
+    row[group::ATTENTION_ROWS] = rows[1];
+    row[group::GDN_ROWS] = rows[2];
+    let pending = settings.recurrent && row[group::GRADIENT] == 1;
+    schedules(layout, settings, pending, row)
+}
+
+/// Model, attention and recurrent rows of the busiest ranks.
+fn busiest_rows(
+    assignment: &Assignment,
+    recurrent: Option<&Recurrent>,
+    settings: &Settings,
+) -> Result<[i64; 3]> {
+    let most = |rows: &[i64]| rows.iter().copied().max().unwrap_or(0);
+    let attention = most(&assignment.rank_tokens);
+    let gdn = recurrent.map_or(0, |layout| most(&layout.rank_tokens));
+    Ok([settings.padded(attention.max(gdn).max(1))?, attention, gdn])
+}
+
+/// What recurrent layers execute and keep: of the whole row, and of the rank with most of it.
+fn schedules(
+    layout: &Exact<'_>,
+    settings: &Settings,
+    pending: bool,
+    row: &mut [i64; group::COUNT],
+) -> Result<()> {
+    let (mut whole, mut rank) = (Schedule::default(), Schedule::default());
+    if pending {
+        whole = gdn_schedule(layout.segments);
+        rank = whole;
+    }
+    if pending && let Some(recurrent) = layout.recurrent {
+        let ranks = if settings.tp > 1 {
+            gdn_schedule_per_rank(&pad(layout.segments, settings.tp)?, recurrent)
+        } else {
+            gdn_schedule_per_rank(layout.segments, recurrent)
+        };
+        // the first of equals
+        rank = ranks
+            .into_iter()
+            .rev()
+            .max_by_key(|rank| pending_bytes(rank, settings))
+            .unwrap_or_default();
+    }
+    row[group::GDN_EXECUTED] = whole.executed_rows;
+    row[group::GDN_STATES] = whole.state_rows;
+    row[group::GDN_PACKED] = whole.packed_rows;
+    row[group::GDN_RANK_EXECUTED] = rank.executed_rows;
+    row[group::GDN_RANK_STATES] = rank.state_rows;
+    row[group::GDN_RANK_PACKED] = rank.packed_rows;
     Ok(())
+}
+
+fn pending_bytes(rank: &Schedule, settings: &Settings) -> i128 {
+    let [executed, states, packed] = settings.gdn_weights.map(i128::from);
+    (i128::from(rank.executed_rows) * executed)
+        .saturating_add(i128::from(rank.state_rows) * states)
+        .saturating_add(i128::from(rank.packed_rows) * packed)
 }
 
 /// Fills a started group's row from a bound on its layouts.

@@ -217,7 +217,7 @@ impl Pool {
 }
 
 /// Appends the intervals of true entries.
-fn runs_of(mask: &[bool], runs: &mut Vec<(i64, i64)>) {
+pub(crate) fn runs_of(mask: &[bool], runs: &mut Vec<(i64, i64)>) {
     let mut at = 0;
     while let Some(gap) = mask[at..].iter().position(|&set| set) {
         let start = at + gap;

@@ -1,0 +1,48 @@
+"""Inputs of the golden wave cases as rows and requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import workloads
+from conftest import corpus_rows
+from waveplan.requests import Requests
+
+
+def rows_of(case: dict[str, Any]) -> list[np.ndarray]:
+    """The rows of a case: a generator spec, rows of a corpus, or explicit ones."""
+    given = case["input"]
+    if "rows" in given:
+        return [np.asarray(row, np.int64) for row in given["rows"]]
+    spec = given["spec"]
+    if "corpus" in spec:
+        return corpus_rows(spec["corpus"], spec["rows"])
+    return workloads.make(spec)
+
+
+def requests_of(case: dict[str, Any], rows: list[np.ndarray] | None = None) -> Requests:
+    """The requests of a case; options not given take the vectors' defaults."""
+    given = case["input"]
+    rows = rows_of(case) if rows is None else rows
+
+    def column(name: str, default: Any) -> list[Any]:
+        value = given.get(name, default)
+        return value if isinstance(value, list) else [value] * len(rows)
+
+    targets = [
+        None if not wanted else 0 if keep is None else max(0, len(row) - keep)
+        for row, wanted, keep in zip(
+            rows, column("target", True), column("labels", None), strict=True
+        )
+    ]
+    return Requests(
+        rows,
+        targets=targets,
+        top_k=column("top_k", None),
+        logits=[bool(value) for value in column("logits", False)],
+        hidden=[bool(value) for value in column("hidden", False)],
+        gradient=[not value for value in column("no_grad", False)],
+        items=given.get("item_size", 1),
+    )
