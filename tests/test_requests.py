@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import slow_measures as slow
 from hypothesis import given
 from hypothesis import strategies as st
 
-import slow_measures as slow
 from waveplan import InputError, Requests
 
 ROWS = [[1, 2, 3, 4], [1, 2, 9], [], [7]]
@@ -65,8 +65,8 @@ def test_masks_and_labels() -> None:
         assert requests.labelled.tolist() == [3, 1, 0, 0]
     assert requests.target_width.tolist() == [2] * 4
     assert requests.mixes == ("target:2",)
-    mixed = Requests(ROWS, targets=[masks[0], True, None, False])
-    assert mixed.labelled.tolist() == [3, 3, 0, 0]
+    mixed = Requests(ROWS, targets=[masks[0], 1, None, False])
+    assert mixed.labelled.tolist() == [3, 2, 0, 0]
     assert mixed.targets.tolist() == [True, True, False, False]
 
 
@@ -148,7 +148,9 @@ def test_groups_equal_the_slow_version(data: st.DataObject) -> None:
         adapter=adapter,
         routed=routed,
     )
-    picked = data.draw(st.lists(st.sampled_from(range(count)), unique=True) if count else st.just([]))
+    picked = data.draw(
+        st.lists(st.sampled_from(range(count)), unique=True) if count else st.just([])
+    )
     made = [
         ((g.adapter, g.gradient, g.routed), g.indices.tolist()) for g in requests.groups(picked)
     ]

@@ -15,6 +15,7 @@ from waveplan.budget import Budget, format_bytes, parse_bytes
 from waveplan.errors import InputError, InternalError, UnpricedError, WaveplanError, WaveRefused
 from waveplan.model import Model
 from waveplan.packing import Packing, pack
+from waveplan.requests import Requests
 from waveplan.rows import Ragged, Rows
 from waveplan.topology import Topology
 from waveplan.training import Training
@@ -29,6 +30,7 @@ __all__ = [
     "Model",
     "Packing",
     "Ragged",
+    "Requests",
     "Rows",
     "StageWork",
     "Topology",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Self, final
 
-from numpy import float64, int64
+from numpy import bool_, float64, int64
 from numpy.typing import NDArray
 
 __version__: str
@@ -186,6 +186,57 @@ def attention_slices(
 
 PLAN_MEASURES: list[tuple[str, str]]
 GROUP_MEASURES: list[tuple[str, str]]
+
+@final
+class Pool:
+    """The requests of a pool, checked."""
+
+    def __new__(
+        cls,
+        lengths: NDArray[int64],
+        targets: NDArray[bool_],
+        first_target: NDArray[int64] | None,
+        label_mask: NDArray[bool_] | None,
+        target_width: NDArray[int64],
+        top_k: NDArray[int64],
+        logits: NDArray[bool_],
+        hidden: NDArray[bool_],
+        gradient: NDArray[bool_],
+        slot: NDArray[int64],
+        routed: NDArray[int64],
+        mix: NDArray[int64],
+        item_sizes: NDArray[int64],
+    ) -> Self: ...
+    def __len__(self) -> int: ...
+    def labelled(self) -> NDArray[int64]:
+        """Labelled tokens of each request."""
+    def groups(self, requests: NDArray[int64]) -> list[tuple[int, bool, bool, NDArray[int64]]]:
+        """The groups of some requests: slot, gradient, routed and indices of each."""
+
+@final
+class PlanMeasures:
+    """Measures of one plan, filled group by group."""
+
+    def __new__(
+        cls,
+        pool: Pool,
+        requests: NDArray[int64],
+        *,
+        tp: int = 1,
+        cp: int = 1,
+        vocab: int = 0,
+        hidden: int = 0,
+        element_bytes: int = 2,
+        recurrent: bool = False,
+        gdn_weights: Sequence[int] = ...,
+        adapter_ranks: Sequence[int] = ...,
+    ) -> Self: ...
+    def exact(self, g: int, tree: Tree, shared: NDArray[bool_], *, head_sum: bool = False) -> None:
+        """Fills group `g` from its layout."""
+    def bound(self, g: int, kind: str, tokens: int = 0) -> None:
+        """Fills group `g` from a bound: "none", "full" or "ladder"."""
+    def finish(self, *, even: bool = False) -> tuple[list[int], list[list[int]]]:
+        """The plan's measures, and each group's."""
 
 # --- price ---
 

@@ -22,7 +22,7 @@ IGNORED = -100
 """A label of this value is not trained on."""
 
 Flags: TypeAlias = "bool | Sequence[bool] | NDArray[bool_]"
-Targets: TypeAlias = "bool | int | None | Sequence[Any] | NDArray[Any]"
+Targets: TypeAlias = "bool | int | Sequence[Any] | NDArray[Any] | None"
 
 
 class Requests:
@@ -86,12 +86,12 @@ class Requests:
         rows: Any,
         *,
         targets: Targets = True,
-        top_k: int | None | Sequence[int | None] | NDArray[Any] = None,
+        top_k: int | Sequence[int | None] | NDArray[Any] | None = None,
         logits: Flags = False,
         hidden: Flags = False,
         gradient: Flags = True,
-        adapter: str | None | Sequence[str | None] = None,
-        items: int | None | Sequence[int] | NDArray[Any] = None,
+        adapter: str | Sequence[str | None] | None = None,
+        items: int | Sequence[int] | NDArray[Any] | None = None,
         routed: int | Sequence[int] | NDArray[Any] = 0,
     ) -> None:
         self.rows = rows if isinstance(rows, Rows) else Rows.from_any(rows)
@@ -326,7 +326,9 @@ def _item_sizes(value: Any, count: int) -> NDArray[int64]:
     return _integers("items", value, len(value) if hasattr(value, "__len__") else -1, least=1)
 
 
-_Targets: TypeAlias = "tuple[NDArray[bool_], NDArray[int64], NDArray[int64] | None, NDArray[bool_] | None]"
+_Targets: TypeAlias = (
+    "tuple[NDArray[bool_], NDArray[int64], NDArray[int64] | None, NDArray[bool_] | None]"
+)
 
 
 def _targets(value: Any, lengths: NDArray[int64]) -> _Targets:
@@ -345,7 +347,7 @@ def _targets(value: Any, lengths: NDArray[int64]) -> _Targets:
             )
         return np.full(count, True), ones, None, np.ascontiguousarray(value)
     entries = _sequence("targets", value, count)
-    if any(entry is not None and hasattr(entry, "__len__") for entry in entries):
+    if any(hasattr(entry, "__len__") and not isinstance(entry, str) for entry in entries):
         return _masks(entries, lengths)
     has = np.ones(count, np.bool_)
     if _is_column(entries):
@@ -360,14 +362,18 @@ def _targets(value: Any, lengths: NDArray[int64]) -> _Targets:
             raise InputError(
                 f"targets[{i}] is {entry!r}: give True, False, None, a first target or a mask"
             )
-        elif not 0 <= entry <= lengths[i]:
-            raise InputError(
-                f"targets[{i}] is {entry}: the first target must be within 0..{lengths[i]}, "
-                "the row's length"
-            )
         else:
-            first[i] = entry
+            first[i] = _first_target(i, entry, lengths[i])
     return has, ones, first, None
+
+
+def _first_target(row: int, value: Any, length: Any) -> int:
+    if not 0 <= value <= length:
+        raise InputError(
+            f"targets[{row}] is {value}: the first target must be within 0..{length}, "
+            "the row's length"
+        )
+    return int(value)
 
 
 def _masks(entries: Sequence[Any], lengths: NDArray[int64]) -> _Targets:
@@ -381,6 +387,9 @@ def _masks(entries: Sequence[Any], lengths: NDArray[int64]) -> _Targets:
         if entry is None or _is_flag(entry):
             has[i] = bool(entry)
             part[:] = bool(entry)
+            continue
+        if _is_integer(entry):
+            part[_first_target(i, entry, length) :] = True
             continue
         labels = np.asarray(entry)
         if labels.ndim not in (1, 2) or len(labels) != length:

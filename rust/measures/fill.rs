@@ -50,6 +50,24 @@ impl Settings {
         }
     }
 
+    /// Refuses sizes that no machine has.
+    pub fn check(&self) -> Result<()> {
+        for (name, value, least) in [
+            ("tp", self.tp, 1),
+            ("cp", self.cp, 1),
+            ("vocab", self.vocab, 0),
+            ("hidden", self.hidden, 0),
+            ("element_bytes", self.element_bytes, 1),
+        ] {
+            if value < least {
+                return Err(Error::input(format!(
+                    "{name} is {value}: it must be at least {least}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     fn padded(&self, tokens: i64) -> Result<i64> {
         round_up(tokens, self.tp).ok_or(Error::Overflow("the padded packed length"))
     }

@@ -7,8 +7,12 @@ use pyo3::prelude::*;
 
 use super::convert::slice;
 use super::errors::{detached, to_python};
+use super::tree::PyTree;
 use crate::error::{Error, Result};
-use crate::measures::{self, Columns, Groups, Labels, Pool};
+use crate::heads::HeadWork;
+use crate::layout;
+use crate::measures::{self, Columns, Exact, Groups, HeadCount, Labels, Measures, Pool, Settings};
+use crate::tree::Tree;
 
 /// Adds this stage's classes and functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -27,7 +31,8 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         "GROUP_MEASURES",
         table(&measures::group::NAMES, &measures::group::MEANINGS),
     )?;
-    module.add_class::<PyPool>()
+    module.add_class::<PyPool>()?;
+    module.add_class::<PyPlanMeasures>()
 }
 
 /// The requests of a pool, checked; shared with the engine.
@@ -160,4 +165,168 @@ fn indices(py: Python<'_>, name: &str, values: &[i64]) -> PyResult<Vec<u32>> {
         })
         .collect::<Result<Vec<u32>>>();
     made.map_err(|error| to_python(py, &error))
+}
+
+/// Measures of one plan, filled group by group.
+#[pyclass(name = "PlanMeasures", module = "waveplan._core")]
+pub(crate) struct PyPlanMeasures {
+    pool: Arc<Pool>,
+    groups: Groups,
+    settings: Settings,
+    measures: Measures,
+    work: HeadWork,
+}
+
+#[pymethods]
+impl PyPlanMeasures {
+    #[new]
+    #[allow(clippy::needless_pass_by_value, clippy::too_many_arguments)] // facts, by keyword
+    #[pyo3(signature = (pool, requests, *, tp=1, cp=1, vocab=0, hidden=0, element_bytes=2,
+        recurrent=false, gdn_weights=[1, 0, 0], adapter_ranks=Vec::new()))]
+    fn new(
+        py: Python<'_>,
+        pool: &PyPool,
+        requests: Ints<'_>,
+        tp: i64,
+        cp: i64,
+        vocab: i64,
+        hidden: i64,
+        element_bytes: i64,
+        recurrent: bool,
+        gdn_weights: [i64; 3],
+        adapter_ranks: Vec<i64>,
+    ) -> PyResult<Self> {
+        let picked = pool.requests(py, &requests)?;
+        let settings = Settings {
+            tp,
+            cp,
+            vocab,
+            hidden,
+            element_bytes,
+            recurrent,
+            gdn_weights,
+            adapter_ranks,
+        };
+        let mut groups = Groups::default();
+        groups.form(&pool.pool, &picked);
+        let mut measures = Measures::default();
+        settings
+            .check()
+            .and_then(|()| measures::start(&pool.pool, &picked, &groups, &settings, &mut measures))
+            .map_err(|error| to_python(py, &error))?;
+        Ok(Self {
+            pool: Arc::clone(&pool.pool),
+            groups,
+            settings,
+            measures,
+            work: HeadWork::default(),
+        })
+    }
+
+    /// Fills group `g` from its layout.
+    #[pyo3(signature = (g, tree, shared, *, head_sum=false))]
+    #[allow(clippy::needless_pass_by_value)]
+    fn exact(
+        &mut self,
+        py: Python<'_>,
+        g: usize,
+        tree: &PyTree,
+        shared: Flags<'_>,
+        head_sum: bool,
+    ) -> PyResult<()> {
+        let shared = flags(py, "shared", &shared)?;
+        self.fill(g, &tree.tree, shared, head_sum)
+            .map_err(|error| to_python(py, &error))
+    }
+
+    /// Fills group `g` from a bound: "none", "full" or "ladder", the latter two with the
+    /// group's full-sharing tokens.
+    #[pyo3(signature = (g, kind, tokens=0))]
+    fn bound(&mut self, py: Python<'_>, g: usize, kind: &str, tokens: i64) -> PyResult<()> {
+        let filled = match kind {
+            "none" => Ok(measures::Bound::NoSharing),
+            "full" => Ok(measures::Bound::FullSharing(tokens)),
+            "ladder" => Ok(measures::Bound::Ladder(tokens)),
+            _ => Err(Error::input(format!(
+                "kind is {kind:?}: give \"none\", \"full\" or \"ladder\""
+            ))),
+        }
+        .and_then(|bound| {
+            self.group(g)?;
+            measures::bound(bound, &self.settings, &mut self.measures.groups[g])
+        });
+        filled.map_err(|error| to_python(py, &error))
+    }
+
+    /// Sums the groups into the plan's measures; returns those of the plan and of each group.
+    #[pyo3(signature = (*, even=false))]
+    fn finish(&mut self, py: Python<'_>, even: bool) -> PyResult<(Vec<i64>, Vec<Vec<i64>>)> {
+        measures::finish(&self.settings, even, &mut self.measures)
+            .map_err(|error| to_python(py, &error))?;
+        Ok((
+            self.measures.plan.to_vec(),
+            self.measures
+                .groups
+                .iter()
+                .map(|row| row.to_vec())
+                .collect(),
+        ))
+    }
+}
+
+impl PyPlanMeasures {
+    fn group(&self, g: usize) -> Result<&[u32]> {
+        if g >= self.groups.len() {
+            return Err(Error::input(format!(
+                "group {g} of {}: count from 0",
+                self.groups.len()
+            )));
+        }
+        Ok(self.groups.requests(g))
+    }
+
+    fn fill(&mut self, g: usize, tree: &Tree, shared: &[bool], head_sum: bool) -> Result<()> {
+        let requests = self.group(g)?;
+        let lengths = requests.iter().map(|&r| self.pool.lengths[r as usize]);
+        if tree.rows() != requests.len()
+            || !lengths.eq((0..tree.rows()).map(|r| tree.row_length(r)))
+        {
+            return Err(Error::input(format!(
+                "tree is not of group {g}'s rows: restrict the pool's tree to the group's requests"
+            )));
+        }
+        let shape = layout::shape(tree, shared)?;
+        let mut depths: Vec<i64> = Vec::with_capacity(shape.segments.len());
+        for s in 0..shape.segments.len() {
+            depths.push(
+                shape
+                    .segments
+                    .parent(s)
+                    .map_or(1, |parent| depths[parent] + 1),
+            );
+        }
+        let exact = Exact {
+            tree,
+            shared,
+            segments: &shape.segments,
+            depth: depths.iter().copied().max().unwrap_or(0),
+            assignment: None,
+            recurrent: None,
+            head: if head_sum {
+                HeadCount::UnionOrSum
+            } else {
+                HeadCount::Union
+            },
+        };
+        let requests = self.groups.requests(g);
+        let row = &mut self.measures.groups[g];
+        measures::exact(
+            &self.pool,
+            requests,
+            &exact,
+            &self.settings,
+            &mut self.work,
+            row,
+        )
+    }
 }
