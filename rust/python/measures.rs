@@ -5,9 +5,11 @@ use std::sync::Arc;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 
+use super::assign::PyAssignment;
 use super::convert::slice;
 use super::errors::{detached, to_python};
 use super::tree::PyTree;
+use crate::assign::Assignment;
 use crate::error::{Error, Result};
 use crate::heads::HeadWork;
 use crate::layout;
@@ -224,7 +226,7 @@ impl PyPlanMeasures {
     }
 
     /// Fills group `g` from its layout.
-    #[pyo3(signature = (g, tree, shared, *, head_sum=false))]
+    #[pyo3(signature = (g, tree, shared, *, assignment=None, head_sum=false))]
     #[allow(clippy::needless_pass_by_value)]
     fn exact(
         &mut self,
@@ -232,10 +234,12 @@ impl PyPlanMeasures {
         g: usize,
         tree: &PyTree,
         shared: Flags<'_>,
+        assignment: Option<&PyAssignment>,
         head_sum: bool,
     ) -> PyResult<()> {
         let shared = flags(py, "shared", &shared)?;
-        self.fill(g, &tree.tree, shared, head_sum)
+        let assignment = assignment.map(|given| &given.0);
+        self.fill(g, &tree.tree, shared, assignment, head_sum)
             .map_err(|error| to_python(py, &error))
     }
 
@@ -285,7 +289,14 @@ impl PyPlanMeasures {
         Ok(self.groups.requests(g))
     }
 
-    fn fill(&mut self, g: usize, tree: &Tree, shared: &[bool], head_sum: bool) -> Result<()> {
+    fn fill(
+        &mut self,
+        g: usize,
+        tree: &Tree,
+        shared: &[bool],
+        assignment: Option<&Assignment>,
+        head_sum: bool,
+    ) -> Result<()> {
         let requests = self.group(g)?;
         let lengths = requests.iter().map(|&r| self.pool.lengths[r as usize]);
         if tree.rows() != requests.len()
@@ -310,7 +321,7 @@ impl PyPlanMeasures {
             shared,
             segments: &shape.segments,
             depth: depths.iter().copied().max().unwrap_or(0),
-            assignment: None,
+            assignment,
             recurrent: None,
             head: if head_sum {
                 HeadCount::UnionOrSum
