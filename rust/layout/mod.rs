@@ -4,17 +4,27 @@
 //! chosen one is stored once, from the end of its nearest chosen ancestor to its own end, and
 //! each row replays what follows its deepest chosen segment.
 
+mod beam;
+mod bits;
+mod family;
 mod forest;
 mod pack;
 mod scoring;
 #[cfg(test)]
 mod trees;
+mod view;
 
+use beam::Search;
+use bits::{Arena, Keys};
+use scoring::Weights;
+
+pub use family::Label;
 pub use forest::{Forest, Measures};
 pub use pack::{Shape, pack, shape};
 pub use scoring::{Score, Scoring, Version};
 
 use crate::error::{Error, Result};
+use crate::interrupt::Ticker;
 use crate::tree::Tree;
 
 /// How a layout is chosen.
@@ -64,6 +74,8 @@ pub struct Layout {
     pub segments: i64,
     /// Chosen decisions.
     pub chosen: usize,
+    /// The policies of the mandatory family that give this layout (compatible).
+    pub labels: Vec<Label>,
     /// Distinct layouts of the mandatory family (compatible).
     pub mandatory_candidates: usize,
     /// Proposals spent (compatible).
@@ -74,19 +86,95 @@ pub struct Layout {
     pub stop: Stop,
 }
 
+/// Proposals that the compatible refinement may spend: the published planner's budget.
+pub const BUDGET: usize = 2_000;
+
+/// What to choose and what to report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// How.
+    pub method: Method,
+    /// Proposals of the compatible refinement.
+    pub budget: usize,
+    /// Run the compatible refinement to its end, for its counters; else it may stop as soon as
+    /// its answer is known.
+    pub counts: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            method: Method::Exact,
+            budget: BUDGET,
+            counts: false,
+        }
+    }
+}
+
+/// Memory that one choice after another can use.
+#[derive(Debug, Default)]
+pub struct Workspace {
+    forest: Forest,
+    keys: Keys,
+    arena: Arena,
+}
+
 /// Chooses a layout of `tree`. A tree without rows, or with an empty row, is refused.
 pub fn choose(tree: &Tree, scoring: &Scoring, method: Method) -> Result<Layout> {
-    check(tree)?;
-    let weights = scoring.weights()?;
-    let forest = Forest::new(tree, weights.tiny_below)?;
-    let all = match method {
-        Method::Full => true,
-        Method::None => false,
-        Method::Exact | Method::Compatible => {
-            return Err(Error::Internal("this layout method is not built in"));
-        }
+    let options = Options {
+        method,
+        ..Options::default()
     };
-    Ok(finish(tree, &forest, scoring, &vec![all; forest.len()]))
+    Workspace::default().choose(tree, scoring, &options)
+}
+
+impl Workspace {
+    /// Like [`choose`], with all options.
+    pub fn choose(&mut self, tree: &Tree, scoring: &Scoring, options: &Options) -> Result<Layout> {
+        check(tree)?;
+        let weights = scoring.weights()?;
+        self.forest.rebuild(tree, weights.tiny_below)?;
+        let decisions = self.forest.len();
+        match options.method {
+            Method::Full => Ok(finish(tree, &self.forest, &weights, &vec![true; decisions])),
+            Method::None => Ok(finish(
+                tree,
+                &self.forest,
+                &weights,
+                &vec![false; decisions],
+            )),
+            Method::Compatible => self.compatible(tree, &weights, options),
+            Method::Exact => Err(Error::Internal("this layout method is not built in")),
+        }
+    }
+
+    fn compatible(&mut self, tree: &Tree, weights: &Weights, options: &Options) -> Result<Layout> {
+        let mut ticker = Ticker::new();
+        self.keys.reserve(self.forest.len());
+        self.arena.reset(self.forest.len());
+        let (forest, keys) = (&self.forest, &self.keys);
+        let members = family::family(forest, keys, &mut self.arena, &mut ticker)?;
+        let (search, points) = Search::new(
+            forest,
+            weights,
+            keys,
+            &mut self.arena,
+            &members,
+            options.budget,
+            None,
+        );
+        let found = search.run(points, &mut ticker)?;
+        let words = self.arena.words(found.incumbent.set);
+        let chosen: Vec<bool> = (0..forest.len()).map(|i| bits::has(words, i)).collect();
+        Ok(Layout {
+            labels: family::labels(forest, &chosen, &members, &self.arena, keys),
+            mandatory_candidates: members.len(),
+            refinement_work: found.work,
+            evaluated_refinements: found.evaluated,
+            stop: found.stop,
+            ..finish(tree, forest, weights, &chosen)
+        })
+    }
 }
 
 fn check(tree: &Tree) -> Result<()> {
@@ -108,9 +196,9 @@ fn check(tree: &Tree) -> Result<()> {
 }
 
 /// Measures and scores a choice of decisions.
-fn finish(tree: &Tree, forest: &Forest, scoring: &Scoring, chosen: &[bool]) -> Layout {
+fn finish(tree: &Tree, forest: &Forest, weights: &Weights, chosen: &[bool]) -> Layout {
     let measures = forest.measure(chosen);
-    let score = scoring.score(&measures);
+    let score = weights.score(&measures);
     let mut shared = vec![false; tree.parent.len()];
     for (decision, &chosen) in chosen.iter().enumerate() {
         shared[forest.tree_segment[decision] as usize] = chosen;

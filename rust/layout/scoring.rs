@@ -53,6 +53,15 @@ pub struct Score {
     pub depth: i64,
 }
 
+/// One rounded token term: `scale * (tokens * step mod den)` is what rounding adds, times the
+/// modulus of the weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Rounding {
+    scale: i128,
+    step: i64,
+    den: i64,
+}
+
 /// The score as a sum over tokens, segments and levels, times `modulus`, but for a rounding
 /// term that depends on the tokens modulo `modulus` alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,8 +82,75 @@ pub(super) struct Weights {
     pub(super) more_levels: i128,
     /// Common denominator of the token terms.
     pub(super) modulus: i64,
-    /// Per residue of the tokens: exact work times `modulus`, less the sum. Empty: all zero.
-    pub(super) rounding: Vec<i128>,
+    rounding: Vec<Rounding>,
+}
+
+impl Weights {
+    /// Cost of a layout `depth` segments deep.
+    pub(super) fn levels(&self, depth: i64) -> i128 {
+        match depth - 1 {
+            extra if extra <= 0 => 0,
+            extra => self.first_level + i128::from(extra - 1) * self.more_levels,
+        }
+    }
+
+    /// True if the score is the sum, without rounding.
+    pub(super) fn is_linear(&self) -> bool {
+        self.rounding.is_empty()
+    }
+
+    /// Exact work times `modulus`, less the sum, for so many tokens.
+    pub(super) fn rounding(&self, tokens: i64) -> i128 {
+        let part = |r: &Rounding| r.scale * i128::from(tokens % r.den * r.step % r.den);
+        self.rounding.iter().map(part).sum()
+    }
+
+    /// Least and greatest value of [`Weights::rounding`], or beyond.
+    pub(super) fn rounding_range(&self) -> (i128, i128) {
+        let reach = |r: &Rounding| r.scale * i128::from(r.den - 1);
+        let all = self.rounding.iter().map(reach);
+        (
+            all.clone().map(|v| v.min(0)).sum(),
+            all.map(|v| v.max(0)).sum(),
+        )
+    }
+
+    /// The exact score, as [`Scoring::score`] gives it.
+    pub(super) fn score(&self, m: &Measures) -> Score {
+        let mut work = i128::from(m.tokens) * self.token
+            + i128::from(m.tiny) * self.tiny
+            + i128::from(m.segments) * self.segment
+            + i128::from(m.chosen) * self.chosen
+            + self.levels(m.depth);
+        if self.modulus != 1 {
+            work = (work + self.rounding(m.tokens)) / i128::from(self.modulus);
+        }
+        Score {
+            work,
+            tokens: m.tokens,
+            segments: m.segments,
+            depth: m.depth,
+        }
+    }
+
+    /// A bound on every sum these weights make for a tree of `rows` rows, `tokens` tokens
+    /// unshared and `depth` levels; an error when it leaves 124 bits.
+    pub(super) fn most(&self, rows: i64, tokens: i64, depth: i64) -> Result<i128> {
+        let parts = [
+            (self.token, tokens),
+            (self.tiny + self.segment + self.chosen, 2 * rows),
+            (self.first_level.max(self.more_levels), depth),
+        ];
+        let mut sum = self.rounding_range().1 - self.rounding_range().0;
+        for (weight, times) in parts {
+            sum = weight
+                .checked_mul(i128::from(times))
+                .and_then(|part| sum.checked_add(part))
+                .filter(|&sum| sum < 1 << 124)
+                .ok_or(Error::Overflow("the predicted work"))?;
+        }
+        Ok(sum)
+    }
 }
 
 impl Scoring {
@@ -184,11 +260,13 @@ impl Scoring {
         let (cp, layers) = (i128::from(self.cp), i128::from(self.layers));
         let launch = 96 + 32 * cp;
         let gdn = i128::from(self.uses_gdn) * layers * UNITS * cp;
-        let rounding = if cp == 1 {
-            Vec::new()
-        } else {
-            (0..cp).map(|r| launch * ((cp - r) % cp)).collect()
+        // Rounding up: the missing part of the last share of tokens, -tokens mod cp.
+        let up = Rounding {
+            scale: launch,
+            step: self.cp - 1,
+            den: self.cp,
         };
+        let rounding = if cp == 1 { Vec::new() } else { vec![up] };
         Weights {
             token: layers * UNITS * cp + launch,
             tiny: 0,
@@ -209,14 +287,15 @@ impl Scoring {
         });
         let modulus = terms.iter().fold(1, |m, &(_, _, d)| m / gcd(m, d) * d);
         let token = terms.iter().map(|(c, n, d)| c * n * (modulus / d)).sum();
-        let rounding = if modulus == 1 {
-            Vec::new()
-        } else {
-            let lost = |r: i128| terms.map(|(c, n, d)| c * (r * n % d) * (modulus / d));
-            (0..modulus)
-                .map(|r| -lost(r).iter().sum::<i128>())
-                .collect()
-        };
+        let rounding = terms
+            .iter()
+            .filter(|term| term.2 > 1)
+            .map(|&(c, n, d)| Rounding {
+                scale: -c * (modulus / d),
+                step: (n % d) as i64,
+                den: d as i64,
+            })
+            .collect();
         let tiny = i128::from(self.coefficients[5]) * i128::from(self.layers) * UNITS;
         let level = self.level() * modulus;
         Weights {
