@@ -13,10 +13,12 @@ from waveplan.assignment import (
 )
 from waveplan.budget import Budget, format_bytes, parse_bytes
 from waveplan.errors import InputError, InternalError, UnpricedError, WaveplanError, WaveRefused
+from waveplan.layout import Layout, Score, choose_layout
 from waveplan.model import Model
 from waveplan.packing import Packing, pack
 from waveplan.requests import Requests
 from waveplan.rows import Ragged, Rows
+from waveplan.scoring import Scoring
 from waveplan.topology import Topology
 from waveplan.training import Training
 from waveplan.tree import Tree, tree
@@ -27,11 +29,14 @@ __all__ = [
     "Budget",
     "InputError",
     "InternalError",
+    "Layout",
     "Model",
     "Packing",
     "Ragged",
     "Requests",
     "Rows",
+    "Score",
+    "Scoring",
     "StageWork",
     "Topology",
     "Training",
@@ -43,6 +48,7 @@ __all__ = [
     "__version__",
     "assign",
     "attention_slices",
+    "choose_layout",
     "format_bytes",
     "models",
     "owned_token_ms",

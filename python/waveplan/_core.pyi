@@ -102,6 +102,67 @@ def pack_rows(
 
 # --- layout ---
 
+@final
+class Layout:
+    """A chosen layout of a tree of S segments."""
+
+    @property
+    def shared(self) -> NDArray[bool_]:
+        """Stored once for all its rows, [S]."""
+    @property
+    def score(self) -> tuple[int, int, int, int]:
+        """Work, tokens, segments, depth."""
+    @property
+    def bound(self) -> int:
+        """No layout has less work."""
+    @property
+    def optimal(self) -> bool:
+        """Proven to have the best score."""
+    @property
+    def packed_tokens(self) -> int:
+        """Tokens of the packed row."""
+    @property
+    def depth(self) -> int:
+        """Segments on the longest path."""
+    @property
+    def segments(self) -> int:
+        """Segments of the packed row."""
+    @property
+    def labels(self) -> list[str]:
+        """Policies that give this layout (compatible)."""
+    @property
+    def mandatory_candidates(self) -> int:
+        """Distinct layouts of the policies (compatible)."""
+    @property
+    def refinement_work(self) -> int:
+        """Proposals spent (compatible)."""
+    @property
+    def evaluated_refinements(self) -> int:
+        """Proposals that were new (compatible)."""
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the refinement ended (compatible)."""
+
+def choose_layout(
+    tree: Tree,
+    version: int,
+    coefficients: Sequence[int],
+    tp: int,
+    cp: int,
+    layers: int,
+    gdn_layers: int,
+    uses_gdn: bool,
+    method: str,
+    budget: int,
+    most_tokens: int | None = None,
+    counts: bool = True,
+) -> Layout | None:
+    """See `waveplan.choose_layout`; None: no layout holds at most `most_tokens`. Without
+    `counts` the compatible refinement stops as soon as its answer is known."""
+
+def pack_layout(tree: Tree, shared: NDArray[bool_]) -> Packing:
+    """The packed row of a layout, one flag a tree segment. InputError: another length."""
+
 # --- assign ---
 
 @final

@@ -148,6 +148,17 @@ impl Workspace {
         }
     }
 
+    /// The cheapest layout with at most `most_tokens` packed tokens; `None` when even full
+    /// sharing has more.
+    pub fn fits(
+        &mut self,
+        _tree: &Tree,
+        _scoring: &Scoring,
+        _most_tokens: i64,
+    ) -> Result<Option<Layout>> {
+        Err(Error::Internal("not built in"))
+    }
+
     fn compatible(&mut self, tree: &Tree, weights: &Weights, options: &Options) -> Result<Layout> {
         let mut ticker = Ticker::new();
         self.keys.reserve(self.forest.len());

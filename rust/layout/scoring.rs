@@ -85,6 +85,7 @@ pub(super) struct Weights {
     rounding: Vec<Rounding>,
 }
 
+#[allow(dead_code)] // until the exact method lands
 impl Weights {
     /// Cost of a layout `depth` segments deep.
     pub(super) fn levels(&self, depth: i64) -> i128 {
