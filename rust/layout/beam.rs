@@ -262,14 +262,12 @@ impl<'a> Search<'a> {
             }
         }
         for at in front {
-            let view = match views.get_mut(at).and_then(Option::take) {
-                Some(view) => view,
-                None => {
-                    let mut view = spare.pop().unwrap_or_default();
-                    view.fill(self.forest, self.arena.words(all[at].set));
-                    view
-                }
-            };
+            let kept = views.get_mut(at).and_then(Option::take);
+            let view = kept.unwrap_or_else(|| {
+                let mut view = spare.pop().unwrap_or_default();
+                view.fill(self.forest, self.arena.words(all[at].set));
+                view
+            });
             beam.push((all[at], view));
         }
     }
