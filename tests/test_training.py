@@ -127,6 +127,28 @@ def test_adapters_under_tensor_parallelism() -> None:
     assert whole == 4 * (2048 + 2 * 4096) * 2
 
 
+def test_facts_of_pipeline_stages() -> None:
+    topology = Topology(pp=4)
+    stages = [facts(MODEL_A, topology, Training(), stage) for stage in range(4)]
+    for name, total in [
+        ("stage_attention_layers", 10),
+        ("stage_gdn_layers", 30),
+        ("stage_moe_layers", 40),
+        ("stage_dense_layers", 0),
+        ("stage_first", 1),
+        ("stage_last", 1),
+    ]:
+        assert sum(stage[name] for stage in stages) == total
+    assert [stage["stage_attention_layers"] for stage in stages] == [2, 3, 2, 3]
+    whole = facts(MODEL_A, Topology(), Training())
+    assert (
+        sum(stage["stage_adapter_elements"] for stage in stages) * 2
+        == (whole["adapter_total_bytes"])
+    )
+    with pytest.raises(InputError, match="stage is 4"):
+        facts(MODEL_A, topology, Training(), 4)
+
+
 def test_checkpointed_layers() -> None:
     selective = Training(recompute="selective", recompute_modules=("mlp", "moe"))
     assert facts(DENSE, Topology(), selective)["checkpointed_layers"] == 64
@@ -138,10 +160,11 @@ def test_checkpointed_layers() -> None:
 
 
 def test_optimizer_bytes() -> None:
-    assert Training().optimizer_bytes == 12
-    assert Training(moment_dtype="bf16", master_weights=False).optimizer_bytes == 4
-    assert Training(optimizer="sgd").optimizer_bytes == 4
-    assert Training(optimizer="none").optimizer_bytes == 0
+    assert Training().optimizer_state_bytes(2) == 12
+    assert Training(moment_dtype="bf16", master_weights=False).optimizer_state_bytes(2) == 4
+    assert Training(optimizer="sgd").optimizer_state_bytes(2) == 4
+    assert Training().optimizer_state_bytes(4) == 8
+    assert Training(optimizer="none").optimizer_state_bytes(2) == 0
 
 
 def test_binding_checks_the_topology() -> None:

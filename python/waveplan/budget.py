@@ -128,6 +128,11 @@ class Budget:
         """Bytes of the device kept back."""
         return int(self.device * self.reserve) if isinstance(self.device, int) else 0
 
+    @property
+    def needs_resident(self) -> bool:
+        """The device's total is stated, what is allocated before a wave is not."""
+        return self.available is None and self.resident is None
+
     def limit(self, resident: int | None = None) -> int:
         """Bytes free for waves. ``resident`` is used when the budget states none.
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from waveplan._values import integer
 from waveplan.adapters import layer_adapters, layer_elements
 from waveplan.model import ACTIVATIONS, ATTENTION, DTYPE_BYTES, GDN, Model
+from waveplan.parameters import layer_parts
 from waveplan.topology import Topology
 from waveplan.training import RECOMPUTE_MODULES, Training
 
@@ -54,20 +56,28 @@ _TRAINING_SIZES = [
     "compiled",
     "backward",
     "full_finetuning",
-    "optimizer_bytes",
     "distributed_optimizer",
     "output_layer",
 ]
 
 
-def facts(model: Model, topology: Topology, training: Training) -> dict[str, int]:
+def facts(model: Model, topology: Topology, training: Training, stage: int = 0) -> dict[str, int]:
     """Every fact known before any token is seen, by name. Booleans are 0 or 1, absent sizes 0.
 
+    The facts whose name begins with ``stage_`` are those of one pipeline stage.
+
     Raises:
-        InputError: the topology cannot divide the model.
+        InputError: the topology cannot divide the model, or it has no such stage.
     """
     topology.check(model)
-    return {**_model(model), **_topology(model, topology), **_training(model, topology, training)}
+    integer("stage", stage, 0, topology.pp - 1)
+    return {
+        **_model(model),
+        **_parameters(model),
+        **_topology(model, topology),
+        **_training(model, topology, training),
+        **_stage(model, topology, training, stage),
+    }
 
 
 def _model(model: Model) -> dict[str, int]:
@@ -84,12 +94,66 @@ def _model(model: Model) -> dict[str, int]:
     }
 
 
+def _parameters(model: Model) -> dict[str, int]:
+    """Parameters of one layer's parts; "whole" ones are not divided by tensor parallelism."""
+    parts = layer_parts(model)
+    return {
+        "attention_parameters": parts.attention,
+        "attention_whole_parameters": parts.attention_replicated,
+        "gdn_parameters": parts.gdn,
+        "gdn_whole_parameters": parts.gdn_replicated,
+        "mlp_parameters": parts.dense_mlp,
+        "mlp_whole_parameters": parts.dense_mlp_replicated,
+        "expert_parameters": parts.routed // model.experts if model.experts else 0,
+        "shared_parameters": parts.shared,
+        "shared_whole_parameters": parts.shared_replicated,
+        "router_parameters": parts.router,
+        "norm_parameters": parts.norms,
+        "final_norm_parameters": parts.norms // model.norms_per_layer,
+    }
+
+
+def _stage(model: Model, topology: Topology, training: Training, stage: int) -> dict[str, int]:
+    """Layers of one pipeline stage by kind; at most so many where their order is unknown."""
+    count = model.layers // topology.pp
+    first = stage * count
+    moe = model.moe_layers[first : first + count]
+    if model.layer_kinds:
+        kinds = model.layer_kinds[first : first + count]
+        gdn, attention = kinds.count(GDN), kinds.count(ATTENTION)
+    else:
+        kinds = ()
+        gdn, attention = min(count, model.gdn_layers), min(count, model.attention_layers)
+    if kinds:
+        elements = sum(
+            layer_elements(model, topology, training, kind=kind, moe=one)
+            for kind, one in zip(kinds, moe, strict=True)
+        )
+    else:
+        elements = sum(
+            layers * layer_elements(model, topology, training, kind=kind, moe=any(moe))
+            for kind, layers in ((GDN, gdn), (ATTENTION, attention))
+        )
+    return {
+        "stage_first": int(stage == 0),
+        "stage_last": int(stage == topology.pp - 1),
+        "stage_attention_layers": attention,
+        "stage_gdn_layers": gdn,
+        "stage_moe_layers": sum(moe),
+        "stage_dense_layers": count - sum(moe),
+        "stage_adapter_elements": elements,
+    }
+
+
 def _topology(model: Model, topology: Topology) -> dict[str, int]:
     names = ("dp", "tp", "cp", "pp", "ep", "etp", "sequence_parallel", "sp", "world", "expert_dp")
     return {
         **{name: int(getattr(topology, name)) for name in names},
         "layers_per_stage": model.layers // topology.pp,
         "experts_per_rank": model.experts // topology.ep,
+        "communicators": sum(
+            getattr(topology, name) > 1 for name in ("dp", "tp", "cp", "pp", "ep", "etp")
+        ),
     }
 
 
@@ -120,6 +184,7 @@ def _training(model: Model, topology: Topology, training: Training) -> dict[str,
         routing_balanced=int(training.routing == "balanced"),
         activation_fusion=int(fused),
         activation=ACTIVATIONS["native" if fused else eager],
+        optimizer_bytes=training.optimizer_state_bytes(model.dtype_bytes),
         grad_bytes=DTYPE_BYTES[training.grad_dtype],
     )
     return table

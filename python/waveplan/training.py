@@ -179,14 +179,12 @@ class Training:
         """Every parameter is trained."""
         return self.lora_rank == 0
 
-    @property
-    def optimizer_bytes(self) -> int:
-        """Bytes of optimizer state per trained parameter, before any division over ranks,
-        for parameters of 2 bytes or fewer."""
+    def optimizer_state_bytes(self, parameter_bytes: int) -> int:
+        """Bytes of optimizer state per trained parameter, before any division over ranks."""
         if self.optimizer == "none":
             return 0
         moments = 2 * DTYPE_BYTES[self.moment_dtype] if self.optimizer == "adam" else 0
-        return moments + (4 if self.master_weights else 0)
+        return moments + (4 if self.master_weights and parameter_bytes < 4 else 0)
 
 
 def _names(name: str, values: object) -> tuple[str, ...]:
