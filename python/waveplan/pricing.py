@@ -1,0 +1,304 @@
+"""Prices: rules bound to a model, a topology and a training mode, over a plan's measures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from waveplan._core import PRICE_ROOTS, Program
+from waveplan.errors import InputError, UnpricedError
+from waveplan.facts import facts as facts_of
+from waveplan.rules import names
+from waveplan.rules.compile import Compiler, Node, Status, status
+from waveplan.rules.totals import ROOT_TOTALS
+
+if TYPE_CHECKING:
+    from waveplan.model import Model
+    from waveplan.rules.explain import Explanation
+    from waveplan.rules.ruleset import RuleSet
+    from waveplan.topology import Topology
+    from waveplan.training import Training
+
+__all__ = ["BoundRules", "Measures", "Price", "bind", "bind_facts", "price", "rules_table"]
+
+_FACT_RANGES = {
+    **dict.fromkeys(("hidden", "layers", "dp", "tp", "cp", "pp", "ep", "etp", "dtype_bytes"), 1),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Measures:
+    """What a price depends on: integers of a plan and of each of its groups.
+
+    Args:
+        plan: int64[P], in the order of `waveplan.rules.names.PLAN`.
+        groups: int64[g, G], one row a group, in the order of `waveplan.rules.names.GROUP`.
+    """
+
+    plan: NDArray[np.int64]
+    groups: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        plan = np.ascontiguousarray(self.plan)
+        groups = np.ascontiguousarray(self.groups)
+        for name, array, shape in (
+            ("plan", plan, (len(names.PLAN),)),
+            ("groups", groups, (groups.shape[0] if groups.ndim == 2 else -1, len(names.GROUP))),
+        ):
+            if array.dtype != np.int64 or array.shape != shape:
+                raise InputError(
+                    f"{name} is {array.dtype}{list(array.shape)}: it must be int64 with "
+                    f"{shape[-1]} measures"
+                )
+        object.__setattr__(self, "plan", plan)
+        object.__setattr__(self, "groups", groups)
+
+    @classmethod
+    def of(
+        cls, plan: Mapping[str, int] | None = None, groups: Sequence[Mapping[str, int]] = ()
+    ) -> Measures:
+        """From names; what is not named is 0, except ``cold``, which is 1."""
+        table = np.zeros(len(names.PLAN), dtype=np.int64)
+        _fill(table, names.PLAN, {"cold": 1, **(plan or {})})
+        rows = np.zeros((len(groups), len(names.GROUP)), dtype=np.int64)
+        for row, values in zip(rows, groups, strict=True):
+            _fill(row, names.GROUP, values)
+        return cls(table, rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Measures by name, as plain integers."""
+        return {
+            "plan": dict(zip(names.PLAN, self.plan.tolist(), strict=True)),
+            "groups": [dict(zip(names.GROUP, row, strict=True)) for row in self.groups.tolist()],
+        }
+
+
+def _fill(row: NDArray[np.int64], known: Mapping[str, str], values: Mapping[str, int]) -> None:
+    index = {name: i for i, name in enumerate(known)}
+    for name, value in values.items():
+        if name not in index:
+            raise InputError(f"no measure {name!r}: {names.suggest(name, index)}")
+        if not 0 <= value < 1 << 63:
+            raise InputError(f"{name} is {value}: a measure is from 0 to 2**63 - 1")
+        row[index[name]] = value
+
+
+@dataclass(frozen=True, eq=False)
+class BoundRules:
+    """Rules with every fact folded in: a program for the core, and what is off and why.
+
+    Args:
+        program: evaluates measures to the results named in `waveplan._core.PRICE_ROOTS`.
+        off: rules outside their coverage, charged 0, with the reason.
+        unmeasured: rules charged where they are not measured.
+    """
+
+    rules: RuleSet
+    facts: Mapping[str, int]
+    states: Mapping[str, Status]
+    program: Program
+
+    @property
+    def off(self) -> tuple[Status, ...]:
+        """Rules that would be needed but are outside their coverage."""
+        return tuple(state for state in self.states.values() if state.state == "off")
+
+    @property
+    def unmeasured(self) -> tuple[Status, ...]:
+        """Rules charged outside what is measured."""
+        return tuple(state for state in self.states.values() if state.state == "unmeasured")
+
+    @property
+    def measured(self) -> bool:
+        """Every needed rule is charged, and measured here."""
+        return not self.off and not self.unmeasured
+
+    def results(self, measures: Measures) -> dict[str, int]:
+        """The named results over one plan, in bytes."""
+        values = self.program.evaluate(measures.plan, measures.groups.reshape(-1), len(names.GROUP))
+        return dict(zip(PRICE_ROOTS, values, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Price:
+    """What a plan costs on its busiest rank, in bytes, and what that number leaves out.
+
+    ``required`` is held against free memory: it has the safety factor in it, and the margin
+    for unpriced rules if one was asked for. ``raw`` is without either.
+    """
+
+    required: int
+    raw: int
+    results: Mapping[str, int]
+    bound: BoundRules = field(repr=False)
+    measures: Measures = field(repr=False)
+    margin: int = 0
+    """Part of ``required`` added because a rule is off."""
+
+    @property
+    def off(self) -> tuple[Status, ...]:
+        """Rules that charged nothing because they do not cover this configuration."""
+        return self.bound.off
+
+    @property
+    def unmeasured(self) -> tuple[Status, ...]:
+        """Rules that charged where they are not measured."""
+        return self.bound.unmeasured
+
+    @property
+    def priced(self) -> bool:
+        """False if any needed rule is off: the number is then a lower bound, not a price."""
+        return not self.off
+
+    @cached_property
+    def explanation(self) -> Explanation:
+        """The tree of terms with bytes and binding branches."""
+        from waveplan.rules.explain import explain
+
+        return explain(self)
+
+    @property
+    def terms(self) -> dict[str, int]:
+        """Bytes by rule, where it counts most; rules that charged nothing are left out."""
+        return self.explanation.terms()
+
+    def explain(self) -> str:
+        """The tree as text."""
+        return self.explanation.text()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Stable JSON: totals, tree, and what is off."""
+        return {
+            "required": self.required,
+            "raw": self.raw,
+            "margin": self.margin,
+            "rules": self.bound.rules.name,
+            "results": dict(self.results),
+            **self.explanation.to_dict(),
+            "off": [{"name": state.name, "reason": state.reason} for state in self.off],
+            "unmeasured": [
+                {"name": state.name, "reason": state.reason} for state in self.unmeasured
+            ],
+        }
+
+
+def bind(
+    model: Model, topology: Topology, training: Training, rules: RuleSet | None = None
+) -> BoundRules:
+    """Folds the facts of a job into rules (by default the default rules).
+
+    Raises:
+        InputError: the topology cannot divide the model, or a formula cannot be computed.
+    """
+    return bind_facts(facts_of(model, topology, training), rules)
+
+
+def bind_facts(facts: Mapping[str, int], rules: RuleSet | None = None) -> BoundRules:
+    """`bind` from a table of facts (see `waveplan.facts.facts`)."""
+    if rules is None:
+        from waveplan.rules import default_rules
+
+        rules = default_rules()
+    for name in names.fact_names():
+        value = facts.get(name)
+        if type(value) is not int:
+            raise InputError(f"fact {name} is {value!r}: it must be an integer")
+        if not _FACT_RANGES.get(name, 0) <= value < 1 << 62:
+            raise InputError(f"fact {name} is {value}: at least {_FACT_RANGES.get(name, 0)}")
+    states = {name: status(rules, rule, facts) for name, rule in rules.rules.items()}
+    compiler = Compiler(rules, facts, states)
+    roots = [compiler.compile(rules.definitions[ROOT_TOTALS[root]].formula) for root in PRICE_ROOTS]
+    nodes: list[Node] = compiler.nodes
+    needed = _reached(nodes, roots)
+    factors: list[float] = []
+    table: list[tuple[str, list[int]]] = []
+    place: dict[int, int] = {}
+    for index in sorted(needed):
+        node = nodes[index]
+        leaf = node.op in ("const", "plan", "group")
+        args = list(node.args) if leaf else [place[arg] for arg in node.args]
+        if node.op == "scale":
+            args.append(len(factors))
+            factors.append(node.factor)
+        place[index] = len(table)
+        table.append((node.op, args))
+    program = Program(table, factors, [place[root] for root in roots])
+    return BoundRules(rules, dict(facts), states, program)
+
+
+def _reached(nodes: Sequence[Node], roots: Sequence[int]) -> set[int]:
+    seen: set[int] = set()
+    todo = list(roots)
+    while todo:
+        index = todo.pop()
+        if index in seen:
+            continue
+        seen.add(index)
+        if nodes[index].op not in ("const", "plan", "group"):
+            todo.extend(nodes[index].args)
+    return seen
+
+
+def price(measures: Any, bound: BoundRules, *, strict: bool = False, margin: float = 0.0) -> Price:
+    """The price of a plan (anything with ``measures``) or of `Measures`.
+
+    Args:
+        strict: refuse when a needed rule is off instead of leaving it out.
+        margin: fraction added to ``required`` when a needed rule is off.
+
+    Raises:
+        UnpricedError: ``strict`` and a rule is off; the message says which and why.
+        InputError: a size leaves 64 bits.
+    """
+    table = measures if isinstance(measures, Measures) else measures.measures
+    if not isinstance(table, Measures):
+        raise InputError("give a plan or waveplan.pricing.Measures to price()")
+    if not 0 <= margin <= 10:
+        raise InputError(f"margin is {margin}: give a fraction, such as 0.2")
+    if strict and bound.off:
+        raise UnpricedError("; ".join(str(state) for state in bound.off))
+    results = bound.results(table)
+    extra = int(results["required"] * margin) if bound.off else 0
+    return Price(results["required"] + extra, results["raw"], results, bound, table, extra)
+
+
+def rules_table(
+    model: Model | None = None,
+    topology: Topology | None = None,
+    training: Training | None = None,
+    rules: RuleSet | None = None,
+) -> list[dict[str, Any]]:
+    """Every rule with its formula and coverage, and for a given job on or off and why."""
+    if rules is None:
+        from waveplan.rules import default_rules
+
+        rules = default_rules()
+    facts = None
+    if model is not None:
+        from waveplan.topology import Topology as TopologyClass
+        from waveplan.training import Training as TrainingClass
+
+        facts = facts_of(model, topology or TopologyClass(), training or TrainingClass())
+    table = []
+    for name, rule in rules.rules.items():
+        row: dict[str, Any] = {
+            "name": name,
+            "lives": rule.lives,
+            "bytes": str(rule.formula),
+            "covers": rule.covers,
+            "coverage": str(rule.predicate("coverage")),
+            "needed": str(rule.predicate("needed")),
+            "why": rule.why,
+            "source": rule.source,
+            "ours": rule.ours,
+        }
+        if facts is not None:
+            state = status(rules, rule, facts)
+            row.update(state=state.state, reason=state.reason)
+        table.append(row)
+    return table

@@ -1,0 +1,107 @@
+"""Rules from a TOML file."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from waveplan.errors import InputError
+from waveplan.rules import names
+from waveplan.rules.ruleset import Rule, RuleSet
+from waveplan.rules.text import parse
+
+__all__ = ["load"]
+
+_MAX_BYTES = 1 << 20
+_FORMULAS = ("bytes", "coverage", "needed", "measured")
+_TEXTS = ("covers", "why", "source", "lives")
+
+
+def load(path: Path, base: RuleSet | None = None) -> RuleSet:
+    """See `RuleSet.from_toml`."""
+    if base is None:
+        from waveplan.rules import default_rules
+
+        base = default_rules()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from error
+    if len(data) > _MAX_BYTES:
+        raise InputError(f"{path}: {len(data)} bytes of rules; at most {_MAX_BYTES}")
+    try:
+        text = data.decode("utf-8")
+        table = tomllib.loads(text)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(f"{path}: not TOML: {error}") from error
+    for key in table:
+        if key not in ("rule", "define"):
+            raise InputError(
+                f'{path}:{_line(text, key)}: unknown table {key!r}: write [rule."part.what"] '
+                "or [define]"
+            )
+    made = base
+    for name, formula in _table(path, text, table, "define").items():
+        line = _line(text, name)
+        if not isinstance(formula, str):
+            raise InputError(f"{path}:{line}: {name} must be a formula as text")
+        made = made.redefine(name, parse(formula, str(path), line))
+    for name, entry in _table(path, text, table, "rule").items():
+        if not isinstance(entry, dict):
+            raise InputError(f"{path}:{_line(text, name)}: rule {name} must be a table")
+        made = _apply(made, path, text, name, entry)
+    return made
+
+
+def _table(path: Path, text: str, table: dict[str, Any], key: str) -> dict[str, Any]:
+    value = table.get(key, {})
+    if not isinstance(value, dict):
+        raise InputError(f"{path}:{_line(text, key)}: {key} must be a table")
+    return value
+
+
+def _apply(rules: RuleSet, path: Path, text: str, name: str, entry: dict[str, Any]) -> RuleSet:
+    start = _line(text, name)
+    values: dict[str, Any] = {}
+    total: str | None = None
+    for key, value in entry.items():
+        line = _line(text, key, start)
+        known = (*_FORMULAS, *_TEXTS, "total")
+        if key not in known:
+            hint = names.suggest(key, known)
+            raise InputError(f"{path}:{line}: unknown key {key!r} of rule {name}: {hint}")
+        if not isinstance(value, str) and not (key in _FORMULAS and type(value) is int):
+            raise InputError(f"{path}:{line}: {name}.{key} must be text")
+        if key == "total":
+            total = str(value)
+        elif key in _FORMULAS and isinstance(value, str):
+            values[key] = parse(value, str(path), line)
+        else:
+            values[key] = value
+    try:
+        if name in rules.rules:
+            if total is not None or "lives" in values:
+                raise InputError(f"{name} exists: total and lives cannot be overridden")
+            return rules.override(name, **values)
+        values.setdefault("source", str(path))
+        for key in ("bytes", "covers"):
+            if key not in values:
+                raise InputError(f"rule {name} needs {key}")
+        return rules.with_rule(Rule(name, ours=True, **values), total)
+    except InputError as error:
+        message = str(error)
+        if message.startswith(f"{path}:"):
+            raise
+        raise InputError(f"{path}:{start}: {message}") from error
+
+
+def _line(text: str, key: str, after: int = 1) -> int:
+    """The line that first names ``key`` as a table or key, from line ``after`` on."""
+    name = re.escape(key)
+    wanted = re.compile(rf"""^\s*(?:\[[^\]#]*["'.\s\[]?{name}["']?\s*\]|["']?{name}["']?\s*=)""")
+    for number, line in enumerate(text.splitlines(), start=1):
+        if number >= after and wanted.search(line):
+            return number
+    return after
