@@ -1,7 +1,7 @@
 """The compiled core. Arrays are one-dimensional, contiguous and int64 unless said otherwise."""
 
 from collections.abc import Sequence
-from typing import Self, final
+from typing import Any, Self, final
 
 from numpy import bool_, float64, int64
 from numpy.typing import NDArray
@@ -242,6 +242,45 @@ def attention_slices(
     """Query and key segment of each slice, sorted."""
 
 # --- recurrent ---
+
+def recurrent_settings(shape: Sequence[int]) -> dict[str, Any]:
+    """Constants of the time model of a gated-delta-net layer, by name. ``shape``: hidden, key
+    heads, value heads, key size, value size, taps, tensor-parallel ranks."""
+
+def recurrent_defaults() -> dict[str, Any]:
+    """The same without a model."""
+
+def recurrent(
+    lengths: NDArray[int64],
+    parents: NDArray[int64],
+    ranks: int,
+    chunk: int,
+    owners: NDArray[int64],
+    settings: object,
+) -> tuple[
+    NDArray[int64],
+    NDArray[int64],
+    NDArray[bool_],
+    NDArray[int64],
+    int,
+    float,
+    float,
+    int,
+]:
+    """(rank tokens [C], owner [S], chained [S], shards [chained * C], cross tokens, score,
+    bound, evaluations); ``settings`` has the attributes that ``recurrent_defaults`` names."""
+
+def gdn_schedule(lengths: NDArray[int64], parents: NDArray[int64]) -> tuple[int, int, int]:
+    """(executed, state, packed) rows of a packed row on one rank."""
+
+def gdn_schedule_per_rank(
+    lengths: NDArray[int64],
+    parents: NDArray[int64],
+    ranks: int,
+    owner: NDArray[int64],
+    shards: NDArray[int64],
+) -> list[tuple[int, int, int]]:
+    """The same for each rank; ``owner`` is -1 where a segment is chained."""
 
 # --- measures ---
 
