@@ -5,6 +5,7 @@ Checked on 3.11 and 3.12.
 Only integers are hashed, so the order does not depend on PYTHONHASHSEED: it is a fixed function
 of the inserts.
 """
+
 M64 = (1 << 64) - 1
 P1, P2, P5 = 11400714785074694791, 14029467366897019727, 2870177450012600261
 
@@ -45,12 +46,11 @@ def place(table, h):
 
 
 def walk_order(groups):
-    """Indices of `groups` (distinct lists of triples) in the order a set filled in this order is walked."""
-    table, used = [None] * 8, 0
+    """Indices of `groups` (distinct lists of triples) as a set filled in this order is walked."""
+    table = [None] * 8
     for n, g in enumerate(groups):
-        h = group_hash(g)
+        h, used = group_hash(g), n + 1
         table[place(table, h)] = (h, n)
-        used += 1
         if used * 5 >= (len(table) - 1) * 3:
             size, want = 8, used * 2 if used > 50_000 else used * 4
             while size <= want:
@@ -60,5 +60,3 @@ def walk_order(groups):
                 if entry is not None:
                     table[place(table, entry[0])] = entry
     return [entry[1] for entry in table if entry is not None]
-
-

@@ -91,8 +91,10 @@ class Placement:
 
 
 def exchange_ms(settings, moved):
-    return 0.0 if moved == 0 else (
-        moved * settings.hidden_bytes * settings.exchanges / settings.exchange_bandwidth
+    return (
+        0.0
+        if moved == 0
+        else (moved * settings.hidden_bytes * settings.exchanges / settings.exchange_bandwidth)
     )
 
 

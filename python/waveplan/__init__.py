@@ -16,6 +16,14 @@ from waveplan.errors import InputError, InternalError, UnpricedError, WaveplanEr
 from waveplan.layout import Layout, Score, choose_layout
 from waveplan.model import Model
 from waveplan.packing import Packing, pack
+from waveplan.recurrent import (
+    GdnSchedule,
+    Recurrent,
+    RecurrentSettings,
+    gdn_schedule,
+    gdn_schedule_per_rank,
+    recurrent,
+)
 from waveplan.requests import Requests
 from waveplan.rows import Ragged, Rows
 from waveplan.scoring import Scoring
@@ -27,12 +35,15 @@ __all__ = [
     "AssignSettings",
     "Assignment",
     "Budget",
+    "GdnSchedule",
     "InputError",
     "InternalError",
     "Layout",
     "Model",
     "Packing",
     "Ragged",
+    "Recurrent",
+    "RecurrentSettings",
     "Requests",
     "Rows",
     "Score",
@@ -50,9 +61,12 @@ __all__ = [
     "attention_slices",
     "choose_layout",
     "format_bytes",
+    "gdn_schedule",
+    "gdn_schedule_per_rank",
     "models",
     "owned_token_ms",
     "pack",
     "parse_bytes",
+    "recurrent",
     "tree",
 ]

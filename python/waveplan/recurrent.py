@@ -11,14 +11,15 @@ import dataclasses
 import math
 import numbers
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from waveplan import _core
 from waveplan._values import LARGEST, integer
+from waveplan.assignment import Assignment, PackedRow
 from waveplan.errors import InputError
+from waveplan.rows import integers
 
 __all__ = [
     "GdnSchedule",
@@ -28,26 +29,6 @@ __all__ = [
     "gdn_schedule_per_rank",
     "recurrent",
 ]
-
-
-class _Packing(Protocol):
-    """A packed row: lengths[S] and parents[S] of its segments, -1 for a root."""
-
-    @property
-    def lengths(self) -> NDArray[np.int64]: ...
-    @property
-    def parents(self) -> NDArray[np.int64]: ...
-
-
-class _Assignment(Protocol):
-    """The attention layout of a packed row: owners[K] of its chunks, rank_tokens[C]."""
-
-    @property
-    def chunk(self) -> int: ...
-    @property
-    def owners(self) -> NDArray[np.int64]: ...
-    @property
-    def rank_tokens(self) -> NDArray[np.int64]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,8 +155,8 @@ class GdnSchedule:
 
 
 def recurrent(
-    packing: _Packing,
-    assignment: _Assignment,
+    packing: PackedRow,
+    assignment: Assignment,
     settings: RecurrentSettings | None = None,
 ) -> Recurrent:
     """Place the segments of a packed row on the ranks of its attention assignment.
@@ -184,13 +165,13 @@ def recurrent(
     of another row.
     """
     lengths, parents = _columns(packing)
-    attention_tokens = _int64("rank_tokens", assignment.rank_tokens)
+    attention_tokens = integers("rank_tokens", assignment.rank_tokens)
     rank_tokens, owner, chained, shards, cross_tokens, score, bound, evaluations = _core.recurrent(
         lengths,
         parents,
         len(attention_tokens),
         integer("chunk", assignment.chunk),
-        _int64("owners", assignment.owners),
+        integers("owners", assignment.owners),
         RecurrentSettings() if settings is None else settings,
     )
     return Recurrent(
@@ -206,34 +187,21 @@ def recurrent(
     )
 
 
-def gdn_schedule(packing: _Packing) -> GdnSchedule:
+def gdn_schedule(packing: PackedRow) -> GdnSchedule:
     """The bucket schedule of a whole packed row on one rank."""
     return GdnSchedule(*_core.gdn_schedule(*_columns(packing)))
 
 
-def gdn_schedule_per_rank(packing: _Packing, placement: Recurrent) -> tuple[GdnSchedule, ...]:
+def gdn_schedule_per_rank(packing: PackedRow, placement: Recurrent) -> tuple[GdnSchedule, ...]:
     """The bucket schedule of each rank, over the segments and shards that it holds."""
     schedules = _core.gdn_schedule_per_rank(
         *_columns(packing),
         len(placement.rank_tokens),
-        _int64("owner", placement.owner),
-        _int64("shards", np.ravel(placement.shards)),
+        integers("owner", placement.owner),
+        integers("shards", np.ravel(placement.shards)),
     )
     return tuple(GdnSchedule(*schedule) for schedule in schedules)
 
 
-def _columns(packing: _Packing) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    return _int64("lengths", packing.lengths), _int64("parents", packing.parents)
-
-
-def _int64(name: str, values: object) -> NDArray[np.int64]:
-    """``values`` as a contiguous one-dimensional int64 array."""
-    array = np.asarray(values)
-    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
-        raise InputError(
-            f"{name} has shape {array.shape} and dtype {array.dtype}: "
-            "it must be a one-dimensional integer array"
-        )
-    if array.dtype.kind == "u" and array.size and int(array.max()) > LARGEST:
-        raise InputError(f"{name} holds {array.max()}: it must fit in 63 bits")
-    return np.ascontiguousarray(array, dtype=np.int64)
+def _columns(packing: PackedRow) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    return integers("lengths", packing.lengths), integers("parents", packing.parents)
