@@ -16,8 +16,8 @@ from waveplan.rules.text import parse
 
 __all__ = ["Definition", "Lives", "Rule", "RuleSet"]
 
-Lives = Literal["retained", "workspace", "gradient", "output", "buffer"]
-LIVES: tuple[Lives, ...] = ("retained", "workspace", "gradient", "output", "buffer")
+Lives = Literal["retained", "workspace", "gradient", "output", "buffer", "resident"]
+LIVES: tuple[Lives, ...] = ("retained", "workspace", "gradient", "output", "buffer", "resident")
 
 Predicate = Literal["coverage", "needed", "measured"]
 PREDICATES: tuple[Predicate, ...] = ("coverage", "needed", "measured")
@@ -44,7 +44,7 @@ class Rule:
         measured: predicate over facts inside the coverage; elsewhere the charge is marked
             unmeasured.
         lives: when the bytes live: "retained" until backward, "workspace" of one stage,
-            "gradient", "output" or "buffer".
+            "gradient", "output", "buffer" or "resident" (between waves).
         why: one line, what is stored.
         source: where the formula comes from.
         ours: not charged by the published planner.
