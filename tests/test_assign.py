@@ -1,0 +1,372 @@
+"""The assignment against its slow twin, its invariants, small cases in full, hostile input."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import threading
+
+import numpy as np
+import pytest
+import slow_assign
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waveplan import (
+    AssignSettings,
+    StageWork,
+    WorkloadProfile,
+    assign,
+    owned_token_ms,
+)
+from waveplan.errors import InputError
+
+
+@dataclasses.dataclass
+class Row:
+    lengths: object
+    parents: object
+
+
+@st.composite
+def rows(draw, most_segments=14, longest=40):
+    """A packed row; parents are any earlier segment, so not only tree order."""
+    n = draw(st.integers(1, most_segments))
+    lengths = draw(st.lists(st.integers(1, longest), min_size=n, max_size=n))
+    if draw(st.booleans()):
+        parents = [draw(st.integers(-1, i - 1)) for i in range(n)]
+    else:
+        parents = [-1]
+        for i in range(1, n):
+            up, parent = draw(st.integers(0, 3)), i - 1
+            while up and parent != -1:
+                up, parent = up - 1, parents[parent]
+            parents.append(parent)
+    return lengths, parents
+
+
+stage_works = st.builds(
+    StageWork,
+    **{field.name: st.sampled_from([0, 1, 7, 900]) for field in dataclasses.fields(StageWork)},
+)
+profiles = st.builds(
+    WorkloadProfile,
+    stages=st.lists(stage_works, min_size=1, max_size=2).map(tuple),
+    query_tile=st.sampled_from([1, 4, 7]),
+    key_tile=st.sampled_from([1, 8, 33]),
+    workspace_elements=st.sampled_from([1, 50, 4096]),
+    max_key_tokens=st.sampled_from([1, 20, 4096]),
+    max_ranges=st.integers(1, 3),
+)
+costs = st.sampled_from([0.0, 0.001, 0.013, 0.1, 0.7])
+settings = st.builds(
+    AssignSettings,
+    block=st.sampled_from([1, 2, 3, 8, 16]),
+    chunk=st.sampled_from([-1, 1, 4, 9, 32, 512]),
+    chunk_budget_base=st.sampled_from([-1, 0, 3, 8, 64]),
+    chunk_budget_per_rank=st.sampled_from([-1, 0, 1, 4]),
+    max_stages=st.integers(1, 6),
+    candidates=st.sampled_from([-1, 0, 1, 2, 3, 8]),
+    steps=st.sampled_from([-1, 0, 1, 3, 8]),
+    stage_overhead_ms=costs,
+    remote_host_ms=costs,
+    owned_token_ms=costs,
+    comm_overhead_ms=costs,
+    interval_ms=costs,
+    merge_token_ms=costs,
+    fetch_token_ms=costs,
+    reduce_token_ms=costs,
+    local_pair_ms=costs,
+    remote_pair_ms=costs,
+    local_backward_pair_ms=costs,
+    remote_backward_pair_ms=costs,
+    underfill_ms=costs,
+    underfill_tokens=st.sampled_from([0, 1, 20, 4096]),
+    underfill_pairs=st.sampled_from([0, 1, 500, 4_000_000]),
+    profile=st.none() | profiles,
+)
+
+
+def check_equal(made, want):
+    assert made.chunk == want["chunk"]
+    for name in ("contiguous", "stages", "owners", "rank_tokens"):
+        assert getattr(made, name).tolist() == want[name], name
+    assert made.score == want["score"]
+    if made.work is None:
+        assert made.forward_ms.tolist() == want["forward_ms"]
+        assert made.backward_ms.tolist() == want["backward_ms"]
+    else:
+        for field in dataclasses.fields(made.work):
+            ours = np.asarray(getattr(made.work, field.name)).tolist()
+            assert ours == want["work"][field.name], field.name
+
+
+def check_invariants(made, tokens, ranks):
+    assert made.tokens == tokens == made.rank_tokens.sum()
+    assert len(made.rank_tokens) == made.ranks == ranks
+    assert set(made.owners.tolist()) <= set(range(ranks))
+    if len(made.owners) >= ranks:
+        assert made.rank_tokens.min() > 0
+    spans = [made.ranges(rank) for rank in range(ranks)]
+    assert [int((span[:, 1] - span[:, 0]).sum()) for span in spans] == made.rank_tokens.tolist()
+    joined = sorted(tuple(span) for rank in spans for span in rank.tolist())
+    assert [start for start, _ in joined] == [0, *(end for _, end in joined[:-1])]
+    if made.work is None:
+        assert all(len(span) <= 1 for span in spans)
+        assert (np.diff(made.owners) >= 0).all()
+        assert made.score == max(made.forward_ms + made.backward_ms)
+    assert (np.diff(made.stages) >= 0).all()
+    assert made.bound is not None
+    assert made.bound <= made.score
+
+
+@given(rows(), st.integers(1, 9), settings)
+def test_equals_the_slow_assignment(row, ranks, chosen):
+    made = assign(Row(*row), ranks, chosen)
+    check_invariants(made, sum(row[0]), ranks)
+    check_equal(made, slow_assign.assign(*row, ranks, chosen))
+
+
+def forests(segments):
+    return itertools.product(*(range(-1, i) for i in range(segments)))
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_small_rows_in_full(ranks):
+    """All forests of three segments of 1 or 3 tokens, in chunks of 1 or 2."""
+    for parents in forests(3):
+        for lengths in itertools.product((1, 3), repeat=3):
+            for chunk in (1, 2):
+                chosen = AssignSettings(
+                    block=1,
+                    chunk=chunk,
+                    chunk_budget_base=0,
+                    chunk_budget_per_rank=0,
+                    remote_host_ms=0.0,
+                    interval_ms=0.01,
+                    local_pair_ms=0.2,
+                    remote_pair_ms=0.3,
+                )
+                made = assign(Row(list(lengths), list(parents)), ranks, chosen)
+                check_equal(made, slow_assign.assign(list(lengths), list(parents), ranks, chosen))
+
+
+def test_no_assignment_beats_the_bound():
+    """The bound against the best of all owners of all chunks, in any number of stages."""
+    chosen = AssignSettings(
+        block=1,
+        chunk=2,
+        chunk_budget_base=0,
+        chunk_budget_per_rank=0,
+        remote_host_ms=0.0,
+        comm_overhead_ms=0.0,
+        interval_ms=0.01,
+        local_pair_ms=0.2,
+        remote_pair_ms=0.15,
+        owned_token_ms=0.3,
+    )
+    for parents in forests(3):
+        lengths = [4, 3, 3]
+        made = assign(Row(lengths, list(parents)), 2, chosen)
+        pairs = slow_assign.chunk_pairs(slow_assign.visible(lengths, list(parents)), 2)
+        chunks = len(pairs)
+        best = min(
+            slow_assign.evaluate(
+                pairs, [2] * chunks, owners, slow_assign.stages_of(chunks, stages), 2, chosen
+            )[0]
+            for owners in itertools.product(range(2), repeat=chunks)
+            for stages in (1, 2)
+        )
+        assert made.bound <= best <= made.score + 1e-12
+        assert made.bound > 0.3 * best
+
+
+@given(rows(most_segments=8))
+def test_moving_away_from_the_start_only_helps(row):
+    chosen = AssignSettings(block=1, chunk=4, remote_host_ms=0.01, local_pair_ms=0.05)
+    searched = assign(Row(*row), 3, chosen)
+    start = assign(Row(*row), 3, dataclasses.replace(chosen, steps=0))
+    assert start.owners.tolist() == searched.contiguous.tolist() == start.contiguous.tolist()
+    assert searched.score <= start.score + 1e-9
+
+
+def test_negative_costs_have_no_bound():
+    assert assign(Row([100, 50], [-1, 0]), 2, AssignSettings(interval_ms=-0.1)).bound is None
+
+
+def test_fewer_tokens_than_ranks():
+    made = assign(Row([5], [-1]), 8)
+    assert made.owners.tolist() == [7]
+    assert made.rank_tokens.tolist() == [0] * 7 + [5]
+    assert made.forward_ms[:7].tolist() == [0.0] * 7
+
+
+def test_a_row_without_tokens():
+    for profile in (None, WorkloadProfile((StageWork(),), 1, 1, 1, 1)):
+        made = assign(Row([], []), 3, AssignSettings(profile=profile))
+        assert (made.chunk, made.tokens, made.score, made.bound) == (0, 0, 0.0, 0.0)
+        assert made.owners.size == made.stages.size == 0
+        assert made.rank_tokens.tolist() == [0, 0, 0]
+        assert made.ranges(2).shape == (0, 2)
+
+
+def test_deep_chains_and_long_rows():
+    """Sizes that a chunk-by-chunk or slice-by-slice answer would choke on."""
+    chain = Row(np.ones(50_000, dtype=np.int64), np.arange(-1, 49_999))
+    made = assign(chain, 2)
+    check_invariants(made, 50_000, 2)
+    # A chain attends like one long segment.
+    whole = assign(Row([50_000], [-1]), 2)
+    assert made.owners.tolist() == whole.owners.tolist()
+    assert made.score == whole.score
+    unlimited = AssignSettings(chunk_budget_base=0, chunk_budget_per_rank=0)
+    check_invariants(assign(Row([3_900_000], [-1]), 4, unlimited), 3_900_000, 4)
+
+
+def test_a_million_ranks():
+    assert assign(Row([5], [-1]), 1_000_000).owners.tolist() == [999_999]
+    made = assign(Row([1_500_000] * 2, [-1, 0]), 1_000_000)
+    assert (made.rank_tokens == 3).all()
+    assert made.owners.tolist() == list(range(1_000_000))
+
+
+@pytest.mark.parametrize("ranks", [0, -1, 2**20 + 1, 2**63 - 1, 2**64, True, 1.0, "2", None])
+def test_refuses_ranks(ranks):
+    with pytest.raises(InputError, match=r"cp|ranks"):
+        assign(Row([4], [-1]), ranks)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("block", 0),
+        ("block", -128),
+        ("block", 1.5),
+        ("chunk", 2**63),
+        ("max_stages", 0),
+        ("max_stages", -1),
+        ("steps", None),
+        ("owned_token_ms", float("nan")),
+        ("interval_ms", float("inf")),
+        ("local_pair_ms", 10**400),
+        ("remote_pair_ms", "1"),
+        ("profile", {"stages": []}),
+    ],
+)
+def test_refuses_settings(name, value):
+    with pytest.raises(InputError, match=name):
+        AssignSettings(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("stages", ()), ("stages", (1,)), ("query_tile", 0), ("max_key_tokens", -1)],
+)
+def test_refuses_profiles(name, value):
+    good = {
+        "stages": (StageWork(),),
+        "query_tile": 1,
+        "key_tile": 1,
+        "workspace_elements": 1,
+        "max_key_tokens": 1,
+    }
+    with pytest.raises(InputError, match=name):
+        WorkloadProfile(**{**good, name: value})
+    with pytest.raises(InputError, match="query_flops"):
+        StageWork(query_flops=-1)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "parents", "message"),
+    [
+        ([0], [-1], r"lengths\[0\] is 0"),
+        ([4, -2], [-1, 0], r"lengths\[1\] is -2"),
+        ([4, 2], [-1, 1], r"parents\[1\] is 1"),
+        ([4, 2], [-1, -2], r"parents\[1\] is -2"),
+        ([4, 2], [-1], "parents has 1 entries for 2"),
+        ([2**62, 2**62], [-1, -1], "packed length is too large"),
+        ([2**33], [-1], "pairs is too large"),
+        ([1.5], [-1], "dtype float64"),
+        ([[4]], [-1], "one-dimensional"),
+        ([2**64], [-1], "lengths"),
+        (["a"], [-1], "lengths"),
+        ([4], [None], "parents"),
+    ],
+)
+def test_refuses_rows(lengths, parents, message):
+    with pytest.raises(InputError, match=message):
+        assign(Row(lengths, parents), 2)
+
+
+def test_refuses_other_things():
+    with pytest.raises(InputError, match="lengths and parents"):
+        assign(object(), 2)
+    with pytest.raises(InputError, match="method is 'exact'"):
+        assign(Row([4], [-1]), 2, method="exact")
+    with pytest.raises(InputError, match="settings must be"):
+        assign(Row([4], [-1]), 2, {"block": 1})
+    with pytest.raises(InputError, match="rank is 2"):
+        assign(Row([4], [-1]), 2).ranges(2)
+
+
+def test_takes_any_integer_array():
+    want = assign(Row([300, 200, 100], [-1, 0, 0]), 2, AssignSettings(chunk=128))
+    lengths = np.array([300, 0, 200, 0, 100, 0], dtype=np.int32)[::2]
+    parents = np.array([-1, 0, 0], dtype=np.int16)
+    parents.flags.writeable = False
+    made = assign(Row(lengths, parents), 2, AssignSettings(chunk=128))
+    assert made.owners.tolist() == want.owners.tolist()
+    with pytest.raises(ValueError, match="read-only"):
+        made.owners[0] = 1
+
+
+def test_extreme_settings_do_not_overflow():
+    big = 2**63 - 1
+    chosen = AssignSettings(
+        block=big,
+        chunk=big,
+        chunk_budget_base=big,
+        chunk_budget_per_rank=big,
+        max_stages=big,
+        candidates=big,
+        steps=3,
+        underfill_tokens=big,
+        underfill_pairs=big,
+    )
+    check_invariants(assign(Row([1000, 500], [-1, 0]), 2, chosen), 1500, 2)
+    heavy = StageWork(*[big] * 7)
+    profile = WorkloadProfile((heavy,), big, big, big, big, big)
+    with pytest.raises(InputError, match="indexer's work is too large"):
+        assign(Row([1000, 500], [-1, 0]), 2, AssignSettings(profile=profile))
+
+
+def test_threads_agree():
+    row = Row([700] * 40, [-1] + [0] * 39)
+    want = assign(row, 4, AssignSettings(owned_token_ms=0.001)).owners.tolist()
+    answers = []
+
+    def work():
+        made = assign(row, 4, AssignSettings(owned_token_ms=0.001))
+        answers.append(made.owners.tolist())
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [want] * 8
+
+
+def test_owned_token_ms():
+    moe = {"hidden": 2048, "ffn": 8192, "topk": 8, "expert_ffn": 512, "shared_ffn": 512}
+    assert owned_token_ms(**moe) == 0.0006763315199999999
+    assert owned_token_ms(**moe, ep=2) < owned_token_ms(**moe)
+    assert owned_token_ms(**moe, etp=2) == owned_token_ms(**moe, ep=2)
+    assert owned_token_ms(**moe, tp=4, etp=2) == pytest.approx(owned_token_ms(**moe) / 4)
+    assert owned_token_ms(hidden=100, ffn=0) == owned_token_ms(hidden=0, ffn=100) == 0.0
+    h, ffn = 4096, 12288
+    assert owned_token_ms(hidden=h, ffn=ffn) == pytest.approx(
+        3 * (8 * h * h + 6 * h * ffn) / 400e12 * 1e3
+    )
+    with pytest.raises(InputError, match="tp is 0"):
+        owned_token_ms(hidden=1, ffn=1, tp=0)
