@@ -5,7 +5,6 @@ use std::sync::Arc;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 
-use super::assign::PyAssignment;
 use super::convert::slice;
 use super::errors::{detached, to_python};
 use super::tree::PyTree;
@@ -225,8 +224,9 @@ impl PyPlanMeasures {
         })
     }
 
-    /// Fills group `g` from its layout.
-    #[pyo3(signature = (g, tree, shared, *, assignment=None, head_sum=false))]
+    /// Fills group `g` from its layout and, under context parallelism, the tokens that each
+    /// rank owns in the attention layout.
+    #[pyo3(signature = (g, tree, shared, *, attention_tokens=None, head_sum=false))]
     #[allow(clippy::needless_pass_by_value)]
     fn exact(
         &mut self,
@@ -234,12 +234,18 @@ impl PyPlanMeasures {
         g: usize,
         tree: &PyTree,
         shared: Flags<'_>,
-        assignment: Option<&PyAssignment>,
+        attention_tokens: Option<Ints<'_>>,
         head_sum: bool,
     ) -> PyResult<()> {
         let shared = flags(py, "shared", &shared)?;
-        let assignment = assignment.map(|given| &given.0);
-        self.fill(g, &tree.tree, shared, assignment, head_sum)
+        let assignment = match &attention_tokens {
+            None => None,
+            Some(given) => Some(Assignment {
+                rank_tokens: slice(py, "attention_tokens", given)?.to_vec(),
+                ..Assignment::default()
+            }),
+        };
+        self.fill(g, &tree.tree, shared, assignment.as_ref(), head_sum)
             .map_err(|error| to_python(py, &error))
     }
 

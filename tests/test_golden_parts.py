@@ -1,0 +1,172 @@
+"""Measures of every plan in the golden wave cases, against the planner they were recorded from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import golden_cases
+from golden_waves import requests_of, rows_of
+from test_golden_layout import model_a
+
+import waveplan
+from waveplan import Requests, _core, tree
+from waveplan.scoring import Device, Shape, select_table
+
+PLAN = [name for name, _ in _core.PLAN_MEASURES]
+GROUP = [name for name, _ in _core.GROUP_MEASURES]
+
+VOCAB, HIDDEN, LAYERS, GDN_LAYERS = 248_320, 2048, 40, 30
+OWNED_TOKEN_MS = 0.0006763315199999999
+FORWARD = [(192_512, 0), (159_872, 10_485_760)]
+GRADIENT = [(196_608, 0), (163_968, 10_485_760), (196_736, 0)]
+VALUE_HEADS, DIM, CONV, OUTPUT_RANK = 32, 128, 8192, 8
+
+
+def scoring_of(given: dict[str, Any], gradient: bool) -> waveplan.Scoring:
+    """The score of a group's layouts; groups without gradients take version 1."""
+    wanted, cp = given.get("scoring", "h200"), given["cp"]
+    table = None
+    if gradient and wanted != "v1":
+        device = Device((9, 0), 140 << 30) if wanted == "h200" else None
+        dtype = "bfloat16" if wanted == "h200" else ""
+        table = select_table(device, dtype, model_a(), Shape(cp=cp))
+    gdn = given.get("gdn", True)
+    return waveplan.Scoring(
+        version=1 if table is None else 2,
+        cp=cp,
+        layers=LAYERS,
+        gdn_layers=GDN_LAYERS if gdn else 0,
+        uses_gdn=gdn,
+        coefficients=(0,) * 10 if table is None else table.coefficients,
+    )
+
+
+def measure(
+    case: dict[str, Any], requests: Requests, picked: list[int], minimal: bool
+) -> tuple[dict[str, int], list[dict[str, int]]]:
+    """The measures of one plan of a case."""
+    given = case["input"]
+    gdn, cp = given.get("gdn", True), given["cp"]
+    whole = tree(requests.rows)
+    made = _core.PlanMeasures(
+        requests._core, np.array(picked, np.int64), cp=cp, vocab=VOCAB, hidden=HIDDEN, recurrent=gdn
+    )
+    for g, group in enumerate(requests.groups(picked)):
+        part = whole.restrict(group.indices)
+        method = "full" if minimal else "compatible"
+        layout = waveplan.choose_layout(part, scoring_of(given, group.gradient), method)
+        assignment = recurrent = None
+        if cp > 1:
+            settings = waveplan.AssignSettings(owned_token_ms=OWNED_TOKEN_MS)
+            packing = layout.pack()
+            assignment = waveplan.assign(packing, cp, settings)
+            if gdn:
+                recurrent = waveplan.recurrent(packing, assignment)
+        made.exact(
+            g,
+            part._core,
+            layout.shared,
+            attention_tokens=None if assignment is None else assignment.rank_tokens,
+        )
+    plan, groups = made.finish()
+    return (
+        dict(zip(PLAN, plan, strict=True)),
+        [dict(zip(GROUP, group, strict=True)) for group in groups],
+    )
+
+
+def head_bytes(group: dict[str, int]) -> int:
+    """Workspace of the output head on one rank of model A."""
+    rows = group["head_rows"]
+    chunk = min(rows, 512)
+    dense = chunk * VOCAB * 2
+    if not group["head_statistics"]:
+        return 3 * dense if group["head_logits"] else dense
+    entries = group["head_labels"] + group["head_topk"]
+    total = 7 * dense + 128 * chunk + 36 * min(chunk * group["head_width"], entries)
+    total += 32 * group["head_labels"]
+    return total + group["gradient"] * (4 * group["head_topk"] + 8 * rows) if dense else 0
+
+
+def stage(rows: int, stages: list[tuple[int, int]]) -> int:
+    return max(rows * per_row + fixed for per_row, fixed in stages) if rows else 0
+
+
+def gdn_floor(groups: list[dict[str, int]]) -> list[int]:
+    """Retained boundaries and the largest workspace with pending recurrent saves, at CP 1."""
+    if not any(group["gradient"] for group in groups):
+        return [0, 0]
+    executed_bytes = (3 * VALUE_HEADS * DIM + VALUE_HEADS + 64 * VALUE_HEADS + CONV) * 2
+    executed_bytes += 12 * VALUE_HEADS
+    packed_bytes = 4 * VALUE_HEADS * DIM + 4 * VALUE_HEADS + 2 * OUTPUT_RANK
+    state_bytes = 4 * VALUE_HEADS * DIM * DIM + 2 * CONV * 3
+    retained, workspace = 0, [0]
+    for group in groups:
+        rows = group["rows"]
+        if not group["gradient"]:
+            workspace.append(stage(rows, FORWARD))
+            continue
+        retained += rows * LAYERS * HIDDEN * 2
+        pending = group["gdn_executed_rows"] * executed_bytes
+        pending += group["gdn_packed_rows"] * packed_bytes
+        pending += group["gdn_state_rows"] * state_bytes
+        workspace.append(stage(rows, GRADIENT) + pending)
+    return [retained, max(workspace)]
+
+
+def differences(case: dict[str, Any], part: dict[str, Any], measured: Any) -> list[str]:
+    given = case["input"]
+    plan, groups = measured
+    head = max(map(head_bytes, groups), default=0) if given.get("head", True) else 0
+    floor = gdn_floor(groups) if given["cp"] == 1 and given.get("gdn", True) else [0, 0]
+    found = {
+        "packed_tokens": plan["packed_tokens"],
+        "group_rows": [[group["rows"], bool(group["gradient"])] for group in groups],
+        "segments": sum(group["segments"] for group in groups),
+        "head_bytes": head,
+        "gdn_floor": floor,
+    }
+    return [
+        f"{name} {value} for {part[name]}" for name, value in found.items() if value != part[name]
+    ]
+
+
+def parts_of(case: dict[str, Any], requests: Requests) -> list[list[int]]:
+    """The requests of each part of the answer."""
+    offsets = requests.item_offsets
+    items = case["output"]["indices"]
+    local = [r for i in items for r in range(offsets[i], offsets[i + 1])]
+    split = case["output"]["subforward_requests"]
+    return [local] if split is None else [[local[i] for i in part] for part in split]
+
+
+def compare(case: dict[str, Any]) -> list[str]:
+    rows = rows_of(case)
+    requests = requests_of(case, rows)
+    output = case["output"]
+    wrong, outputs, logical, depths = [], 0, 0, [0]
+    for part, picked in zip(output["parts"], parts_of(case, requests), strict=True):
+        measured = measure(case, requests, picked, part["memory_minimal"])
+        wrong += differences(case, part, measured)
+        outputs += measured[0]["output_bytes"]
+        logical += measured[0]["logical_tokens"] + measured[0]["inactive_tokens"]
+        depths += [group["depth"] for group in measured[1]]
+    for name, value in (
+        ("output_bytes", outputs),
+        ("logical_tokens", logical),
+        ("selected_max_depth", max(depths)),
+    ):
+        if value != output[name]:
+            wrong.append(f"{name} {value} for {output[name]}")
+    return wrong
+
+
+@pytest.mark.timeout(600)
+def test_golden_parts() -> None:
+    cases = [case for case in golden_cases("e*_wave.json") if "parts" in case["output"]]
+    wrong = {case["id"]: found for case in cases if (found := compare(case))}
+    parts = sum(len(case["output"]["parts"]) for case in cases)
+    assert parts > len(cases) > 0
+    assert not wrong, f"{len(wrong)} of {len(cases)} cases differ: {wrong}"
