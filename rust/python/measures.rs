@@ -7,12 +7,15 @@ use pyo3::prelude::*;
 
 use super::convert::slice;
 use super::errors::{detached, to_python};
+use super::recurrent::placed;
 use super::tree::PyTree;
 use crate::assign::Assignment;
 use crate::error::{Error, Result};
 use crate::heads::HeadWork;
 use crate::layout;
 use crate::measures::{self, Columns, Exact, Groups, HeadCount, Labels, Measures, Pool, Settings};
+use crate::recurrent::Recurrent;
+use crate::segments::Segments;
 use crate::tree::Tree;
 
 /// Adds this stage's classes and functions to the module.
@@ -226,8 +229,8 @@ impl PyPlanMeasures {
 
     /// Fills group `g` from its layout and, under context parallelism, the tokens that each
     /// rank owns in the attention layout.
-    #[pyo3(signature = (g, tree, shared, *, attention_tokens=None, head_sum=false))]
-    #[allow(clippy::needless_pass_by_value)]
+    #[pyo3(signature = (g, tree, shared, *, attention_tokens=None, owner=None, shards=None, head_sum=false))]
+    #[allow(clippy::needless_pass_by_value, clippy::too_many_arguments)]
     fn exact(
         &mut self,
         py: Python<'_>,
@@ -235,17 +238,26 @@ impl PyPlanMeasures {
         tree: &PyTree,
         shared: Flags<'_>,
         attention_tokens: Option<Ints<'_>>,
+        owner: Option<Ints<'_>>,
+        shards: Option<Ints<'_>>,
         head_sum: bool,
     ) -> PyResult<()> {
-        let shared = flags(py, "shared", &shared)?;
-        let assignment = match &attention_tokens {
-            None => None,
-            Some(given) => Some(Assignment {
-                rank_tokens: slice(py, "attention_tokens", given)?.to_vec(),
-                ..Assignment::default()
-            }),
+        let column = |name, given| slice(py, name, given);
+        let placement = Placement {
+            attention: attention_tokens
+                .as_ref()
+                .map(|given| column("attention_tokens", given))
+                .transpose()?,
+            owner: owner
+                .as_ref()
+                .map(|given| column("owner", given))
+                .transpose()?,
+            shards: shards
+                .as_ref()
+                .map_or(Ok(&[][..]), |given| column("shards", given))?,
         };
-        self.fill(g, &tree.tree, shared, assignment.as_ref(), head_sum)
+        let shared = flags(py, "shared", &shared)?;
+        self.fill(g, &tree.tree, shared, &placement, head_sum)
             .map_err(|error| to_python(py, &error))
     }
 
@@ -300,7 +312,7 @@ impl PyPlanMeasures {
         g: usize,
         tree: &Tree,
         shared: &[bool],
-        assignment: Option<&Assignment>,
+        placement: &Placement<'_>,
         head_sum: bool,
     ) -> Result<()> {
         let requests = self.group(g)?;
@@ -313,22 +325,14 @@ impl PyPlanMeasures {
             )));
         }
         let shape = layout::shape(tree, shared)?;
-        let mut depths: Vec<i64> = Vec::with_capacity(shape.segments.len());
-        for s in 0..shape.segments.len() {
-            depths.push(
-                shape
-                    .segments
-                    .parent(s)
-                    .map_or(1, |parent| depths[parent] + 1),
-            );
-        }
+        let (assignment, recurrent) = placement.place(&shape.segments, &self.settings)?;
         let exact = Exact {
             tree,
             shared,
             segments: &shape.segments,
-            depth: depths.iter().copied().max().unwrap_or(0),
-            assignment,
-            recurrent: None,
+            depth: deepest(&shape.segments),
+            assignment: assignment.as_ref(),
+            recurrent: recurrent.as_ref(),
             head: if head_sum {
                 HeadCount::UnionOrSum
             } else {
@@ -346,4 +350,65 @@ impl PyPlanMeasures {
             row,
         )
     }
+}
+
+/// Where the ranks are of a packed row, as columns.
+struct Placement<'a> {
+    /// Attention tokens of each rank; `None` at CP 1.
+    attention: Option<&'a [i64]>,
+    /// Owner of each segment of the recurrent layout, -1 where chained; `None` without one.
+    owner: Option<&'a [i64]>,
+    /// Tokens of each shard of the chained segments.
+    shards: &'a [i64],
+}
+
+impl Placement<'_> {
+    fn place(
+        &self,
+        segments: &Segments,
+        settings: &Settings,
+    ) -> Result<(Option<Assignment>, Option<Recurrent>)> {
+        let padded = measures::pad(segments, settings.tp)?;
+        let ranks = settings.cp as usize;
+        let Some(attention) = self.attention else {
+            if ranks > 1 || self.owner.is_some() {
+                return Err(Error::input(format!(
+                    "attention_tokens is None at cp {ranks}: give the tokens of each rank"
+                )));
+            }
+            return Ok((None, None));
+        };
+        let total = attention
+            .iter()
+            .try_fold(0_i64, |sum, &tokens| sum.checked_add(tokens));
+        if attention.len() != ranks
+            || attention.iter().any(|&tokens| tokens < 0)
+            || total != Some(padded.tokens())
+        {
+            return Err(Error::input(format!(
+                "attention_tokens is {attention:?}: give {ranks} counts that sum to {}",
+                padded.tokens()
+            )));
+        }
+        let assignment = Assignment {
+            ranks,
+            tokens: padded.tokens(),
+            rank_tokens: attention.to_vec(),
+            ..Assignment::default()
+        };
+        let recurrent = self
+            .owner
+            .map(|owner| placed(&padded, ranks, owner, self.shards))
+            .transpose()?;
+        Ok((Some(assignment), recurrent))
+    }
+}
+
+/// Most segments on one path.
+fn deepest(segments: &Segments) -> i64 {
+    let mut depths: Vec<i64> = Vec::with_capacity(segments.len());
+    for s in 0..segments.len() {
+        depths.push(segments.parent(s).map_or(1, |parent| depths[parent] + 1));
+    }
+    depths.into_iter().max().unwrap_or(0)
 }

@@ -194,7 +194,12 @@ fn ranks_of(name: &str, values: &[i64]) -> Result<Vec<u32>> {
 }
 
 /// A placement from its columns, checked; `owner` is -1 where a segment is chained.
-fn placed(segments: &Segments, ranks: usize, owner: &[i64], shards: &[i64]) -> Result<Recurrent> {
+pub(super) fn placed(
+    segments: &Segments,
+    ranks: usize,
+    owner: &[i64],
+    shards: &[i64],
+) -> Result<Recurrent> {
     if owner.len() != segments.len() {
         return Err(Error::input(format!(
             "owner has {} entries for {} segments: give one each",
