@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,9 @@ from golden_waves import requests_of, rows_of
 from test_golden_layout import model_a
 
 import waveplan
-from waveplan import Requests, _core, tree
+from waveplan import Requests, Topology, Training, _core, models, tree
+from waveplan.pricing import BoundRules, Measures, bind
+from waveplan.rules import published_rules
 from waveplan.scoring import Device, Shape, select_table
 
 PLAN = [name for name, _ in _core.PLAN_MEASURES]
@@ -130,6 +134,91 @@ def differences(case: dict[str, Any], part: dict[str, Any], measured: Any) -> li
     ]
 
 
+@cache
+def bound_for(cp: int, gdn: bool, head: bool) -> BoundRules:
+    model = models.get("qwen3.6-35b-a3b")
+    if not gdn:
+        model = replace(model, layer_kinds=("attention",) * model.layers, gdn_layers=0)
+    training = Training(expert_slots=True, output_layer=head)
+    return bind(model, Topology(cp=cp), training, published_rules())
+
+
+def signature(requests: Requests, picked: list[int]) -> tuple[Any, ...]:
+    """What a profile belongs to, as far as the cases differ in it."""
+    mixes = {requests.mixes[requests.mix[r]] for r in picked}
+    return mixes, sorted(group.gradient for group in requests.groups(picked))
+
+
+def learned(profile: dict[str, Any], plan: dict[str, int], segments: int, layer: int) -> int:
+    """Compute bytes that a profile predicts for a plan."""
+    priced, packed, logical = (
+        plan[name] for name in ("packed_priceable", "packed_tokens", "logical_tokens")
+    )
+
+    def tokens(ratio: float) -> float:
+        return max(packed, logical / ratio / (8 if priced else 1))
+
+    found = profile["bytes_per_token"] * tokens(profile.get("logical_per_packed", 1.0))
+    if profile.get("warm_bytes_per_token") is not None:
+        warm = max(profile["warm_packed_tokens"], tokens(profile["warm_logical_per_packed"]))
+        found = min(found, profile["warm_bytes_per_token"] * warm)
+    return int(found + (6144 * logical + segments * layer if priced else 0))
+
+
+def retained(profile: dict[str, Any] | None, plan: dict[str, int], results: dict[str, int]) -> int:
+    """Bytes that outlive the forward pass: all it needs unless a rate is known and trusted."""
+    required = results["forward_required"]
+    packed, logical = plan["packed_tokens"], plan["logical_tokens"]
+    if profile is None or profile.get("retained") is None:
+        return required
+    ratio = profile.get("logical_per_packed", 1.0)
+    if packed > 8 * profile["packed_tokens"] or logical / max(1, packed) > 8 * ratio:
+        return required
+    if plan["packed_priceable"]:
+        rate = profile["retained"] * packed + 6144 * logical
+    else:
+        rate = profile["retained"] * max(packed, logical / ratio)
+    return min(required, int((results["output"] + max(results["floor_retained"], rate)) * 1.10))
+
+
+def cost_differences(
+    case: dict[str, Any], part: dict[str, Any], measured: Any, profile: dict[str, Any] | None
+) -> list[str]:
+    """The published rules over a plan's measures, against the recorded cost of the part."""
+    given = case["input"]
+    plan, groups = measured
+    bound = bound_for(given["cp"], given.get("gdn", True), given.get("head", True))
+    plan = dict(plan)
+    if profile is not None:
+        segments = sum(group["gradient"] * group["segments"] for group in groups)
+        layer = bound.results(Measures.of())["segment_layer_bytes"]
+        plan |= {"cold": 0, "learned_bytes": learned(profile, plan, segments, layer)}
+    found = bound.results(Measures.of(plan, groups))
+    want = {
+        "required": part["cost"]["required"],
+        "retained": part["cost"]["retained"],
+        "checkpoint_retained": part["cost"]["checkpoint_retained"],
+        "checkpoint_workspace": part["cost"]["checkpoint_workspace"],
+        "input_gradient": part["cost"]["checkpoint_input_gradient"],
+        "peak_increment": part["cost"]["checkpoint_peak_increment"],
+        "hybridep_growth": part["cost"]["hybridep_growth"],
+        "adapter_gradient": part["cost"]["checkpoint_adapter_gradient"],
+        "head": part["head_bytes"],
+        "gdn": part["gdn_floor"],
+        "checkpoint": part["checkpoint_floor"],
+    }
+    got = {
+        "required": found["cost_required"],
+        "retained": retained(profile, plan, found),
+        "checkpoint_retained": found["output"] + found["floor_retained"],
+        "checkpoint_workspace": found["workspace"],
+        "gdn": [found["gdn_retained"], found["gdn_workspace"]],
+        "checkpoint": [found["checkpoint_retained"], found["checkpoint_workspace"]],
+    }
+    got = {name: found[name] for name in want if name not in got} | got
+    return [f"{name} {got[name]} for {want[name]}" for name in want if got[name] != want[name]]
+
+
 def parts_of(case: dict[str, Any], requests: Requests) -> list[list[int]]:
     """The requests of each part of the answer."""
     offsets = requests.item_offsets
@@ -144,9 +233,12 @@ def compare(case: dict[str, Any]) -> list[str]:
     requests = requests_of(case, rows)
     output = case["output"]
     wrong, outputs, logical, depths = [], 0, 0, [0]
+    everything = signature(requests, list(range(len(requests))))
     for part, picked in zip(output["parts"], parts_of(case, requests), strict=True):
         measured = measure(case, requests, picked, part["memory_minimal"])
         wrong += differences(case, part, measured)
+        known = case["input"]["profile"] if signature(requests, picked) == everything else None
+        wrong += cost_differences(case, part, measured, known)
         outputs += measured[0]["output_bytes"]
         logical += measured[0]["logical_tokens"] + measured[0]["inactive_tokens"]
         depths += [group["depth"] for group in measured[1]]

@@ -10,6 +10,7 @@ import slow_measures as slow
 from hypothesis import given
 from hypothesis import strategies as st
 
+import waveplan
 from waveplan import InputError, Requests, _core, tree
 
 PLAN = [name for name, _ in _core.PLAN_MEASURES]
@@ -204,3 +205,61 @@ def test_refusals() -> None:
     logits = Requests([[1, 2], [1, 3]], logits=True)
     with pytest.raises(InputError, match="requested outputs is too large"):
         _core.PlanMeasures(logits._core, everything, vocab=2**62)
+
+
+@given(pools(), st.sampled_from([1, 2]), st.sampled_from([2, 3]), st.data())
+def test_ranks_of_a_context_parallel_plan(
+    pool: tuple[Requests, list[slow.Request]], tp: int, cp: int, data: st.DataObject
+) -> None:
+    requests, _ = pool
+    weights = [data.draw(st.integers(0, 1000)) for _ in range(3)]
+    made = _core.PlanMeasures(
+        requests._core,
+        np.arange(len(requests)),
+        tp=tp,
+        cp=cp,
+        recurrent=True,
+        gdn_weights=weights,
+    )
+    whole = tree(requests.rows)
+    expected = []
+    for g, group in enumerate(requests.groups()):
+        part = whole.restrict(group.indices)
+        layout = waveplan.choose_layout(part, waveplan.Scoring(version=1, layers=4), "full")
+        packed = layout.pack()
+        pad = -packed.packed_tokens % tp
+        padded = waveplan.Packing.from_segments(
+            [*packed.lengths, *[1] * pad], [*packed.parents, *[-1] * pad]
+        )
+        assignment = waveplan.assign(padded, cp)
+        placed = waveplan.recurrent(padded, assignment)
+        made.exact(
+            g,
+            part._core,
+            layout.shared,
+            attention_tokens=assignment.rank_tokens,
+            owner=placed.owner,
+            shards=placed.shards.ravel(),
+        )
+        ranks = [
+            (rank.executed_rows, rank.state_rows, rank.packed_rows)
+            for rank in waveplan.gdn_schedule_per_rank(padded, placed)
+        ]
+        busiest = max(ranks, key=lambda rank: np.dot(rank, weights))
+        if not group.gradient:
+            busiest = (0, 0, 0)
+        expected.append(
+            {
+                "rows": slow.ceil_to(max(1, *placed.model_rows.tolist()), tp),
+                "attention_rows": int(assignment.rank_tokens.max()),
+                "gdn_rows": int(placed.rank_tokens.max()),
+                "group_tokens": padded.packed_tokens,
+                "gdn_rank_executed_rows": busiest[0],
+                "gdn_rank_state_rows": busiest[1],
+                "gdn_rank_packed_rows": busiest[2],
+            }
+        )
+    plan, groups = named(made.finish())
+    for measured, wanted in zip(groups, expected, strict=True):
+        covers(measured, wanted)
+    covers(plan, {"retained_rows": sum(group["rows"] for group in expected)})
