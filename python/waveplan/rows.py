@@ -42,23 +42,23 @@ def integers(name: str, values: ArrayLike) -> Int64:
         if int(array[worst]) >= 1 << 63:
             raise InputError(f"{name}[{worst}] is {array[worst]}: it must be below 2**63")
     if array.dtype.kind not in "iu":
-        raise InputError(
-            f"{name} has dtype {array.dtype}{_first_wrong(name, array)}: give integers"
-        )
+        if not isinstance(values, np.ndarray):
+            raise InputError(f"{_first_wrong(name, values)}: give integers below 2**63")
+        raise InputError(f"{name} has dtype {array.dtype}: give integers")
     return np.require(array, np.int64, ["C_CONTIGUOUS", "ALIGNED", "ENSUREARRAY"])
 
 
-def _first_wrong(name: str, array: NDArray[Any]) -> str:
-    """Names the first element of an array that should have held integers."""
-    for index, value in enumerate(array[:1_000_000].tolist()):
+def _first_wrong(name: str, values: ArrayLike) -> str:
+    """Names the first element that is no 64-bit integer."""
+    for index, value in enumerate(np.array(values, object).tolist()):
         whole = isinstance(value, int) and not isinstance(value, bool)
         if not whole or not -(1 << 63) <= value < 1 << 63:
-            return f" ({name}[{index}] is {_short(value)})"
-    return ""
+            return f"{name}[{index}] is {_short(value)}"
+    return f"{name} has mixed types"
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    text = repr(value).partition("\n")[0]
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 

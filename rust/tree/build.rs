@@ -112,7 +112,9 @@ impl<'a, R: Fn(usize) -> &'a [i64]> Trie<'a, R> {
         // Only at a node's end can another branch go on with the row.
         while at < tokens.len() && (node == NONE || self.end[node as usize] == at as i64) {
             let child = self.child(node, tokens[at]);
-            if child == NONE {
+            // The parent differs only if another thread wrote into the tokens meanwhile: the
+            // answer is then of no use, but must not be a panic.
+            if child == NONE || self.parent[child as usize] != node {
                 break;
             }
             let c = child as usize;

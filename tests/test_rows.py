@@ -1,0 +1,565 @@
+"""Rows: what is taken without a copy, what is converted, what is refused, and files."""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import importlib.util
+import io
+import json
+import pickle
+import struct
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+from conftest import data_folder
+from hypothesis import given
+from hypothesis import strategies as st
+
+import waveplan
+from waveplan import InputError, Ragged, Rows
+
+HAS_ARROW = importlib.util.find_spec("pyarrow") is not None
+
+
+def lists_of(rows):
+    return [rows[i].tolist() for i in range(len(rows))]
+
+
+# --- arrays ---
+
+
+def test_contiguous_int64_is_not_copied():
+    tokens = np.arange(6)
+    rows = Rows(tokens, [0, 2, 2, 6])
+    assert np.shares_memory(rows.tokens, tokens)
+    assert lists_of(rows) == [[0, 1], [], [2, 3, 4, 5]]
+    assert rows.lengths.tolist() == [2, 0, 4]
+    assert repr(rows) == "Rows(3 rows, 6 tokens)"
+    assert rows[-1].tolist() == [2, 3, 4, 5]
+    with pytest.raises(IndexError):
+        rows[3]
+
+
+def test_rows_are_frozen():
+    tokens, offsets = np.arange(3), np.array([0, 3])
+    rows = Rows(tokens, offsets, {"group": [4]})
+    with pytest.raises(AttributeError):
+        rows.tokens = tokens
+    for array in (rows.tokens, rows.offsets, rows[0], rows.columns["group"]):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+    with pytest.raises(TypeError):
+        rows.columns["x"] = tokens
+    offsets[1] = 99  # the caller's own array: what was checked stays
+    assert rows.offsets.tolist() == [0, 3]
+    tokens[0] = 7  # still the caller's to write
+    assert rows[0].tolist() == [7, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "dtype", ["i1", "i2", "i4", "<i4", ">i4", ">i8", "u1", "u2", "u4", ">u4", "u8", ">u8"]
+)
+def test_other_integers_are_converted_once(dtype):
+    tokens = np.array([1, 2, 3, 4, 100], dtype)
+    rows = Rows(tokens, np.array([0, 5], "u4"))
+    assert rows.tokens.dtype == np.int64
+    assert rows.tokens.dtype.isnative
+    assert lists_of(rows) == [[1, 2, 3, 4, 100]]
+    assert waveplan.tree(rows).packed() == 5
+
+
+def test_odd_memory_layouts():
+    wanted = [[0, 2], [4, 6, 8]]
+    strided = np.arange(10)[::2]
+    backwards = np.arange(8, -1, -2)[::-1]
+    read_only = np.arange(0, 10, 2)
+    read_only.flags.writeable = False
+    misaligned = np.frombuffer(b"x" + np.arange(0, 10, 2).tobytes(), np.uint8)[1:].view(np.int64)
+    assert not misaligned.flags.aligned
+    column = np.arange(10).reshape(5, 2)[:, 0]
+    for tokens in (strided, backwards, read_only, misaligned, column, memoryview(read_only)):
+        rows = Rows(tokens, [0, 2, 5])
+        assert lists_of(rows) == wanted
+        assert rows.tokens.flags.aligned
+        assert rows.tokens.flags.c_contiguous
+        assert waveplan.tree(rows).packed() == 5
+
+
+def test_a_broadcast_array_is_materialised():
+    rows = Rows(np.broadcast_to(np.int64(3), 4), [0, 4])
+    assert waveplan.pack(rows).packed_tokens == 4
+
+
+@pytest.mark.parametrize(
+    ("tokens", "offsets", "message"),
+    [
+        (np.array([1.0, 2.0]), [0, 2], "tokens has dtype float64"),
+        ([1, 2.5], [0, 2], r"tokens\[1\] is 2.5"),
+        ([1, None], [0, 2], r"tokens\[1\] is None"),
+        ([1, "2"], [0, 2], r"tokens\[1\] is '2'"),
+        (np.array([True, False]), [0, 2], "tokens has dtype bool"),
+        ([True, False], [0, 2], r"tokens\[0\] is True"),
+        (np.array([1, "a"], object), [0, 2], "tokens has dtype object"),
+        (np.array(["2020-01-01"], "M8[D]"), [0, 1], "tokens has dtype datetime64"),
+        (np.array([1, 2**63], np.uint64), [0, 2], r"tokens\[1\] is 9223372036854775808"),
+        ([1, 2**64], [0, 2], r"tokens\[1\] is 18446744073709551616"),
+        ([0, -(2**63) - 1], [0, 2], r"tokens\[1\] is -9223372036854775809"),
+        (np.zeros((2, 2), int), [0, 4], r"tokens has shape \(2, 2\)"),
+        ([[1], [2, 3]], [0, 2], "tokens is not an array of integers"),
+        (7, [0, 1], r"tokens has shape \(\)"),
+        (np.ma.masked_array([1, 2], [True, False]), [0, 2], "tokens is a masked array"),
+        ([1, 2], [], "offsets is empty"),
+        ([1, 2], [1, 2], r"offsets\[0\] is 1"),
+        ([1, 2], [-1, 2], r"offsets\[0\] is -1"),
+        ([1, 2], [0, 2, 1, 2], r"offsets\[2\] is 1 after 2"),
+        ([1, 2], [0, 3], "offsets end at 3, but there are 2 tokens"),
+        ([1, 2], [0, 1], "offsets end at 1, but there are 2 tokens"),
+        ([1, 2], [0, 2**63 - 1], "offsets end at 9223372036854775807"),
+        ([1, 2], [0, 2**63 - 1, -(2**63), 2], r"offsets\[2\] is -9223372036854775808"),
+        ([1, 2], [0.0, 2.0], r"offsets\[0\] is 0.0"),
+        ([1, 2], [[0, 2]], r"offsets has shape \(1, 2\)"),
+    ],
+)
+def test_refused_arrays(tokens, offsets, message):
+    with pytest.raises(InputError, match=message) as refused:
+        Rows(tokens, offsets)
+    assert "\n" not in str(refused.value)
+    assert isinstance(refused.value, ValueError)
+
+
+def test_columns_have_one_entry_a_row():
+    rows = Rows([1, 2, 3], [0, 1, 3], {"group": np.array([5, 6], np.int16)})
+    assert rows.columns["group"].dtype == np.int64
+    with pytest.raises(InputError, match="group has 1 entries for 2 rows"):
+        Rows([1, 2, 3], [0, 1, 3], {"group": [5]})
+
+
+def test_take_keeps_order_repeats_and_columns():
+    rows = Rows([1, 2, 3, 4], [0, 1, 1, 4], {"group": [7, 8, 9]})
+    taken = rows.take([2, 0, 2, -2])
+    assert lists_of(taken) == [[2, 3, 4], [1], [2, 3, 4], []]
+    assert taken.columns["group"].tolist() == [9, 7, 9, 8]
+    assert len(rows.take([])) == 0
+    for wrong in ([3], [0, -4], [2**62]):
+        with pytest.raises(InputError, match="there are 3 rows"):
+            rows.take(wrong)
+
+
+def test_copies_and_pickles():
+    rows = Rows([1, 2, 3], [0, 1, 3], {"group": [4, 5]})
+    for twin in (pickle.loads(pickle.dumps(rows)), copy.deepcopy(rows), copy.copy(rows)):
+        assert lists_of(twin) == lists_of(rows)
+        assert twin.columns["group"].tolist() == [4, 5]
+
+
+def test_negative_ids_are_named():
+    rows = Rows([1, 2, 3, -4, 5], [0, 1, 1, 5])
+    with pytest.raises(InputError, match="row 2 has token -4 at position 2"):
+        rows.check_tokens()
+    good = Rows([1], [0, 0, 1])
+    assert good.check_tokens() is good
+    assert len(Rows([], [0]).check_tokens()) == 0
+
+
+def test_ragged():
+    ragged = Ragged(np.arange(3), np.array([0, 2, 2, 3]))
+    assert [list(part) for part in ragged] == [[0, 1], [], [2]]
+    assert ragged.lengths.tolist() == [2, 0, 1]
+    assert repr(ragged) == "Ragged(3 lists, 3 values)"
+
+
+# --- from_any ---
+
+
+@given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=6), max_size=6))
+def test_from_lists(rows):
+    assert lists_of(Rows.from_any(rows)) == rows
+    assert lists_of(Rows.from_any(tuple(map(tuple, rows)))) == rows
+    assert lists_of(Rows.from_any(np.array(row, np.int64) for row in rows)) == rows
+
+
+def test_from_other_holders():
+    wanted = [[1, 2], [3, 4]]
+    as_objects = np.empty(2, object)
+    as_objects[:] = [np.array([1, 2], np.int32), [3, 4]]
+    for rows in (
+        np.array(wanted, np.int16),
+        np.array([[1, 9, 2, 9], [3, 9, 4, 9]])[:, ::2],
+        as_objects,
+        [range(1, 3), (n for n in (3, 4))],
+        [memoryview(np.array([1, 2])), np.array([3, 4], ">u8")],
+        [[np.int32(1), 2], np.array([3, 4])],
+    ):
+        assert lists_of(Rows.from_any(rows)) == wanted
+    given_rows = Rows([1], [0, 1])
+    assert Rows.from_any(given_rows) is given_rows
+    assert lists_of(Rows.from_any(np.zeros((3, 0), int))) == [[], [], []]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (5, "rows is a int"),
+        (None, "rows is a NoneType"),
+        ("abc", "rows is a str"),
+        ({"a": [1]}, "rows is a dict"),
+        ([[1], 5], "row 1 is a int"),
+        ([[1], "23"], "row 1 is a str"),
+        ([[1], None], "row 1 is a NoneType"),
+        ([[1], [[2]]], r"row 1 has shape \(1, 1\)"),
+        ([[1], [2, True]], r"row 1\[1\] is True"),
+        ([[1], [2, 0.5]], r"row 1\[1\] is 0.5"),
+        ([[1], [2, float("nan")]], r"row 1\[1\] is nan"),
+        ([[1], [2**63]], r"row 1\[0\] is 9223372036854775808"),
+        ([np.zeros(2)], "row 0 has dtype float64"),
+        (np.zeros(3, int), r"rows has shape \(3,\)"),
+        (np.zeros((2, 2)), "rows has dtype float64"),
+        ([[1, [2, 3]]], "row 0 is not an array of integers"),
+    ],
+)
+def test_refused_rows(rows, message):
+    with pytest.raises(InputError, match=message) as refused:
+        Rows.from_any(rows)
+    assert "\n" not in str(refused.value)
+
+
+class Tensor:
+    """Enough of a torch tensor: what Rows reads of one."""
+
+    is_nested = False
+
+    def __init__(self, values, device="cpu", refusal=None):
+        self.values, self.refusal = np.asarray(values), refusal
+        self.device = type("Device", (), {"type": device})()
+
+    def detach(self):
+        return self
+
+    def numpy(self):
+        if self.refusal:
+            raise TypeError(self.refusal)
+        return self.values
+
+
+Tensor.__module__ = "torch"
+
+
+def test_torch_tensors_without_torch():
+    assert lists_of(Rows.from_any([Tensor([1, 2]), Tensor([3])])) == [[1, 2], [3]]
+    assert lists_of(Rows.from_any(Tensor([[1, 2], [3, 4]]))) == [[1, 2], [3, 4]]
+    for rows, message in (
+        ([Tensor([1], device="cuda")], "row 0 is on device cuda"),
+        (Tensor([[1]], device="mps"), "rows is on device mps"),
+        ([Tensor([1.5])], "row 0 has dtype float64"),
+        ([Tensor([1], refusal="Got unsupported ScalarType BFloat16")], "BFloat16"),
+    ):
+        with pytest.raises(InputError, match=message):
+            Rows.from_any(rows)
+
+
+# --- .jsonl ---
+
+
+def write(path, text):
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_json_lines(tmp_path):
+    path = write(
+        tmp_path / "rows.jsonl",
+        '{"input_ids": [1, 2], "group": 3, "text": "x"}\n\n{"tokens": [], "group": 0}\r\n'
+        '{"prompt_ids": null, "tokens": [9], "group": 4}',
+    )
+    rows = Rows.load(path)
+    assert lists_of(rows) == [[1, 2], [], [9]]
+    assert rows.columns["group"].tolist() == [3, 0, 4]
+
+
+def test_json_lines_of_prompts_and_completions(tmp_path):
+    lines = [
+        {"prompt_ids": [1, 2], "completion_ids": [3]},
+        {"prompt_ids": [], "completion_ids": [4]},
+    ]
+    path = write(tmp_path / "rows.jsonl", "\n".join(map(json.dumps, lines)))
+    rows = Rows.load(str(path))
+    assert lists_of(rows) == [[1, 2, 3], [4]]
+    assert rows.columns["first_target"].tolist() == [2, 0]
+
+
+def test_json_lines_from_stdin(monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(b'{"tokens": [1]}\n{"tokens": "x"}\n'))
+    monkeypatch.setattr(sys, "stdin", stream)
+    with pytest.raises(InputError, match="stdin line 2: tokens is a str"):
+        Rows.load("-")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"input_ids": [1, 2', r"line 2: not JSON .*cut off"),
+        ("{}", "line 2: no token ids"),
+        ('{"prompt_ids": [1]}', "line 2: no token ids"),
+        ("[1, 2]", "line 2: a list, not an object"),
+        ("17", "line 2: a int, not an object"),
+        ('{"tokens": 3}', "line 2: tokens is a int"),
+        ('{"tokens": [1, 2.5]}', r"line 2: tokens\[1\] is 2.5"),
+        ('{"tokens": [1, NaN]}', r"line 2: tokens\[1\] is nan"),
+        ('{"tokens": [true]}', r"line 2: tokens\[0\] is True"),
+        ('{"tokens": ["1"]}', r"line 2: tokens\[0\] is '1'"),
+        ('{"tokens": [[1]]}', "line 2: tokens has shape"),
+        ('{"tokens": [1, -5]}', "line 2: token 1 is -5"),
+        ('{"tokens": [9223372036854775808]}', r"line 2: tokens\[0\] is 9223372036854775808"),
+        ('{"tokens": [1' + "0" * 5000 + "]}", "line 2: not JSON"),
+        ("[" * 100_000, "line 2: not JSON"),
+        ('{"tokens": [1], "group": 1.5}', r"line 2: group\[0\] is 1.5"),
+        ('{"tokens": [1], "group": 1}', "line 2: group was missing before"),
+        (b'{"tokens": [1], "x": "\xff"}', "line 2: not JSON"),
+        (b"\x00\x01\x02", "line 2: not JSON"),
+    ],
+)
+def test_wrong_lines_are_named(tmp_path, line, message):
+    line = line if isinstance(line, bytes) else line.encode()
+    path = write(tmp_path / "rows.jsonl", b'{"tokens": [1]}\n' + line)
+    with pytest.raises(InputError, match=message) as refused:
+        Rows.load(path)
+    text = str(refused.value)
+    assert text.startswith(str(path))
+    assert text.count(str(path)) == 1
+    assert "\n" not in text
+    assert len(text) < 400
+
+
+def test_an_empty_file_has_no_rows(tmp_path):
+    assert len(Rows.load(write(tmp_path / "rows.jsonl", ""))) == 0
+
+
+# --- .npz ---
+
+
+def test_npz_with_columns():
+    rows = Rows.load(data_folder() / "math_grpo_open.npz")
+    assert len(rows) == 1_400
+    assert len(rows.tokens) == 519_496
+    assert set(rows.columns) == {"first_target", "group"}
+    assert (rows.columns["first_target"] < rows.lengths).all()
+
+
+def test_npz_round_trip(tmp_path):
+    path = tmp_path / "rows.npz"
+    np.savez(path, tokens=np.array([1, 2, 3], ">u2"), offsets=[0, 1, 3], note=["x"])
+    assert lists_of(Rows.load(path)) == [[1], [2, 3]]
+
+
+def header(shape, dtype="<i8"):
+    stream = io.BytesIO()
+    made = {"descr": dtype, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, made)
+    return stream.getvalue()
+
+
+def npz(path, **members):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(f"{name}.npy", data)
+    return path
+
+
+GOOD = header((2,)) + np.array([0, 1]).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"offsets": GOOD}, "no array tokens"),
+        ({"tokens": GOOD}, "no array offsets"),
+        ({"tokens": b"", "offsets": GOOD}, "tokens is not a numpy array"),
+        ({"tokens": b"\x93NUMPY\x09\x00", "offsets": GOOD}, "tokens is not a numpy array"),
+        ({"tokens": b"\x93NUMPY\x01\x00\xff\xff{", "offsets": GOOD}, "tokens is not a numpy array"),
+        ({"tokens": header((2,)), "offsets": GOOD}, "declares shape .2,. of int64 but holds 0"),
+        ({"tokens": header((10**15,)) + b"12345678", "offsets": GOOD}, "tokens declares shape"),
+        ({"tokens": header((2**62, 8)), "offsets": GOOD}, "tokens has shape"),
+        ({"tokens": header((1,), "|O") + pickle.dumps(1), "offsets": GOOD}, "pickled objects"),
+        ({"tokens": header((1,), "<f8") + bytes(8), "offsets": GOOD}, "tokens has dtype float64"),
+        ({"tokens": header(()) + bytes(8), "offsets": GOOD}, "tokens has shape"),
+        ({"tokens": GOOD, "offsets": GOOD}, "offsets end at 1, but there are 2 tokens"),
+        ({"tokens": header((1,)) + b"\xff" * 8, "offsets": GOOD}, "row 0 has token -1"),
+        (
+            {"tokens": header((1,)) + bytes(8), "offsets": GOOD, "group": GOOD},
+            "group has 2 entries for 1 rows",
+        ),
+    ],
+)
+def test_npz_that_lie(tmp_path, members, message):
+    path = npz(tmp_path / "rows.npz", **members)
+    with pytest.raises(InputError, match=message) as refused:
+        Rows.load(path)
+    assert str(refused.value).startswith(f"{path}: ")
+    assert "\n" not in str(refused.value)
+
+
+def test_npz_bombs_are_not_unpacked(tmp_path):
+    path = tmp_path / "rows.npz"
+    zeros = bytes(1 << 20)
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("tokens.npy", "w", force_zip64=True) as member,
+    ):
+        member.write(header(((80 << 20) // 8,)))
+        for _ in range(80):
+            member.write(zeros)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("offsets.npy", GOOD)
+    with pytest.raises(InputError, match=r"tokens declares 8388\d{4} bytes in a file of"):
+        Rows.load(path)
+
+
+def test_damaged_npz(tmp_path):
+    whole = (data_folder() / "math_grpo_open.npz").read_bytes()
+    damaged = {
+        "empty": b"",
+        "text": b"hello",
+        "cut": whole[: len(whole) // 2],
+        "flipped": whole[:500] + bytes(64) + whole[564:],
+    }
+    for name, data in damaged.items():
+        path = write(tmp_path / f"{name}.npz", data)
+        with pytest.raises(InputError) as refused:
+            Rows.load(path)
+        assert str(refused.value).startswith(f"{path}: ")
+        assert "\n" not in str(refused.value)
+
+
+def test_a_member_that_declares_too_little(tmp_path):
+    path = npz(tmp_path / "rows.npz", tokens=GOOD, offsets=GOOD)
+    data = bytearray(path.read_bytes())
+    entry = data.index(b"PK\x01\x02")
+    struct.pack_into("<I", data, entry + 24, 2**31)  # the uncompressed size in the directory
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="bytes"):
+        Rows.load(path)
+
+
+# --- other files ---
+
+
+def test_names_and_missing_files(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        Rows.load(tmp_path / "none.jsonl")
+    with pytest.raises(InputError, match="must end in"):
+        Rows.load(tmp_path / "rows.csv")
+    (tmp_path / "folder.npz").mkdir()
+    with pytest.raises(InputError, match="cannot be read"):
+        Rows.load(tmp_path / "folder.npz")
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_without_pyarrow_the_message_says_what_to_install(tmp_path, monkeypatch, suffix):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pyarrow"]:
+        monkeypatch.delitem(sys.modules, name)
+    real = builtins.__import__
+
+    def without(name, *rest, **more):
+        if name.partition(".")[0] == "pyarrow":
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    path = write(tmp_path / f"rows{suffix}", "x")
+    with pytest.raises(InputError, match="pip install"):
+        Rows.load(path)
+
+
+@pytest.mark.skipif(not HAS_ARROW, reason="pyarrow is not installed")
+class TestArrow:
+    WANTED = ((1, 2), (), (3,))
+
+    def lists(self, kind="list"):
+        import pyarrow as pa
+
+        kinds = {
+            "list": pa.list_(pa.int64()),
+            "small": pa.list_(pa.int32()),
+            "large": pa.large_list(pa.uint16()),
+        }
+        return pa.array([list(row) for row in self.WANTED], kinds[kind])
+
+    @pytest.mark.parametrize("kind", ["list", "small", "large"])
+    def test_list_arrays(self, kind):
+        import pyarrow as pa
+
+        array = self.lists(kind)
+        wanted = [list(row) for row in self.WANTED]
+        assert lists_of(Rows.from_any(array)) == wanted
+        assert lists_of(Rows.from_any(array[1:])) == wanted[1:]
+        assert lists_of(Rows.from_any(pa.chunked_array([array, array[:1]]))) == [*wanted, [1, 2]]
+        assert len(Rows.from_any(pa.chunked_array([], array.type))) == 0
+        assert lists_of(Rows.from_any(list(array))) == wanted
+        fixed = pa.array([[1, 2], [3, 4]], pa.list_(pa.int64(), 2))
+        assert lists_of(Rows.from_any(fixed[1:])) == [[3, 4]]
+
+    def test_refused_arrow(self):
+        import pyarrow as pa
+
+        for array, message in (
+            (pa.array([[1], None]), "row 1 is null"),
+            (pa.array([[1], [2, None]]), "row 1 holds a null at position 1"),
+            (pa.array([1, 2]), "Arrow type int64"),
+            (pa.array([[1.5]]), "Arrow values of type double"),
+            (pa.array([[True]]), "Arrow values of type bool"),
+            (pa.array([[2**63]], pa.list_(pa.uint64())), "9223372036854775808"),
+        ):
+            with pytest.raises(InputError, match=message):
+                Rows.from_any(array)
+
+    def test_files(self, tmp_path):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pa.table({"input_ids": self.lists(), "group": [1, 2, 3], "text": ["a", "b", "c"]})
+        pq.write_table(table, tmp_path / "rows.parquet", row_group_size=2)
+        with pa.ipc.new_file(str(tmp_path / "rows.arrow"), table.schema) as writer:
+            writer.write_table(table, max_chunksize=2)
+        with pa.ipc.new_stream(str(tmp_path / "stream.arrow"), table.schema) as writer:
+            writer.write_table(table)
+        for name in ("rows.parquet", "rows.arrow", "stream.arrow"):
+            rows = Rows.load(tmp_path / name)
+            assert lists_of(rows) == [list(row) for row in self.WANTED], name
+            assert rows.columns["group"].tolist() == [1, 2, 3]
+
+    def test_prompts_and_completions(self, tmp_path):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        made = {"prompt_ids": [[1, 2], []], "completion_ids": [[3], [4]]}
+        pq.write_table(pa.table(made), tmp_path / "rows.parquet")
+        rows = Rows.load(tmp_path / "rows.parquet")
+        assert lists_of(rows) == [[1, 2, 3], [4]]
+        assert rows.columns["first_target"].tolist() == [2, 0]
+
+    def test_wrong_files(self, tmp_path):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.table({"x": [1]}), tmp_path / "columns.parquet")
+        pq.write_table(pa.table({"tokens": [[1], [-2]]}), tmp_path / "negative.parquet")
+        whole = (tmp_path / "columns.parquet").read_bytes()
+        write(tmp_path / "cut.parquet", whole[: len(whole) // 2])
+        write(tmp_path / "empty.parquet", "")
+        write(tmp_path / "text.arrow", "hello")
+        for name, message in (
+            ("columns.parquet", "has the columns x"),
+            ("negative.parquet", "row 1 has token -2"),
+            ("cut.parquet", "not a whole .parquet file"),
+            ("empty.parquet", "not a whole .parquet file"),
+            ("text.arrow", "not a whole .arrow file"),
+            ("none.parquet", "no such file"),
+            ("none.arrow", "no such file"),
+        ):
+            with pytest.raises(InputError, match=message) as refused:
+                Rows.load(tmp_path / name)
+            assert "\n" not in str(refused.value)
