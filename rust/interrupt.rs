@@ -42,3 +42,23 @@ impl Ticker {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod testing {
+    //! A hook for tests: each thread says for itself whether it wants to stop.
+
+    use std::cell::Cell;
+
+    thread_local! {
+        static STOP: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Runs `work` as if Ctrl-C had been pressed on this thread.
+    pub(crate) fn interrupted<T>(work: impl FnOnce() -> T) -> T {
+        super::set_hook(|| STOP.get());
+        STOP.set(true);
+        let answer = work();
+        STOP.set(false);
+        answer
+    }
+}

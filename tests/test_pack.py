@@ -157,3 +157,38 @@ def test_made_elsewhere():
 def test_segments_that_lie(lengths, parents, message):
     with pytest.raises(waveplan.InputError, match=message):
         Packing.from_segments(lengths, parents)
+
+
+@given(options())
+def test_ids_lead_back_to_the_segments(case):
+    rows, given_options = case
+    packing = waveplan.pack(rows, **given_options)
+    padded = [np.concatenate([ids, [-1, -1]]) for ids in (packing.group_ids, packing.parent_ids)]
+    for ids in (padded, [each[None, :] for each in padded]):
+        again = Packing.from_ids(*ids)
+        assert again.lengths.tolist() == packing.lengths.tolist()
+        assert again.parents.tolist() == packing.parents.tolist()
+        assert again.row_starts.tolist() == packing.row_starts.tolist()
+
+
+def test_a_row_of_padding_alone():
+    packing = Packing.from_ids([-1, -1], [-1, -1])
+    assert (len(packing), packing.packed_tokens) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("group_ids", "parent_ids", "message"),
+    [
+        ([1, 1], [1], "parent_ids has 1 entries for 2 group_ids"),
+        ([[1], [2]], [[1], [2]], r"group_ids has shape \(2, 1\)"),
+        ([1.0], [1], r"group_ids\[0\] is 1.0"),
+        ([1, -1, 2], [1, -1, 2], r"group_ids\[2\] is 2 after padding"),
+        ([1, 1], [1, 2], r"parent_ids\[1\] is 2"),
+        ([1, 2, 1], [1, 1, 1], "group"),
+        ([1, 2], [1, 9], "9"),
+        ([1, 2, 3], [1, 3, 3], "3"),
+    ],
+)
+def test_ids_that_lie(group_ids, parent_ids, message):
+    with pytest.raises(waveplan.InputError, match=message):
+        Packing.from_ids(group_ids, parent_ids)

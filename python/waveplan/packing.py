@@ -54,6 +54,16 @@ def _size(name: str, value: int) -> int:
     return max(min(whole, 2**63 - 1), -(2**63))
 
 
+def _id_row(name: str, ids: ArrayLike) -> Int64:
+    """One packed row of ids; a leading axis of length 1 is dropped."""
+    shape = np.shape(ids)
+    if len(shape) == 2:
+        if shape[0] != 1:
+            raise InputError(f"{name} has shape {shape}: give one packed row")
+        ids = np.asarray(ids)[0]
+    return integers(name, ids)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Packing:
     """One packed row of S segments, in packed order; a parent comes before its children.
@@ -74,6 +84,20 @@ class Packing:
             integers("lengths", lengths), integers("parents", parents)
         )
         return cls(made)
+
+    @classmethod
+    def from_ids(cls, group_ids: ArrayLike, parent_ids: ArrayLike) -> Packing:
+        """A packed row made elsewhere, without rows, given as ids per token, [T] or [1, T].
+
+        A run of one group id is a segment; its parent id names the parent's group, or its own
+        for a root. Group -1 is padding, which is cut off.
+
+        Raises:
+            InputError: shapes that differ, more than one row, padding that is not a tail, a run
+                with two parents, a group in two runs, or a parent that is missing or later.
+        """
+        groups, parents = _id_row("group_ids", group_ids), _id_row("parent_ids", parent_ids)
+        return cls(core.Packing.from_segments(*core.parse_ids(groups, parents)))
 
     def __len__(self) -> int:
         return len(self._core)

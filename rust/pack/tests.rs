@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::interrupt::testing::interrupted;
 
 fn flat(rows: &[Vec<i64>]) -> (Vec<i64>, Vec<i64>) {
     let mut offsets = vec![0];
@@ -86,4 +87,14 @@ fn made_elsewhere() {
     let packing = Packing::from_segments(segments);
     assert_eq!(packing.row_start, [0, 4, 6, 0]);
     assert!(packing.rows_of(2).is_empty());
+}
+
+#[test]
+fn an_interrupt_stops_a_long_walk() {
+    let rows: Vec<Vec<i64>> = (0..100_000).map(|i| vec![i]).collect();
+    let (tokens, offsets) = flat(&rows);
+    let rows = Rows::new(&tokens, &offsets).unwrap();
+    let tree = Tree::build(&rows, &mut Ticker::new()).unwrap();
+    let stopped = interrupted(|| pack_tree(&tree, None, 1, &mut Ticker::new()));
+    assert_eq!(stopped, Err(Error::Interrupted));
 }

@@ -1,6 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::error::Error;
+use crate::interrupt::testing::interrupted;
 
 /// Rows as owned tokens and offsets.
 fn flat(rows: &[Vec<i64>]) -> (Vec<i64>, Vec<i64>) {
@@ -161,4 +163,14 @@ fn deep_and_wide_trees_are_cheap() {
     assert_eq!((tree.len(), tree.count[7]), (25_000, 2));
     let backwards: Vec<u32> = (0..50_000).rev().collect();
     assert_eq!(tree.restrict(&backwards).terminal[0], 0);
+}
+
+#[test]
+fn an_interrupt_stops_a_long_pass() {
+    let (tokens, offsets) = flat(&vec![vec![1; 1_000]; 6_000]);
+    let rows = Rows::new(&tokens, &offsets).unwrap();
+    let stopped = interrupted(|| Tree::build(&rows, &mut Ticker::new()));
+    assert_eq!(stopped, Err(Error::Interrupted));
+    let tree = Tree::build(&rows, &mut Ticker::new()).unwrap();
+    assert_eq!(tree.packed_tokens(), 1_000);
 }
