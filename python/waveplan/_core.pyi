@@ -331,7 +331,15 @@ class PlanMeasures:
         gdn_weights: Sequence[int] = ...,
         adapter_ranks: Sequence[int] = ...,
     ) -> Self: ...
-    def exact(self, g: int, tree: Tree, shared: NDArray[bool_], *, head_sum: bool = False) -> None:
+    def exact(
+        self,
+        g: int,
+        tree: Tree,
+        shared: NDArray[bool_],
+        *,
+        assignment: Assignment | None = None,
+        head_sum: bool = False,
+    ) -> None:
         """Fills group `g` from its layout."""
     def bound(self, g: int, kind: str, tokens: int = 0) -> None:
         """Fills group `g` from a bound: "none", "full" or "ladder"."""

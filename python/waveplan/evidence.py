@@ -1,0 +1,312 @@
+"""Measured peaks as jobs: what a record says, made into a model, ranks, a mode and measures.
+
+The format is that of public peak collections: one JSON object per measurement with ``geometry``,
+``topology``, ``recompute``, ``tokens``, ``observed`` and ``predicted``. A record that cannot be
+made into a job raises `Unusable` with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from waveplan import _core, models
+from waveplan.assignment import AssignSettings, assign
+from waveplan.errors import InputError, WaveplanError
+from waveplan.layout import choose_layout
+from waveplan.model import Model
+from waveplan.pricing import Measures
+from waveplan.recurrent import Recurrent, RecurrentSettings, gdn_schedule, gdn_schedule_per_rank
+from waveplan.recurrent import recurrent as place
+from waveplan.requests import Requests
+from waveplan.rows import Rows
+from waveplan.rules import names
+from waveplan.scoring import Scoring
+from waveplan.topology import Topology
+from waveplan.training import Training
+from waveplan.tree import tree
+
+__all__ = ["Job", "Unusable", "job", "model_of", "topology_of"]
+
+_GEOMETRY = {
+    "hidden": "hidden",
+    "ffn": "ffn",
+    "experts": "experts",
+    "topk": "topk",
+    "moe_ffn": "expert_ffn",
+    "shared_expert_ffn": "shared_ffn",
+    "heads": "heads",
+    "kv_groups": "kv_groups",
+    "head_dim": "head_dim",
+    "attention_output_gate": "attention_gate",
+    "gdn_key_heads": "gdn_key_heads",
+    "gdn_value_heads": "gdn_value_heads",
+    "gdn_conv_kernel": "gdn_conv",
+    "vocab": "vocab",
+}
+_NEEDED = ("hidden", "layers", "heads", "kv_groups", "head_dim", "vocab")
+# A rank for records that state none; what they price hardly depends on it.
+_UNSTATED_RANK = 8
+
+
+class Unusable(WaveplanError):  # noqa: N818  (a state of a record, not a fault)
+    """A record cannot be priced; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A record as a job that can be priced."""
+
+    model: Model
+    topology: Topology
+    training: Training
+    measures: Measures
+    gradient: bool
+    cold: bool
+    rows: int
+    """Rows of the busiest rank."""
+    assumed: tuple[str, ...]
+    """What the record does not state and was assumed."""
+
+
+def model_of(record: Mapping[str, Any]) -> Model:
+    """The record's model: a bundled one of that name, cut to its layers and held against its
+    geometry; else one made of the geometry alone."""
+    geometry = record["geometry"]
+    if missing := [name for name in _NEEDED if geometry.get(name) is None]:
+        raise Unusable(f"the geometry lacks {', '.join(missing)}")
+    stated: dict[str, Any] = {
+        ours: bool(value) if ours == "attention_gate" else value
+        for theirs, ours in _GEOMETRY.items()
+        if (value := geometry.get(theirs)) is not None
+    }
+    name = str(record.get("model") or "").lower()
+    if name in models.names():
+        model = _cut(models.get(name), geometry["layers"])
+        for key, value in stated.items():
+            if getattr(model, key) != value:
+                raise Unusable(
+                    f"{key} is {value} in the record and {getattr(model, key)} in {name}"
+                )
+        return model
+    if geometry.get("gdn_layers"):
+        head = geometry.get("gdn_head_dim") or 0
+        stated.update(gdn_layers=geometry["gdn_layers"], gdn_key_dim=head, gdn_value_dim=head)
+    try:
+        return Model(layers=geometry["layers"], name=name, **stated)
+    except InputError as error:
+        raise Unusable(f"the geometry is incomplete: {error}") from None
+
+
+def _cut(model: Model, layers: int) -> Model:
+    """The first layers of a model."""
+    if layers > model.layers:
+        raise Unusable(f"the record has {layers} layers, {model.name} has {model.layers}")
+    kinds = model.layer_kinds[:layers]
+    return replace(
+        model,
+        layers=layers,
+        layer_kinds=kinds,
+        gdn_layers=kinds.count("gdn"),
+        moe_layers=model.moe_layers[:layers],
+    )
+
+
+def topology_of(record: Mapping[str, Any]) -> Topology:
+    """The record's ranks; unstated sizes are 1, and dp follows from the expert ranks."""
+    stated = record["topology"]
+    sizes = {name: stated.get(name) or 1 for name in ("tp", "cp", "pp", "ep", "etp")}
+    dense = sizes["tp"] * sizes["cp"]
+    experts = sizes["ep"] * sizes["etp"]
+    dp = stated.get("dp") or max(1, experts // dense)
+    return Topology(dp=dp, sequence_parallel=bool(stated.get("sequence_parallel")), **sizes)
+
+
+def training_of(record: Mapping[str, Any], gradient: bool, assumed: list[str]) -> Training:
+    """The record's training mode."""
+    recompute, trainer = record["recompute"], str(record.get("trainer") or "")
+    granularity = recompute.get("granularity") or "none"
+    if granularity not in ("full", "selective", "none"):
+        raise Unusable(f"recompute {granularity!r} is none that the rules describe")
+    method = recompute.get("method") or "uniform"
+    if method not in ("uniform", "block"):
+        raise Unusable(f"recompute method {method!r} is none that the rules describe")
+    rank = record.get("lora_rank")
+    if rank is None:
+        rank = _UNSTATED_RANK
+        assumed.append(f"LoRA rank {rank}")
+    return Training(
+        recompute=granularity,
+        recompute_method=method,
+        recompute_num_layers=recompute.get("num_layers") or 1,
+        recompute_modules=(recompute.get("modules") or ()) if granularity == "selective" else (),
+        lora_rank=rank,
+        compiled="eager" not in trainer,
+        phase="forward+backward" if gradient else "forward",
+    )
+
+
+def job(record: Mapping[str, Any]) -> Job:
+    """The record as a job.
+
+    Raises:
+        Unusable: it has no peak that a wave's price can be held against, or facts are missing.
+    """
+    _check_kind(record)
+    phase = str(record.get("phase") or "")
+    gradient = not phase.startswith("no-grad")
+    known = ("forward+backward", "no-grad", "hidden-state output")
+    if not phase.startswith(known):
+        raise Unusable(f"phase {phase!r}: not a whole forward or forward and backward of a wave")
+    assumed: list[str] = []
+    model, topology = model_of(record), topology_of(record)
+    training = training_of(record, gradient, assumed)
+    try:
+        topology.check(model)
+        measures, rows = _measures(record, model, topology, gradient, assumed)
+    except InputError as error:
+        raise Unusable(str(error)) from None
+    cold = record.get("state") is None or not str(record["state"]).startswith("warm")
+    return Job(model, topology, training, measures, gradient, cold, rows, tuple(assumed))
+
+
+def _check_kind(record: Mapping[str, Any]) -> None:
+    kind = str(record.get("memory_kind"))
+    observed = record["observed"]
+    if not observed.get("peak_bytes"):
+        low = observed.get("peak_bytes_low")
+        raise Unusable(f"no peak ({record.get('outcome')}): at least {low} bytes were needed")
+    if kind != "incremental_allocated":
+        raise Unusable(f"{kind!r} is no increment over what was resident")
+    if str(record.get("phase") or "").startswith("forward only"):
+        raise Unusable("forward only under full recompute: no rule prices a forward by itself")
+
+
+def _lengths(tokens: Mapping[str, Any], assumed: list[str]) -> tuple[list[int], int]:
+    """Lengths of the requests, and the tokens that they all share in the packed row."""
+    packed, logical = tokens["global_packed"], tokens.get("global_logical")
+    text, segments = tokens.get("lengths"), tokens.get("segments")
+    if text:
+        if times := re.fullmatch(r"(\d+)x(\d+)", text):
+            lengths = [int(times[1])] * int(times[2])
+        else:
+            lengths = [int(part) for part in text.split("+")]
+        # Two segments of two requests: the prefix was not shared in packing.
+        shared = (sum(lengths) - packed) // max(1, len(lengths) - 1)
+        return lengths, max(0, shared)
+    if segments and logical and logical > packed and (logical - packed) % (segments - 2 or 1) == 0:
+        count = segments - 1
+        assumed.append(f"{count} requests of equal length with one prefix")
+        return _even(logical, count), (logical - packed) // (count - 1)
+    count = segments or tokens.get("requests") or 1
+    if count > 1:
+        assumed.append(f"{count} requests of equal length without sharing")
+    return _even(min(packed, logical) if logical else packed, count), 0
+
+
+def _even(total: int, count: int) -> list[int]:
+    return [total // count + (1 if i < total % count else 0) for i in range(count)]
+
+
+def _rows(lengths: list[int], shared: int) -> Rows:
+    """Rows with these lengths whose first ``shared`` tokens agree and nothing else does."""
+    tokens = np.arange(sum(lengths), dtype=np.int64) + shared
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+    for start in offsets[:-1]:
+        tokens[start : start + shared] = np.arange(shared)
+    return Rows(tokens, offsets)
+
+
+def _measures(
+    record: Mapping[str, Any],
+    model: Model,
+    topology: Topology,
+    gradient: bool,
+    assumed: list[str],
+) -> tuple[Measures, int]:
+    tokens = record["tokens"]
+    if tokens.get("global_packed") is None:
+        raise Unusable("packed tokens are not stated")
+    lengths, shared = _lengths(tokens, assumed)
+    phase = str(record.get("phase"))
+    hidden = "hidden-state" in phase
+    requests = Requests(
+        _rows(lengths, shared), targets=not hidden, hidden=hidden, gradient=gradient
+    )
+    plan, group = _pipeline(requests, model, topology)
+    stated = tokens.get("per_rank_busiest")
+    if stated and topology.cp > 1 and stated != group["rows"]:
+        assumed.append(f"{stated} rows on the busiest rank as stated, not {group['rows']}")
+        group["rows"] = plan["retained_rows"] = stated
+    logical = tokens.get("global_logical")
+    if logical and logical > plan["logical_tokens"]:
+        # Deeper sharing than one prefix: only sums over requests matter for what is returned.
+        more = logical - plan["logical_tokens"]
+        plan["logical_tokens"] += more
+        name, size = ("hidden_tokens", 2 * model.hidden) if hidden else ("target_entries", 4)
+        plan[name] += more
+        plan["output_bytes"] += more * size
+        assumed.append("a packed row without branches for the shared requests")
+    state = str(record.get("state") or "")
+    plan["cold"] = 0 if state.startswith("warm") else 1
+    plan["adapter_pending"] = int(gradient)
+    return Measures.of(plan, [group]), group["rows"]
+
+
+def _pipeline(
+    requests: Requests, model: Model, topology: Topology
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Plan and group measures of one wave with full sharing, through the stages of a plan."""
+    made = tree(requests.rows)
+    layout = choose_layout(made, Scoring(version=1, layers=model.layers), "full")
+    packing = layout.pack()
+    assignment = None
+    settings = RecurrentSettings()
+    if model.is_hybrid:
+        settings = RecurrentSettings.from_shape(
+            model.hidden,
+            model.gdn_key_heads,
+            model.gdn_value_heads,
+            model.gdn_key_dim,
+            model.gdn_value_dim,
+            model.gdn_conv,
+            topology.tp,
+        )
+    if topology.cp > 1:
+        assignment = _core.assign(packing.lengths, packing.parents, topology.cp, AssignSettings())
+    measured = _core.PlanMeasures(
+        requests._core,
+        np.arange(len(requests), dtype=np.int64),
+        tp=topology.tp,
+        cp=topology.cp,
+        vocab=model.vocab,
+        hidden=model.hidden,
+        element_bytes=model.dtype_bytes,
+    )
+    measured.exact(0, made._core, layout.shared, assignment=assignment)
+    plan_values, groups = measured.finish()
+    plan = dict(zip(names.PLAN, plan_values, strict=True))
+    group = dict(zip(names.GROUP, groups[0], strict=True))
+    if model.is_hybrid:
+        whole = gdn_schedule(packing)
+        schedules = [whole]
+        if assignment is not None:
+            placement: Recurrent = place(packing, assign(packing, topology.cp), settings)
+            schedules = list(gdn_schedule_per_rank(packing, placement))
+            rows = int(placement.model_rows.max())
+            plan["retained_rows"] += rows - group["rows"]
+            group["rows"], group["gdn_rows"] = rows, int(placement.rank_tokens.max())
+        worst = max(schedules, key=lambda one: (one.executed_rows, one.packed_rows))
+        group.update(
+            gdn_executed_rows=whole.executed_rows,
+            gdn_state_rows=whole.state_rows,
+            gdn_packed_rows=whole.packed_rows,
+            gdn_rank_executed_rows=worst.executed_rows,
+            gdn_rank_state_rows=worst.state_rows,
+            gdn_rank_packed_rows=worst.packed_rows,
+        )
+    return plan, group
