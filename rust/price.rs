@@ -45,10 +45,15 @@ pub mod root {
     pub const HEAD: usize = 16;
     /// Recurrent state bytes of one segment in one layer (a constant of the program).
     pub const SEGMENT_LAYER_BYTES: usize = 17;
+    /// The part of `REQUIRED` that stands in for rules outside their coverage.
+    pub const MARGIN: usize = 18;
+    /// How many rules matter to this plan but are unpriced or unmeasured here.
+    pub const UNPRICED: usize = 19;
 }
 
-/// Names of the results every bound program has, in the order of [`root`].
-pub const ROOTS: [&str; 18] = [
+/// Names of the results every bound program has, in the order of [`root`]. Programs may have
+/// more results after these.
+pub const ROOTS: [&str; 20] = [
     "required",
     "raw",
     "static",
@@ -67,6 +72,8 @@ pub const ROOTS: [&str; 18] = [
     "hybridep_growth",
     "head",
     "segment_layer_bytes",
+    "margin",
+    "unpriced",
 ];
 
 /// One operation. Operands are indices of earlier nodes.

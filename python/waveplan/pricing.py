@@ -15,6 +15,7 @@ from waveplan.errors import InputError, UnpricedError
 from waveplan.facts import facts as facts_of
 from waveplan.rules import names
 from waveplan.rules.compile import Compiler, Node, Status, status
+from waveplan.rules.language import Expr
 from waveplan.rules.totals import ROOT_TOTALS
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BoundRules", "Measures", "Price", "bind", "bind_facts", "price", "rules_table"]
 
+_WITHOUT_MARGIN = {"raw", "static", "output", "segment_layer_bytes"}
 _FACT_RANGES = {
     **dict.fromkeys(("hidden", "layers", "dp", "tp", "cp", "pp", "ep", "etp", "dtype_bytes"), 1),
 }
@@ -102,6 +104,8 @@ class BoundRules:
     facts: Mapping[str, int]
     states: Mapping[str, Status]
     program: Program
+    doubtful: tuple[str, ...] = ()
+    """Rules off or unmeasured; what they would charge follows the named results."""
 
     @property
     def off(self) -> tuple[Status, ...]:
@@ -119,40 +123,41 @@ class BoundRules:
         return not self.off and not self.unmeasured
 
     def results(self, measures: Measures) -> dict[str, int]:
-        """The named results over one plan, in bytes."""
-        values = self.program.evaluate(measures.plan, measures.groups.reshape(-1), len(names.GROUP))
-        return dict(zip(PRICE_ROOTS, values, strict=True))
+        """The named results over one plan, in bytes (``unpriced`` is a number of rules)."""
+        values = self.evaluate(measures)
+        return dict(zip(PRICE_ROOTS, values[: len(PRICE_ROOTS)], strict=True))
+
+    def evaluate(self, measures: Measures) -> list[int]:
+        """All results: those named, then what each of ``doubtful`` would charge."""
+        groups = measures.groups.reshape(-1)
+        return self.program.evaluate(measures.plan, groups, len(names.GROUP))
 
 
 @dataclass(frozen=True, eq=False)
 class Price:
     """What a plan costs on its busiest rank, in bytes, and what that number leaves out.
 
-    ``required`` is held against free memory: it has the safety factor in it, and the margin
-    for unpriced rules if one was asked for. ``raw`` is without either.
+    Args:
+        required: held against free memory: it has the safety factor in it, and the margin.
+        raw: before the safety factor.
+        margin: the part of ``required`` that stands in for rules that are off.
+        off: rules that matter to this plan but do not cover its configuration: they charged
+            nothing, and say why.
+        unmeasured: rules that matter and are charged where they are not measured.
     """
 
     required: int
     raw: int
+    margin: int
+    off: tuple[Status, ...]
+    unmeasured: tuple[Status, ...]
     results: Mapping[str, int]
     bound: BoundRules = field(repr=False)
     measures: Measures = field(repr=False)
-    margin: int = 0
-    """Part of ``required`` added because a rule is off."""
-
-    @property
-    def off(self) -> tuple[Status, ...]:
-        """Rules that charged nothing because they do not cover this configuration."""
-        return self.bound.off
-
-    @property
-    def unmeasured(self) -> tuple[Status, ...]:
-        """Rules that charged where they are not measured."""
-        return self.bound.unmeasured
 
     @property
     def priced(self) -> bool:
-        """False if any needed rule is off: the number is then a lower bound, not a price."""
+        """False if a rule that matters is off: the number then rests on a margin, or less."""
         return not self.off
 
     @cached_property
@@ -212,13 +217,68 @@ def bind_facts(facts: Mapping[str, int], rules: RuleSet | None = None) -> BoundR
             raise InputError(f"fact {name} is {value}: at least {_FACT_RANGES.get(name, 0)}")
     states = {name: status(rules, rule, facts) for name, rule in rules.rules.items()}
     compiler = Compiler(rules, facts, states)
-    roots = [compiler.compile(rules.definitions[ROOT_TOTALS[root]].formula) for root in PRICE_ROOTS]
-    nodes: list[Node] = compiler.nodes
-    needed = _reached(nodes, roots)
+    doubtful = [name for name, state in states.items() if state.state in ("off", "unmeasured")]
+    roots, watched = _roots(compiler, doubtful)
+    program = _program(compiler.nodes, [*roots, *watched])
+    return BoundRules(rules, dict(facts), states, program, tuple(doubtful))
+
+
+def _roots(compiler: Compiler, doubtful: Sequence[str]) -> tuple[list[int], list[int]]:
+    """Nodes of the named results, then of what each doubtful rule would charge."""
+    rules = compiler.rules
+    at = Expr("const", value=0)
+
+    def total(of: Compiler, name: str) -> int:
+        return of.compile(rules.definitions[name].formula)
+
+    assumed = compiler.as_if()
+    watched = []
+    for name in doubtful:
+        node = assumed.compile(rules.rules[name].formula)
+        if rules.kinds[name].free:
+            node = compiler.emit("max_groups", (node,))
+        watched.append(node)
+    nodes = {root: total(compiler, name) for root, name in ROOT_TOTALS.items()}
+    nodes["margin"] = compiler.const(0)
+    if rules.margin and doubtful:
+        plain = nodes["required"]
+        for root, name in ROOT_TOTALS.items():
+            if root in _WITHOUT_MARGIN:
+                continue
+            nodes[root] = compiler.binary("max", nodes[root], total(assumed, name), at)
+        # A difference of two results follows the results.
+        ladder = compiler.binary(
+            "max", total(compiler, "ladder_required"), total(assumed, "ladder_required"), at
+        )
+        nodes["peak_increment"] = compiler.binary("-", ladder, nodes["forward_required"], at)
+        nodes["margin"] = compiler.binary("-", nodes["required"], plain, at)
+    nodes["unpriced"] = _unpriced(compiler, doubtful, watched, nodes["margin"])
+    return [nodes[root] for root in PRICE_ROOTS], watched
+
+
+def _unpriced(
+    compiler: Compiler, doubtful: Sequence[str], watched: Sequence[int], margin: int
+) -> int:
+    """How many doubtful rules matter: unmeasured ones that charge; off ones that would charge
+    and, where the set states a margin, would raise the price."""
+    at = Expr("const", value=0)
+    one, counts = compiler.const(1), {"off": compiler.const(0), "unmeasured": compiler.const(0)}
+    for name, node in zip(doubtful, watched, strict=True):
+        state = compiler.states[name].state
+        charges = compiler.binary("min", one, node, at)
+        counts[state] = compiler.binary("+", counts[state], charges, at)
+    if compiler.rules.margin:
+        raises = compiler.binary("min", one, margin, at)
+        counts["off"] = compiler.binary("*", counts["off"], raises, at)
+    return compiler.binary("+", counts["off"], counts["unmeasured"], at)
+
+
+def _program(nodes: Sequence[Node], roots: Sequence[int]) -> Program:
+    """The nodes that the results need, as a program for the core."""
     factors: list[float] = []
     table: list[tuple[str, list[int]]] = []
     place: dict[int, int] = {}
-    for index in sorted(needed):
+    for index in sorted(_reached(nodes, roots)):
         node = nodes[index]
         leaf = node.op in ("const", "plan", "group")
         args = list(node.args) if leaf else [place[arg] for arg in node.args]
@@ -227,8 +287,7 @@ def bind_facts(facts: Mapping[str, int], rules: RuleSet | None = None) -> BoundR
             factors.append(node.factor)
         place[index] = len(table)
         table.append((node.op, args))
-    program = Program(table, factors, [place[root] for root in roots])
-    return BoundRules(rules, dict(facts), states, program)
+    return Program(table, factors, [place[root] for root in roots])
 
 
 def _reached(nodes: Sequence[Node], roots: Sequence[int]) -> set[int]:
@@ -244,27 +303,47 @@ def _reached(nodes: Sequence[Node], roots: Sequence[int]) -> set[int]:
     return seen
 
 
-def price(measures: Any, bound: BoundRules, *, strict: bool = False, margin: float = 0.0) -> Price:
+def price(
+    plan: Any, bound: BoundRules, *, strict: bool = False, margin: float | None = None
+) -> Price:
     """The price of a plan (anything with ``measures``) or of `Measures`.
 
     Args:
-        strict: refuse when a needed rule is off instead of leaving it out.
-        margin: fraction added to ``required`` when a needed rule is off.
+        strict: refuse when a rule that matters to the plan is off.
+        margin: fraction of ``required`` to add when one is off; by default what the rule set
+            states: nothing (`published`), or what those rules would charge (`default`).
 
     Raises:
         UnpricedError: ``strict`` and a rule is off; the message says which and why.
         InputError: a size leaves 64 bits.
     """
-    table = measures if isinstance(measures, Measures) else measures.measures
+    table = plan if isinstance(plan, Measures) else getattr(plan, "measures", None)
     if not isinstance(table, Measures):
         raise InputError("give a plan or waveplan.pricing.Measures to price()")
-    if not 0 <= margin <= 10:
+    if margin is not None and not 0 <= margin <= 10:
         raise InputError(f"margin is {margin}: give a fraction, such as 0.2")
-    if strict and bound.off:
-        raise UnpricedError("; ".join(str(state) for state in bound.off))
-    results = bound.results(table)
-    extra = int(results["required"] * margin) if bound.off else 0
-    return Price(results["required"] + extra, results["raw"], results, bound, table, extra)
+    values = bound.evaluate(table)
+    results = dict(zip(PRICE_ROOTS, values[: len(PRICE_ROOTS)], strict=True))
+    charges = zip(bound.doubtful, values[len(PRICE_ROOTS) :], strict=True)
+    matter = [bound.states[name] for name, charge in charges if charge > 0]
+    off = tuple(state for state in matter if state.state == "off")
+    if strict and off:
+        raise UnpricedError("; ".join(str(state) for state in off))
+    required, extra = results["required"], results["margin"]
+    if margin is not None and off:
+        required -= extra
+        extra = int(required * margin)
+        required += extra
+    return Price(
+        required,
+        results["raw"],
+        extra,
+        off,
+        tuple(state for state in matter if state.state == "unmeasured"),
+        results,
+        bound,
+        table,
+    )
 
 
 def rules_table(

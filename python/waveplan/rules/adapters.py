@@ -6,17 +6,19 @@ from waveplan.rules.ruleset import Rule
 
 DEFINITIONS = {
     "attention_adapters": (
-        "lora_attention_qkv * (3 * hidden + (1 + attention_gate) * heads * head_dim"
-        " + 2 * kv_groups * head_dim) + lora_attention_proj * (heads * head_dim + hidden)",
-        "adapter parameters of an attention layer, per rank of the adapter",
+        "lora_attention_qkv * (3 * hidden + ceildiv((1 + attention_gate) * heads * head_dim"
+        " + 2 * kv_groups * head_dim, tp))"
+        " + lora_attention_proj * (ceildiv(heads * head_dim, tp) + hidden)",
+        "adapter parameters of an attention layer, per rank of the adapter; TP divides the side "
+        "that the projection divides",
     ),
     "gdn_adapters": (
-        "lora_gdn_in * (2 * hidden + conv + gdn_value_heads * gdn_value_dim)"
-        " + lora_gdn_out * (gdn_value_heads * gdn_value_dim + hidden)",
+        "lora_gdn_in * (2 * hidden + ceildiv(conv + gdn_value_heads * gdn_value_dim, tp))"
+        " + lora_gdn_out * (ceildiv(gdn_value_heads * gdn_value_dim, tp) + hidden)",
         "adapter parameters of a recurrent layer",
     ),
     "mlp_adapters": (
-        "lora_fc1_modules * (hidden + ffn) + lora_fc2 * (ffn + hidden)",
+        "lora_fc1_modules * (hidden + ceildiv(ffn, tp)) + lora_fc2 * (ceildiv(ffn, tp) + hidden)",
         "adapter parameters of a dense MLP",
     ),
     "expert_adapters": (
@@ -49,8 +51,9 @@ RULES = [
         "adapter.gradient",
         "max_groups(adapter_walk - max(0 B, adapter_net)) + sum_groups(max(0 B, adapter_net))"
         " if adapter_pending else 0",
-        covers="full recompute (uniform, one layer), PP=1, bf16, TP=1, adapters on every layer",
-        coverage="checkpoint_covered and tp == 1",
+        covers="full recompute (uniform, one layer), PP=1, bf16, TP=1, or a dense model at "
+        "TP=2 or 4 with sequence parallelism",
+        coverage="checkpoint_covered",
         needed="lora and recompute_full",
         lives="gradient",
         why="gradients allocated during the first backward, beyond boundaries already released",

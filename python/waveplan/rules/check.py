@@ -32,7 +32,7 @@ def mentioned(expr: Expr) -> list[tuple[str, Expr]]:
     found, todo = [], [expr]
     while todo:
         node = todo.pop()
-        if node.op in ("name", "given"):
+        if node.op in ("name", "given", "charged"):
             found.append((str(node.value), node))
         todo.extend(reversed(node.args))
     return found
@@ -80,6 +80,11 @@ def infer(expr: Expr, kinds: Mapping[str, Kind]) -> Kind:
         return _named(expr, kinds)
     if op == "given":
         return _given(expr, inner, kinds)
+    if op == "charged":
+        if "." not in str(expr.value) or str(expr.value) not in kinds:
+            hint = names.suggest(str(expr.value), [key for key in kinds if "." in key])
+            raise InputError(f"{where(expr)}no rule {expr.value!r}: {hint}")
+        return Kind(NUMBER)
     if op in _ARITHMETIC:
         return Kind(_same(expr, units), free, chain)
     if op == "*":

@@ -77,6 +77,7 @@ class Compiler:
     ) -> None:
         self.rules = rules
         self.facts = facts
+        self.states = states
         self.charged = {
             name for name, state in states.items() if state.state in ("on", "unmeasured")
         }
@@ -86,6 +87,13 @@ class Compiler:
         self._done: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}
         # Identity keys need their expressions to stay alive.
         self._alive: list[Expr] = []
+
+    def as_if(self) -> Compiler:
+        """A compiler into the same nodes that charges rules outside their coverage too."""
+        other = Compiler(self.rules, self.facts, {})
+        other.charged = {name for name, state in self.states.items() if state.state != "not needed"}
+        other.nodes, other._ids, other._positive = self.nodes, self._ids, self._positive
+        return other
 
     # -- nodes ------------------------------------------------------------------------------
 
@@ -180,6 +188,8 @@ class Compiler:
             for key, arg in zip(expr.names, expr.args, strict=True):
                 new[key] = self.compile(arg, env)
             return self._name(expr, str(expr.value), tuple(sorted(new.items())))
+        if op == "charged":
+            return self.const(int(expr.value in self.charged))
         if op in ("choose", "and", "or"):
             return self._branch(expr, env)
         args = [self.compile(operand, env) for operand in expr.args]

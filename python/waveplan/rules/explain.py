@@ -135,8 +135,8 @@ def explain(price: Price) -> Explanation:
     """The explanation of a price."""
     bound = price.bound
     reader = _Reader(bound, price.measures)
-    notes = [f"{'off':>12}   {state}" for state in bound.off]
-    notes += [f"{'unmeasured':>12}   {state}" for state in bound.unmeasured]
+    notes = [f"{'off':>12}   {state}" for state in price.off]
+    notes += [f"{'unmeasured':>12}   {state}" for state in price.unmeasured]
     if price.margin:
         notes.append(f"{format_bytes(price.margin):>12}   margin for unpriced rules")
     return Explanation(reader.total("required"), reader.total("raw"), tuple(notes))

@@ -26,6 +26,7 @@ __all__ = [
     "Position",
     "as_expr",
     "ceildiv",
+    "charged",
     "choose",
     "constant",
     "fact",
@@ -236,6 +237,11 @@ def scale(value: Expr | int, factor: float) -> Expr:
     return Expr("scale", (as_expr(value),), value=factor)
 
 
+def charged(text: str, at: Position | None = None) -> Expr:
+    """1 where the named rule charges, 0 where it is off or not needed."""
+    return Expr("charged", value=str(name(text).value), at=at)
+
+
 def sum_groups(value: Expr | int) -> Expr:
     """The sum over a plan's groups."""
     return Expr("sum_groups", (as_expr(value),))
@@ -282,6 +288,8 @@ def show(expr: Expr) -> str:
     if op in _BINDING:
         level = _BINDING[op]
         return f"{inner(args[0], level)} {op} {inner(args[1], level + 1)}"
+    if op == "charged":
+        return f"charged({expr.value})"
     if op == "scale":
         return f"scale({show(args[0])}, {expr.value!r})"
     if op == "given":

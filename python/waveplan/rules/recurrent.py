@@ -43,7 +43,7 @@ RULES = [
         "gdn_executed_rows * executed_row + gdn_packed_rows * output_row + gdn_state_rows * state",
         covers="full recompute (uniform, one layer), bf16, TP=CP=PP=EP=ETP=1",
         coverage="gdn_covered",
-        needed="gdn_layers > 0 and recompute_full",
+        needed="gdn_layers > 0 and recompute_full and not (tp_sp or dense_cp)",
         why="saves of the recurrent mixer being recomputed, beside its MoE stage",
         source=f"{PUBLISHED}; bucket schedule of 64-row chunks, tails replayed in every child",
     ),

@@ -118,6 +118,8 @@ class RuleSet:
     name: str
     rules: Mapping[str, Rule]
     definitions: Mapping[str, Definition]
+    margin: bool = False
+    """Rules outside their coverage are charged as if they held there, as a visible margin."""
     kinds: Mapping[str, Kind] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -203,10 +205,9 @@ class RuleSet:
         grown = replace(
             self.definitions[target], formula=self.definitions[target].formula + charged
         )
-        return RuleSet(
-            self._edited(),
-            {**self.rules, rule.name: rule},
-            {**self.definitions, target: grown},
+        return self._with(
+            rules={**self.rules, rule.name: rule},
+            definitions={**self.definitions, target: grown},
         )
 
     def override(self, name: str, **changes: Any) -> RuleSet:
@@ -218,7 +219,17 @@ class RuleSet:
         if name not in self.rules:
             raise InputError(f"no rule {name!r}: {names.suggest(name, self.rules)}")
         old = self.rules[name]
-        allowed = {"bytes", "covers", "coverage", "needed", "measured", "why", "source", "line"}
+        allowed = {
+            "bytes",
+            "covers",
+            "coverage",
+            "needed",
+            "measured",
+            "why",
+            "source",
+            "line",
+            "ours",
+        }
         for key in changes:
             if key not in allowed:
                 raise InputError(
@@ -234,7 +245,7 @@ class RuleSet:
                 f"{where(rule.formula) or name + ': '}{', '.join(sorted(extra))} differs per "
                 "group, but this rule charges a whole plan: use sum_groups() or max_groups()"
             )
-        return RuleSet(self._edited(), {**self.rules, name: rule}, self.definitions)
+        return self._with(rules={**self.rules, name: rule})
 
     def redefine(self, name: str, formula: Formula, why: str | None = None) -> RuleSet:
         """This set with one definition or total replaced."""
@@ -246,7 +257,7 @@ class RuleSet:
             formula=_formula(name, "bytes", formula),
             why=old.why if why is None else why,
         )
-        made = RuleSet(self._edited(), self.rules, {**self.definitions, name: new})
+        made = self._with(definitions={**self.definitions, name: new})
         units = {self.kinds[name].unit, made.kinds[name].unit}
         if check.ANY not in units and len(units) > 1:
             raise InputError(f"{name} is {self.kinds[name].unit}: its unit must stay")
@@ -258,8 +269,18 @@ class RuleSet:
             name, coverage=0, covers=f"nothing: {name} is switched off", source="switched off"
         )
 
-    def _edited(self) -> str:
-        return self.name if self.name.endswith("*") else f"{self.name}*"
+    def _with(
+        self,
+        rules: Mapping[str, Rule] | None = None,
+        definitions: Mapping[str, Definition] | None = None,
+    ) -> RuleSet:
+        name = self.name if self.name.endswith("*") else f"{self.name}*"
+        return RuleSet(
+            name,
+            self.rules if rules is None else rules,
+            self.definitions if definitions is None else definitions,
+            self.margin,
+        )
 
     @cached_property
     def per_group(self) -> frozenset[str]:

@@ -6,8 +6,9 @@
     product := atom (("*" | "//") atom)*
     atom    := NUMBER [B | KiB | MiB | GiB] | NAME | NAME "(" arguments ")" | "(" choice ")"
 
-Functions: min, max, ceildiv, choose, scale, sum_groups, max_groups. Calling any other name
-replaces measures or facts in it: ``moe.routed_rows(rows=packed_tokens)``.
+Functions: min, max, ceildiv, choose, scale, sum_groups, max_groups, and charged(rule), which
+is 1 where the rule charges. Calling any other name replaces measures or facts in it:
+``moe.routed_rows(rows=packed_tokens)``.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _TOKEN = re.compile(
 _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _WORDS = ("if", "else", "and", "or", "not")
 _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
-_FUNCTIONS = ("min", "max", "ceildiv", "choose", "scale", "sum_groups", "max_groups")
+_FUNCTIONS = ("min", "max", "ceildiv", "choose", "scale", "sum_groups", "max_groups", "charged")
 
 
 class _Token(NamedTuple):
@@ -194,6 +195,12 @@ class _Parser:
     def call(self, token: _Token) -> Expr:
         if token.text not in _FUNCTIONS:
             return self.replacement(token)
+        if token.text == "charged":
+            rule = self.take()
+            if rule.kind != "name":
+                raise InputError(f"{rule.at}: charged() takes the name of a rule")
+            self.expect(")")
+            return lang.charged(rule.text, token.at)
         if token.text == "scale":
             value = self.choice()
             self.expect(",")

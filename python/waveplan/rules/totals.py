@@ -11,16 +11,17 @@ TOTALS = {
     "checkpoint_workspace": (
         "max(max_groups(moe_stage + checkpoint.no_grad_rows),"
         " max_groups(sequence_parallel.workspace), hybridep.combine)"
-        " + gdn.segment_states + sequence_parallel.adapter_rows if checkpoint_covered else 0",
+        " + gdn.segment_states + sequence_parallel.adapter_rows"
+        " if charged(checkpoint.retained) else 0",
         "the layer being recomputed, and no-gradient groups",
     ),
     "gdn_retained": (
-        "checkpoint.retained if gdn_covered and gdn_layers > 0 else 0",
+        "checkpoint.retained if charged(gdn.pending) else 0",
         "boundaries beside the recurrent layers' pending saves",
     ),
     "gdn_workspace": (
         "max_groups(moe_stage + (gdn.pending if gradient else 0))"
-        " if gdn_covered and gdn_layers > 0 and has_gradient else 0",
+        " if charged(gdn.pending) and has_gradient else 0",
         "pending saves of a recurrent layer beside its MoE stage",
     ),
     "head": ("max_groups(head.workspace)", "the largest group's head"),
