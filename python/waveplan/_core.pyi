@@ -337,7 +337,9 @@ class PlanMeasures:
         tree: Tree,
         shared: NDArray[bool_],
         *,
-        assignment: Assignment | None = None,
+        attention_tokens: NDArray[int64] | None = None,
+        owner: NDArray[int64] | None = None,
+        shards: NDArray[int64] | None = None,
         head_sum: bool = False,
     ) -> None:
         """Fills group `g` from its layout."""

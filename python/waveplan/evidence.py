@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from waveplan import _core, models
-from waveplan.assignment import AssignSettings, assign
+from waveplan.assignment import assign
 from waveplan.errors import InputError, WaveplanError
 from waveplan.layout import choose_layout
 from waveplan.model import Model
 from waveplan.pricing import Measures
-from waveplan.recurrent import Recurrent, RecurrentSettings, gdn_schedule, gdn_schedule_per_rank
+from waveplan.recurrent import RecurrentSettings
 from waveplan.recurrent import recurrent as place
 from waveplan.requests import Requests
 from waveplan.rows import Rows
@@ -263,21 +263,6 @@ def _pipeline(
     """Plan and group measures of one wave with full sharing, through the stages of a plan."""
     made = tree(requests.rows)
     layout = choose_layout(made, Scoring(version=1, layers=model.layers), "full")
-    packing = layout.pack()
-    assignment = None
-    settings = RecurrentSettings()
-    if model.is_hybrid:
-        settings = RecurrentSettings.from_shape(
-            model.hidden,
-            model.gdn_key_heads,
-            model.gdn_value_heads,
-            model.gdn_key_dim,
-            model.gdn_value_dim,
-            model.gdn_conv,
-            topology.tp,
-        )
-    if topology.cp > 1:
-        assignment = _core.assign(packing.lengths, packing.parents, topology.cp, AssignSettings())
     measured = _core.PlanMeasures(
         requests._core,
         np.arange(len(requests), dtype=np.int64),
@@ -286,27 +271,33 @@ def _pipeline(
         vocab=model.vocab,
         hidden=model.hidden,
         element_bytes=model.dtype_bytes,
+        recurrent=model.is_hybrid,
     )
-    measured.exact(0, made._core, layout.shared, assignment=assignment)
-    plan_values, groups = measured.finish()
-    plan = dict(zip(names.PLAN, plan_values, strict=True))
-    group = dict(zip(names.GROUP, groups[0], strict=True))
-    if model.is_hybrid:
-        whole = gdn_schedule(packing)
-        schedules = [whole]
-        if assignment is not None:
-            placement: Recurrent = place(packing, assign(packing, topology.cp), settings)
-            schedules = list(gdn_schedule_per_rank(packing, placement))
-            rows = int(placement.model_rows.max())
-            plan["retained_rows"] += rows - group["rows"]
-            group["rows"], group["gdn_rows"] = rows, int(placement.rank_tokens.max())
-        worst = max(schedules, key=lambda one: (one.executed_rows, one.packed_rows))
-        group.update(
-            gdn_executed_rows=whole.executed_rows,
-            gdn_state_rows=whole.state_rows,
-            gdn_packed_rows=whole.packed_rows,
-            gdn_rank_executed_rows=worst.executed_rows,
-            gdn_rank_state_rows=worst.state_rows,
-            gdn_rank_packed_rows=worst.packed_rows,
-        )
-    return plan, group
+    tokens = owner = shards = None
+    if topology.cp > 1:
+        packing = layout.pack()
+        assignment = assign(packing, topology.cp)
+        tokens = assignment.rank_tokens
+        if model.is_hybrid:
+            placed = place(packing, assignment, _recurrent_settings(model, topology))
+            owner, shards = placed.owner, placed.shards.reshape(-1)
+    measured.exact(
+        0, made._core, layout.shared, attention_tokens=tokens, owner=owner, shards=shards
+    )
+    plan, groups = measured.finish()
+    return (
+        dict(zip(names.PLAN, plan, strict=True)),
+        dict(zip(names.GROUP, groups[0], strict=True)),
+    )
+
+
+def _recurrent_settings(model: Model, topology: Topology) -> RecurrentSettings:
+    return RecurrentSettings.from_shape(
+        model.hidden,
+        model.gdn_key_heads,
+        model.gdn_value_heads,
+        model.gdn_key_dim,
+        model.gdn_value_dim,
+        model.gdn_conv,
+        topology.tp,
+    )
