@@ -7,6 +7,7 @@
 
 pub mod assign;
 pub mod attention;
+pub mod engine;
 pub mod error;
 pub mod heads;
 pub mod interrupt;

@@ -173,6 +173,8 @@ pub enum Stop {
 pub enum Outcome {
     /// The minimum wave does not fit: the split ladder decides.
     Ladder,
+    /// The minimum wave, which must run before anything wider may be tried.
+    Cold(usize, Stop),
     /// This width, priced last with this reason to stop.
     Wave(usize, Stop),
 }
@@ -235,7 +237,7 @@ impl Machine {
         self.next = match step {
             Step::First if !verdict.fits => Next::Done(Outcome::Ladder),
             Step::First if !verdict.trusted => {
-                Next::Done(Outcome::Wave(width, self.cold_stop(width)))
+                Next::Done(Outcome::Cold(width, self.cold_stop(width)))
             }
             Step::First if self.hint > self.best => Next::Ask(self.hint, Step::Hint),
             Step::First => self.grow(),
@@ -370,6 +372,8 @@ pub struct Judge {
     composite: bool,
     /// Verdicts made from estimates.
     estimates: BTreeMap<usize, Option<Verdict>>,
+    /// The estimate that decided each of them.
+    decided: BTreeMap<usize, Quote>,
     /// Widths whose full-sharing layouts were priced last.
     full: BTreeMap<usize, bool>,
     /// The narrowest width that failed after exact pricing.
@@ -404,10 +408,11 @@ impl Judge {
         }
     }
 
-    /// Whether the width's verdict came from estimates, so that its price is theirs.
+    /// The estimate that decided a width, so that its price is the width's; none where a plan
+    /// decided.
     #[must_use]
-    pub fn estimated(&self, width: usize) -> bool {
-        matches!(self.estimates.get(&width), Some(Some(_)))
+    pub fn decided(&self, width: usize) -> Option<Quote> {
+        self.decided.get(&width).copied()
     }
 
     /// The verdict for a step of the machine. For the minimum wave `trusted` means that the plan
@@ -441,7 +446,7 @@ impl Judge {
 
     /// Prices the chosen width once more, as the published search does.
     pub fn choose(&mut self, width: usize, quotes: &mut impl Quotes) -> Result<()> {
-        if !self.estimated(width) {
+        if self.decided(width).is_none() {
             quotes.quote(width, self.executed(width))?;
         }
         Ok(())
@@ -485,11 +490,12 @@ impl Judge {
             return Ok(*known);
         }
         let unshared = quotes.quote(width, Quote::Unshared)?;
-        let verdict = if unshared.valid {
-            Some(self.bounded(width, unshared.verdict, quotes)?)
-        } else {
-            None
-        };
+        let mut verdict = None;
+        if unshared.valid {
+            let (found, quote) = self.bounded(width, unshared.verdict, quotes)?;
+            self.decided.insert(width, quote);
+            verdict = Some(found);
+        }
         self.estimates.insert(width, verdict);
         Ok(verdict)
     }
@@ -499,26 +505,27 @@ impl Judge {
         width: usize,
         unshared: Verdict,
         quotes: &mut impl Quotes,
-    ) -> Result<Verdict> {
-        if unshared.usable() || self.exact_failed.is_some_and(|failed| width >= failed) {
-            return Ok(unshared);
+    ) -> Result<(Verdict, Quote)> {
+        let after = self.exact_failed.is_some_and(|failed| width >= failed);
+        if unshared.usable() || after {
+            return Ok((unshared, Quote::Unshared));
         }
-        let mut verdict = quotes.quote(width, Quote::Shared)?.verdict;
+        let mut decided = Quote::Shared;
+        let mut verdict = quotes.quote(width, decided)?.verdict;
         if verdict.fits {
-            for (kind, full) in [(Quote::Optimal, false), (Quote::Full, true)] {
+            for kind in [Quote::Optimal, Quote::Full] {
+                decided = kind;
                 verdict = quotes.quote(width, kind)?.verdict;
-                self.full.insert(width, full);
                 if verdict.usable() {
                     break;
                 }
             }
-        } else {
-            self.full.insert(width, true);
         }
+        self.full.insert(width, decided != Quote::Optimal);
         if !verdict.fits {
             self.exact_failed = Some(self.exact_failed.map_or(width, |old| old.min(width)));
         }
-        Ok(verdict)
+        Ok((verdict, decided))
     }
 }
 
@@ -601,7 +608,7 @@ mod tests {
         assert_eq!(run(20, 1, 99, 5).0, Outcome::Wave(5, Stop::Trust(6)));
         assert_eq!(run(20, 1, 99, 99).0, Outcome::Wave(20, Stop::End));
         assert_eq!(run(20, 4, 3, 99).0, Outcome::Ladder);
-        assert_eq!(run(20, 4, 9, 0).0, Outcome::Wave(4, Stop::Trust(4)));
+        assert_eq!(run(20, 4, 9, 0).0, Outcome::Cold(4, Stop::Trust(4)));
         assert_eq!(
             run(20, 1, 11, 99).1,
             [1, 2, 4, 8, 16, 12, 10, 11],

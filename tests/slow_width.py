@@ -131,7 +131,7 @@ class Search:
             return 0, "ladder", 0
         best, stop = self.least, ("end", 0)
         if not trusted:
-            return self._chosen(best, self._cold(best))
+            return best, *self._cold(best)
         hint = self.normalize(self.hint or self.least)
         if hint > best:
             quote = self.probe(hint)

@@ -2,6 +2,7 @@
 
 from waveplan import models
 from waveplan._core import __version__
+from waveplan.agreement import Agreement, Alone
 from waveplan.assignment import (
     Assignment,
     AssignSettings,
@@ -16,6 +17,9 @@ from waveplan.errors import InputError, InternalError, UnpricedError, WaveplanEr
 from waveplan.layout import Layout, Score, choose_layout
 from waveplan.model import Model
 from waveplan.packing import Packing, pack
+from waveplan.plan import Plan
+from waveplan.planner import Planner
+from waveplan.profiles import Profiles
 from waveplan.recurrent import (
     GdnSchedule,
     Recurrent,
@@ -30,8 +34,11 @@ from waveplan.scoring import Scoring
 from waveplan.topology import Topology
 from waveplan.training import Training
 from waveplan.tree import Tree, tree
+from waveplan.wave import Wave
 
 __all__ = [
+    "Agreement",
+    "Alone",
     "AssignSettings",
     "Assignment",
     "Budget",
@@ -41,6 +48,9 @@ __all__ = [
     "Layout",
     "Model",
     "Packing",
+    "Plan",
+    "Planner",
+    "Profiles",
     "Ragged",
     "Recurrent",
     "RecurrentSettings",
@@ -53,6 +63,7 @@ __all__ = [
     "Training",
     "Tree",
     "UnpricedError",
+    "Wave",
     "WaveRefused",
     "WaveplanError",
     "WorkloadProfile",

@@ -387,3 +387,119 @@ def width_normalize(items: int, start: int, dp: int, width: int) -> int:
 
 def split_cut(tokens: NDArray[int64], count: int) -> list[int]:
     """Ends of `count` runs of about equal tokens."""
+
+@final
+class Engine:
+    """A pool with everything needed to plan waves of it."""
+
+    def __new__(
+        cls,
+        tokens: NDArray[int64],
+        offsets: NDArray[int64],
+        pool: Pool,
+        adapter_ranks: Sequence[int],
+        program: Program,
+        facts: object,
+    ) -> Self: ...
+    def session(
+        self, start: int, available: int, hint: int | None, profiles: Sequence[object]
+    ) -> Session:
+        """A search for the wave that starts at item `start`."""
+    def plan(
+        self, requests: NDArray[int64], available: int, profiles: Sequence[object]
+    ) -> tuple[Found, list[tuple[int, int, str, int, int, bool, bool]]]:
+        """Plans these requests as one forward, split if it must be; with everything priced."""
+
+@final
+class Session:
+    """One search, alone or in step with other ranks."""
+
+    def alone(self) -> Found:
+        """The whole search, for one data-parallel rank."""
+    def growth_len(self) -> int:
+        """Entries of the first table, known before anything is priced."""
+    def growth(self) -> NDArray[int64]:
+        """First table of quotes of this rank."""
+    def bisection(self, agreed: NDArray[int64]) -> NDArray[int64]:
+        """Takes the first agreed table; second table of quotes of this rank."""
+    def finish(self, agreed: NDArray[int64]) -> Found:
+        """Takes the second agreed table; ends the search on this rank."""
+    @property
+    def rejected(self) -> int: ...
+    @property
+    def probes(self) -> list[tuple[int, int, str, int, int, bool, bool]]: ...
+
+@final
+class Found:
+    """What a search ended with."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def items(self) -> NDArray[int64]: ...
+    @property
+    def required(self) -> int: ...
+    @property
+    def cold(self) -> bool: ...
+    @property
+    def stop(self) -> tuple[str, int]: ...
+    @property
+    def stopped(self) -> Plan | None: ...
+    @property
+    def plans(self) -> list[Plan]: ...
+    @property
+    def part_requests(self) -> list[NDArray[int64]]: ...
+    @property
+    def tried(self) -> list[tuple[int, str, int]]: ...
+    @property
+    def unsplittable(self) -> bool: ...
+
+@final
+class Plan:
+    """One forward's plan."""
+
+    def __len__(self) -> int: ...
+    @property
+    def mode(self) -> str: ...
+    @property
+    def requests(self) -> NDArray[int64]: ...
+    @property
+    def required(self) -> int: ...
+    @property
+    def covered(self) -> bool: ...
+    @property
+    def trusted(self) -> bool: ...
+    @property
+    def profiled(self) -> bool: ...
+    @property
+    def measures(self) -> NDArray[int64]: ...
+    @property
+    def group_measures(self) -> list[NDArray[int64]]: ...
+    @property
+    def roots(self) -> NDArray[int64]: ...
+    @property
+    def cost(self) -> list[int]: ...
+    def key(self, g: int) -> tuple[int, bool, bool]: ...
+    def group_requests(self, g: int) -> NDArray[int64]: ...
+    def shared(self, g: int) -> NDArray[bool_]: ...
+    def layout(self, g: int) -> tuple[int, int, int, bool]: ...
+    def tree(self, g: int) -> Tree: ...
+    def packing(self, g: int) -> Packing: ...
+    def assignment(self, g: int) -> Assignment | None: ...
+    def recurrent(
+        self, g: int
+    ) -> (
+        tuple[
+            NDArray[int64],
+            NDArray[int64],
+            NDArray[bool_],
+            NDArray[int64],
+            int,
+            float,
+            float,
+            int,
+        ]
+        | None
+    ): ...

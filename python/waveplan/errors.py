@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from waveplan.plan import Plan
+    from waveplan.pricing import Price
+    from waveplan.refusal import Change
+    from waveplan.wave import Binding, Probe, Tried
+
 __all__ = ["InputError", "InternalError", "UnpricedError", "WaveRefused", "WaveplanError"]
 
 
@@ -22,4 +35,52 @@ class InternalError(WaveplanError, RuntimeError):
 
 
 class WaveRefused(WaveplanError):  # noqa: N818  (the public name)
-    """No plan of the smallest wave fits in memory."""
+    """No plan of the smallest wave fits in memory.
+
+    It says that what was tried does not fit, not that nothing could: `tried` lists it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        plan: Plan,
+        required: int,
+        limit: int,
+        width: int,
+        indices: NDArray[np.int64],
+        tried: tuple[Tried, ...],
+        probes: tuple[Probe, ...],
+        binding: Callable[[], Binding],
+        change: Callable[[], list[Change]],
+    ) -> None:
+        super().__init__(message)
+        self.plan = plan
+        """The unsplit plan with everything shared."""
+        self.required = required
+        """Bytes of what was tried last."""
+        self.limit = limit
+        """Bytes free."""
+        self.width = width
+        """Items over all data-parallel ranks; 0 for `Planner.plan`."""
+        self.indices = indices
+        """This rank's items (rows for `Planner.plan`)."""
+        self.tried = tried
+        """Unsplit, shared, and each rung of the split ladder, with bytes."""
+        self.probes = probes
+        self._binding, self._change = binding, change
+
+    @property
+    def price(self) -> Price:
+        """The price of `plan`."""
+        return self.plan.price
+
+    @cached_property
+    def binding(self) -> Binding:
+        """Rank, phase and term that decide the price of `plan`."""
+        return self._binding()
+
+    @cached_property
+    def change(self) -> list[Change]:
+        """The smallest changes that would fit, each computed when first asked for."""
+        return self._change()

@@ -5,6 +5,7 @@
 
 mod assign;
 mod convert;
+mod engine;
 mod errors;
 mod layout;
 mod measures;
@@ -33,6 +34,7 @@ mod _core {
         super::measures::register(module)?;
         super::price::register(module)?;
         super::width::register(module)?;
+        super::engine::register(module)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

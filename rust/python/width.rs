@@ -70,6 +70,10 @@ fn width_search(
         Ok(
             match width::search(geometry, hint, &mut judge, &mut table)? {
                 Outcome::Ladder => (0, "ladder", 0, judge.rejected(), table.asked),
+                Outcome::Cold(width, stop) => {
+                    let (name, at) = stop_name(stop);
+                    (width, name, at, judge.rejected(), table.asked)
+                }
                 Outcome::Wave(width, stop) => {
                     judge.choose(width, &mut table)?;
                     let (name, at) = stop_name(stop);

@@ -1,0 +1,447 @@
+"""The planner: from a pool of requests to the waves that run it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from waveplan import _core as core
+from waveplan.agreement import Agreement, Alone, check_agreement
+from waveplan.assignment import AssignSettings, owned_token_ms
+from waveplan.budget import Budget
+from waveplan.errors import InputError
+from waveplan.facts import facts as facts_of
+from waveplan.plan import Plan, plan_of
+from waveplan.pricing import BoundRules, Measures, bind_facts
+from waveplan.profiles import Observation, Profiles, Signature
+from waveplan.recurrent import RecurrentSettings
+from waveplan.refusal import refused
+from waveplan.requests import Requests
+from waveplan.scoring import Device, Scoring
+from waveplan.wave import Probe, Stopped, Wave
+
+if TYPE_CHECKING:
+    from waveplan.model import Model
+    from waveplan.rules.ruleset import RuleSet
+    from waveplan.topology import Topology
+    from waveplan.training import Training
+
+__all__ = ["Planner", "Waves"]
+
+Refusals = Literal["raise", "skip"]
+
+
+class Planner:
+    """Plans waves of requests for one job.
+
+    Args:
+        model: what is trained. topology: how ranks are arranged. training: how it is trained.
+        budget: what a rank may use: a `Budget`, bytes or text ("139 GiB" means free for waves).
+        rules: the pricing rules; the default rules, or in compatible mode the published ones.
+        agreement: connects the ranks of a job; `Alone` plans in one process.
+        trust: "rules" believes prices made only of measured rules, so a first wave can be as
+            wide as memory allows; "profile" believes prices only up to eight times what a
+            profile has seen.
+        compatible: exactly the published planner's decisions: its rules, trust, layouts and
+            order of probes. Otherwise ours, never narrower.
+        device: the GPU, which selects the layout score; None at a desk.
+        scoring: the layout score itself, instead of `device`.
+        margin: a fraction added to prices that leave out or extrapolate a rule, so that they
+            may be trusted; None: such prices need a profile.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        topology: Topology,
+        training: Training,
+        budget: Budget | int | str,
+        rules: RuleSet | None = None,
+        agreement: Agreement | None = None,
+        trust: Literal["rules", "profile"] = "rules",
+        compatible: bool = False,
+        *,
+        device: Device | None = None,
+        scoring: Scoring | None = None,
+        assign: AssignSettings | None = None,
+        margin: float | None = None,
+    ) -> None:
+        if trust not in ("rules", "profile"):
+            raise InputError(f'trust is {trust!r}: it must be "rules" or "profile"')
+        topology.check(model)
+        self.model, self.topology, self.training = model, topology, training
+        self.budget = budget if isinstance(budget, Budget) else Budget(available=budget)
+        self.compatible = bool(compatible)
+        self.trust = "profile" if self.compatible else trust
+        self.agreement = check_agreement(Alone() if agreement is None else agreement, topology.dp)
+        self.facts = facts_of(model, topology, training)
+        self.bound = bind_facts(self.facts, _rules(rules, self.compatible))
+        self.margin = _margin(margin)
+        self.profiles = Profiles(published=self.compatible)
+        self.device, self._assign = device, assign
+        self.scoring = scoring or Scoring.select(model, topology, device=device)
+        self.limit = self._limit()
+        """Bytes free for waves; set it when more or less is free now."""
+        self._settings = _EngineSettings.of(self, assign)
+        self.widest: int | None = None
+        """Largest width used so far: where the next search looks first."""
+
+    def _limit(self) -> int:
+        free = self.budget.limit()
+        extra = 0.0 if self.bound.measured or self.margin is None else self.margin
+        return int(free / (1 + extra))
+
+    def like(self, *, topology: Topology, budget: Budget) -> Planner:
+        """This planner for another arrangement of ranks and another budget."""
+        agreement = Alone(min(self.agreement.dp_rank, topology.dp - 1))
+        made = Planner(
+            self.model,
+            topology,
+            self.training,
+            budget,
+            self.bound.rules,
+            agreement,
+            "rules" if self.trust == "rules" else "profile",
+            self.compatible,
+            device=self.device,
+            assign=self._assign,
+            margin=self.margin,
+        )
+        made.profiles = self.profiles
+        return made
+
+    @property
+    def context(self) -> str:
+        """What profiles of this job have in common: topology and layout score."""
+        t = self.topology
+        score = self.scoring.table or f"version {self.scoring.version}"
+        return f"tp{t.tp} cp{t.cp} pp{t.pp} ep{t.ep} etp{t.etp} {score}"
+
+    @property
+    def measured(self) -> bool:
+        """Prices may be believed without a profile."""
+        return self.bound.measured or self.margin is not None
+
+    def waves(self, requests: Any, on_refusal: Refusals = "raise", start: int = 0) -> Waves:
+        """Plans the pool wave by wave, from item `start` on.
+
+        Every wave is planned when it is asked for, so what `observe` learned from the waves
+        before counts.
+
+        Args:
+            requests: `Requests`, or rows (all labelled, one item a row).
+            on_refusal: "raise" `WaveRefused` when not even the smallest wave fits, or "skip"
+                its items and list them in `Waves.refused`.
+        """
+        return Waves(self, _requests(requests), on_refusal, start)
+
+    def wave(self, requests: Any, start: int = 0) -> Wave:
+        """The next wave from item `start` on.
+
+        Raises:
+            WaveRefused: not even the smallest wave fits.
+        """
+        return self.waves(requests, start=start).plan_next()
+
+    def plan(self, requests: Any) -> Plan:
+        """Plans all requests as one forward, split if it must be.
+
+        Raises:
+            WaveRefused: no plan or split that was tried fits.
+        """
+        pool = _requests(requests)
+        engine = self._engine(pool)
+        everything = np.arange(len(pool), dtype=np.int64)
+        profiles = self.profiles.columns(self.context, pool.mixes)
+        found, probes = engine.plan(everything, self.limit, profiles)
+        if found.kind == "refused":
+            raise refused(self, pool, found, everything, _probes(probes))
+        return plan_of(found, self.bound, pool)
+
+    def observe(
+        self,
+        wave: Wave,
+        peak_bytes: int,
+        retained_bytes: int | None = None,
+        whole: bool = True,
+    ) -> None:
+        """Learns from a wave that ran.
+
+        Args:
+            peak_bytes: most bytes allocated above the level before the wave, on this rank.
+            retained_bytes: bytes above that level after the forward, if read.
+            whole: the peak covers forward, loss and backward of the whole wave; a split wave's
+                never counts as whole.
+        """
+        plan = wave.plan
+        if plan.packed_tokens <= 0:
+            return
+        logical = sum(
+            forward.measures.to_dict()["plan"]["logical_tokens"] for forward in plan.forwards
+        )
+        seen = Observation(
+            plan.packed_tokens,
+            logical,
+            plan.output_bytes,
+            int(peak_bytes),
+            None if retained_bytes is None else int(retained_bytes),
+            bool(whole) and not plan.split,
+        )
+        self.profiles.observe(wave.signature, seen)
+
+    def signature_of(self, pool: Requests, rows: Any = None) -> Signature:
+        """What the profile of a plan of these rows (all by default) is kept by."""
+        rows = np.arange(len(pool)) if rows is None else np.asarray(rows)
+        mixes = sorted({pool.mixes[i] for i in pool.mix[rows].tolist()})
+        groups = pool.groups(rows)
+        ranks = [self.training.lora_rank if group.adapter else 0 for group in groups]
+        adapters = sorted((group.gradient, rank) for group, rank in zip(groups, ranks, strict=True))
+        return Signature(
+            self.context,
+            tuple(mixes),
+            tuple(sorted(group.gradient for group in groups)),
+            tuple(adapters) if any(ranks) else (),
+        )
+
+    def _engine(self, pool: Requests) -> core.Engine:
+        ranks = [0, *(self.training.lora_rank for _ in pool.adapters)]
+        return core.Engine(
+            pool.rows.tokens,
+            pool.rows.offsets,
+            pool._core,
+            ranks,
+            self.bound.program,
+            self._settings,
+        )
+
+
+class Waves:
+    """The waves of one pool, planned one after another as they are asked for."""
+
+    def __init__(self, planner: Planner, pool: Requests, on_refusal: Refusals, start: int) -> None:
+        if on_refusal not in ("raise", "skip"):
+            raise InputError(f'on_refusal is {on_refusal!r}: it must be "raise" or "skip"')
+        if not len(pool):
+            raise InputError("the pool is empty: there is nothing to plan")
+        items = len(pool.item_sizes)
+        if not 0 <= start < items:
+            raise InputError(f"start is {start} of {items} items: nothing is left to plan")
+        self.planner = planner
+        self.pool = pool
+        self.start = start
+        """First item not yet planned."""
+        self.refused: list[Any] = []
+        """With on_refusal="skip": the `WaveRefused` of every item skipped, in order."""
+        self._skip = on_refusal == "skip"
+        self._engine = planner._engine(pool)
+
+    def __iter__(self) -> Iterator[Wave]:
+        return self
+
+    def __next__(self) -> Wave:
+        from waveplan.errors import WaveRefused
+
+        while self.start < len(self.pool.item_sizes):
+            try:
+                return self.plan_next()
+            except WaveRefused as refusal:
+                if not self._skip:
+                    raise
+                self.refused.append(refusal)
+                self.start += refusal.width
+        raise StopIteration
+
+    def plan_next(self) -> Wave:
+        """The next wave.
+
+        Raises:
+            WaveRefused: not even the smallest wave fits; `start` stays where it is.
+        """
+        planner, pool, start = self.planner, self.pool, self.start
+        profiles = planner.profiles.columns(planner.context, pool.mixes)
+        session = self._engine.session(start, planner.limit, planner.widest, profiles)
+        found = session.alone()
+        if found.kind == "refused":
+            raise refused(planner, pool, found, found.items, _probes(session.probes))
+        plan = plan_of(found, planner.bound, pool)
+        width = found.width
+        wave = Wave(
+            indices=found.items,
+            width=width,
+            start=start,
+            plan=plan,
+            required=found.required,
+            limit=planner.limit,
+            probes=_probes(session.probes),
+            rejected=session.rejected,
+            cold=found.cold,
+            stopped=self._stopped(found),
+            signature=planner.signature_of(pool, np.sort(plan.requests)),
+        )
+        self.start += width
+        planner.widest = max(width, planner.widest or 0)
+        return wave
+
+    def _stopped(self, found: core.Found) -> Stopped:
+        planner = self.planner
+        kind, width = found.stop
+        plan = None
+        if found.stopped is not None:
+            plan = plan_of_one(found.stopped, planner.bound, self.pool)
+        reason = ""
+        if kind == "trust":
+            reason = "no profile of such a plan yet, and the wave runs as the first of its kind"
+            if width != found.width:
+                reason = f"{width} items are beyond eight times what the profile has seen"
+            elif planner.trust == "rules":
+                states = (*planner.bound.off, *planner.bound.unmeasured)
+                reason += "; not measured here: " + ", ".join(state.name for state in states)
+        return Stopped(_STOPS[kind], width, planner.limit, plan, reason)
+
+
+_STOPS: dict[str, Literal["memory", "trust", "end"]] = {
+    "memory": "memory",
+    "trust": "trust",
+    "end": "end",
+}
+
+
+def plan_of_one(made: core.Plan, bound: BoundRules, pool: Requests) -> Plan:
+    """A plan of one forward."""
+    from waveplan.plan import Forward
+
+    return Plan((Forward(made, bound, pool.adapters),), made.required)
+
+
+def _requests(requests: Any) -> Requests:
+    return requests if isinstance(requests, Requests) else Requests(requests)
+
+
+def _probes(columns: list[tuple[int, int, str, int, int, bool, bool]]) -> tuple[Probe, ...]:
+    return tuple(Probe(*row) for row in columns)
+
+
+def _rules(rules: RuleSet | None, compatible: bool) -> RuleSet:
+    from waveplan.rules import default_rules, published_rules
+
+    if rules is not None:
+        return rules
+    return published_rules() if compatible else default_rules()
+
+
+def _margin(margin: float | None) -> float | None:
+    if margin is None:
+        return None
+    if isinstance(margin, bool) or not isinstance(margin, int | float) or not 0 <= margin <= 10:
+        raise InputError(f"margin is {margin!r}: give a fraction, such as 0.2")
+    return float(margin)
+
+
+@dataclass(frozen=True)
+class _EngineSettings:
+    """What the core's engine reads by attribute."""
+
+    compatible: bool
+    trust_rules: bool
+    measured: bool
+    dp: int
+    dp_rank: int
+    tp: int
+    cp: int
+    split: bool
+    moe: bool
+    gdn_pending: bool
+    adapter_pending: bool
+    one_layer_recompute: bool
+    segment_layer_bytes: int
+    vocab: int
+    hidden: int
+    element_bytes: int
+    gdn_weights: tuple[int, int, int]
+    has_recurrent: bool
+    scoring: Scoring
+    forward_scoring: Scoring
+    assign: AssignSettings
+    recurrent: RecurrentSettings | None
+
+    @classmethod
+    def of(cls, planner: Planner, assign: AssignSettings | None) -> _EngineSettings:
+        """From a planner's facts."""
+        model, topology, facts = planner.model, planner.topology, planner.facts
+        if assign is None:
+            assign = AssignSettings(
+                owned_token_ms=owned_token_ms(
+                    hidden=model.hidden,
+                    ffn=model.ffn or 4 * model.hidden,
+                    topk=model.topk,
+                    expert_ffn=model.expert_ffn,
+                    shared_ffn=model.shared_ffn,
+                    tp=topology.tp,
+                    ep=topology.ep,
+                    etp=topology.etp,
+                )
+            )
+        recurrent = None
+        if model.gdn_layers:
+            recurrent = RecurrentSettings.from_shape(
+                model.hidden,
+                model.gdn_key_heads,
+                model.gdn_value_heads,
+                model.gdn_key_dim,
+                model.gdn_value_dim,
+                model.gdn_conv,
+                topology.tp,
+            )
+        nothing = planner.bound.results(Measures.of())
+        full = bool(facts["recompute_full"])
+        scoring = planner.scoring
+        return cls(
+            compatible=planner.compatible,
+            trust_rules=planner.trust == "rules",
+            measured=planner.measured,
+            dp=topology.dp,
+            dp_rank=planner.agreement.dp_rank,
+            tp=topology.tp,
+            cp=topology.cp,
+            split=topology.ep == 1,
+            moe=model.experts > 0,
+            gdn_pending=model.gdn_layers > 0 and full,
+            adapter_pending=False,
+            one_layer_recompute=full
+            and bool(facts["recompute_uniform"])
+            and facts["recompute_num_layers"] == 1,
+            segment_layer_bytes=nothing["segment_layer_bytes"],
+            vocab=model.vocab,
+            hidden=model.hidden,
+            element_bytes=facts["dtype_bytes"],
+            gdn_weights=_gdn_weights(facts),
+            has_recurrent=model.gdn_layers > 0,
+            scoring=scoring,
+            forward_scoring=Scoring(
+                version=1,
+                tp=scoring.tp,
+                cp=scoring.cp,
+                layers=scoring.layers,
+                gdn_layers=scoring.gdn_layers,
+                uses_gdn=scoring.uses_gdn,
+            ),
+            assign=assign,
+            recurrent=recurrent,
+        )
+
+
+def _gdn_weights(facts: dict[str, int]) -> tuple[int, int, int]:
+    """Pending bytes of a recurrent layer per executed row, state row and packed row."""
+    tp = facts["tp"]
+    keys, values = facts["gdn_key_heads"] // tp, facts["gdn_value_heads"] // tp
+    dk, dv = facts["gdn_key_dim"], facts["gdn_value_dim"]
+    conv = 2 * keys * dk + values * dv
+    executed = 2 * (2 * values * dk + values * dv + values + 64 * values + conv) + 12 * values
+    state = 4 * values * dk * dv + 2 * conv * max(0, facts["gdn_conv"] - 1)
+    packed = 2 * values * dv + 4 * values
+    if facts["output_lora_rank"]:
+        packed += 2 * (values * dv + facts["output_lora_rank"])
+    return executed, state, packed

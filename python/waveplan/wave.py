@@ -1,0 +1,183 @@
+"""A wave: how many requests run next, packed how, at what price, and why not one more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from waveplan.budget import format_bytes
+
+if TYPE_CHECKING:
+    from waveplan.plan import ForwardGroup, Plan
+    from waveplan.pricing import Price
+
+__all__ = ["Binding", "Probe", "Stopped", "Tried", "Wave"]
+
+
+class Probe(NamedTuple):
+    """One price that the search asked for, on this rank.
+
+    ``kind`` is how layouts were chosen ("optimal", "fitting", "full", "compatible"), or in
+    compatible mode a bound or an estimate without a plan ("bound:unshared", ...). ``width`` is
+    in items over all data-parallel ranks, 0 for prices of the split ladder.
+    """
+
+    width: int
+    requests: int
+    kind: str
+    packed_tokens: int
+    required: int
+    fits: bool
+    trusted: bool
+
+
+class Tried(NamedTuple):
+    """One thing tried for a wave that does not fit.
+
+    ``parts`` forwards (1: unsplit) with layouts of this ``kind``; "bound": a lower bound already
+    needed too much.
+    """
+
+    parts: int
+    kind: str
+    required: int
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What decides a price: which rank, in which phase, by which term."""
+
+    rank: int
+    """Context-parallel rank with the most rows in the group that decides."""
+    phase: Literal["forward", "backward"]
+    """Whether the peak is in the forward or in the backward pass."""
+    term: str
+    """The rule that charges most there."""
+    bytes: int
+    """What it charges."""
+
+    def __str__(self) -> str:
+        return (
+            f"rank {self.rank}, {self.phase}, {self.term or 'outputs'} ({format_bytes(self.bytes)})"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Stopped:
+    """Why a wave is not wider.
+
+    ``kind`` is "memory" (a wave of `width` items does not fit), "trust" (it is outside what
+    rules or profiles cover) or "end" (the pool ends here).
+    """
+
+    kind: Literal["memory", "trust", "end"]
+    width: int
+    limit: int
+    plan: Plan | None = field(repr=False, default=None)
+    """This rank's plan at that width; None where no plan was made."""
+    reason: str = ""
+    """For "trust": what is missing."""
+
+    @property
+    def required(self) -> int | None:
+        """Bytes that plan needs."""
+        return None if self.plan is None else self.plan.required
+
+    @cached_property
+    def binding(self) -> Binding | None:
+        """What decides the price of that plan."""
+        return None if self.plan is None or self.kind != "memory" else binding_of(self.plan)
+
+    def __str__(self) -> str:
+        if self.kind == "end":
+            return "end of the pool"
+        if self.kind == "trust":
+            return f"trust: {self.reason}" if self.reason else "trust"
+        if self.plan is None:
+            return f"memory: {self.width} items do not fit in {format_bytes(self.limit)}"
+        return (
+            f"memory: {self.width} items need {format_bytes(self.plan.required)} of "
+            f"{format_bytes(self.limit)}; {self.binding}"
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Wave:
+    """An admitted wave, as this data-parallel rank sees it."""
+
+    indices: NDArray[np.int64]
+    """Items of the pool that this rank runs."""
+    width: int
+    """Items over all data-parallel ranks."""
+    start: int
+    """First item of the wave in the pool."""
+    plan: Plan
+    """What this rank runs."""
+    required: int
+    """Bytes needed on the busiest rank, as the search decided."""
+    limit: int
+    """Bytes free for the wave."""
+    probes: tuple[Probe, ...]
+    """Everything priced, in order."""
+    rejected: int
+    """Distinct widths after the minimum wave that did not fit."""
+    cold: bool
+    """No profile covers this plan."""
+    stopped: Stopped
+    """Why it is not wider."""
+    signature: Any = None
+    """What its profile is kept by."""
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """Rows of the pool that this rank runs, in order of execution."""
+        return self.plan.requests
+
+    @property
+    def groups(self) -> tuple[ForwardGroup, ...]:
+        """The plan's groups."""
+        return self.plan.groups
+
+    @property
+    def price(self) -> Price:
+        """The plan's price, see `Plan.price`."""
+        return self.plan.price
+
+    def to_dict(self) -> dict[str, Any]:
+        """Stable JSON."""
+        stopped = self.stopped
+        return {
+            "indices": self.indices.tolist(),
+            "width": self.width,
+            "start": self.start,
+            "required": self.required,
+            "limit": self.limit,
+            "rejected": self.rejected,
+            "cold": self.cold,
+            "stopped": {"kind": stopped.kind, "width": stopped.width, "text": str(stopped)},
+            "probes": [probe._asdict() for probe in self.probes],
+            "plan": self.plan.to_dict(),
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"Wave({self.width} items from {self.start}, {self.plan.packed_tokens} packed tokens, "
+            f"{format_bytes(self.required)}, stopped by {self.stopped.kind})"
+        )
+
+
+def binding_of(plan: Plan) -> Binding:
+    """What decides a plan's price."""
+    forward = plan.largest
+    backward = forward.required > forward.result("forward_required") + int(
+        forward.result("hybridep_growth") * 1.10
+    )
+    terms = forward.price.terms
+    name = max(terms, key=lambda term: terms[term], default="")
+    group = max(forward.groups, key=lambda group: group.rows, default=None)
+    rank = 0 if group is None else int(np.argmax(group.rank_rows))
+    return Binding(rank, "backward" if backward else "forward", name, terms.get(name, 0))

@@ -1,0 +1,158 @@
+//! From a pool of requests to an admitted wave: runs every stage for the widths that the search
+//! asks, and the ladder when the minimum wave does not fit.
+//!
+//! The pool's tree is built once; a probe restricts it to the wave's requests and reads no token.
+
+mod ladder;
+mod plan;
+mod probe;
+mod profile;
+mod wave;
+
+use std::sync::Arc;
+
+use crate::assign::AssignSettings;
+use crate::error::{Error, Result};
+use crate::layout::Scoring;
+use crate::measures::{self, Pool};
+use crate::price::Program;
+use crate::recurrent::RecurrentSettings;
+use crate::tree::Tree;
+
+pub use ladder::{Refusal, Rung, Tried};
+pub use plan::{FlatPlan, GroupPlan, Mode};
+pub use probe::{Kind, Probe};
+pub use profile::{Curve, Observed, Profile, Rates, TRUST_GROWTH};
+pub use wave::{Found, Planned, Session, Wave, plan};
+
+/// Which prices may be believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trust {
+    /// Only within eight times what a profile has seen.
+    Profile,
+    /// Also where every rule in force is measured.
+    Rules {
+        /// No rule in force is unmeasured or missing.
+        measured: bool,
+    },
+}
+
+/// What stays the same from wave to wave.
+#[derive(Debug, Clone)]
+#[allow(clippy::struct_excessive_bools)] // independent facts of a job, named one by one
+pub struct Settings {
+    /// The published order of probes and its layouts.
+    pub compatible: bool,
+    /// Which prices may be believed.
+    pub trust: Trust,
+    /// Data-parallel ranks.
+    pub dp: usize,
+    /// This process's data-parallel rank.
+    pub dp_rank: usize,
+    /// Internal splitting is allowed (no expert parallelism).
+    pub split: bool,
+    /// The model has mixture-of-experts layers.
+    pub moe: bool,
+    /// Gradient groups need their bucket schedule to be priced (recurrent layers).
+    pub gdn_pending: bool,
+    /// Gradients of adapters are still to be allocated.
+    pub adapter_pending: bool,
+    /// Full recompute, one layer at a time: packed pricing may apply.
+    pub one_layer_recompute: bool,
+    /// Recurrent state bytes of one segment in one layer.
+    pub segment_layer_bytes: i64,
+    /// Layout score of groups with gradients.
+    pub scoring: Scoring,
+    /// Layout score of groups without.
+    pub forward_scoring: Scoring,
+    /// Chunk assignment.
+    pub assign: AssignSettings,
+    /// The recurrent layout, if the model has one.
+    pub recurrent: Option<RecurrentSettings>,
+    /// What measures depend on; holds TP and CP.
+    pub measures: measures::Settings,
+    /// The bound rules.
+    pub program: Arc<Program>,
+}
+
+/// What profiles are kept by: plans of one signature behave alike.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Signature {
+    /// Distinct output mixes, ascending.
+    pub mixes: Vec<u32>,
+    /// Gradient mode of each group, ascending.
+    pub gradients: Vec<bool>,
+    /// Gradient mode and adapter rank of each group, ascending; empty without adapters.
+    pub adapters: Vec<(bool, i64)>,
+}
+
+/// Profiles by signature.
+pub type Profiles = Vec<(Signature, Profile)>;
+
+/// A planner's view of one pool.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    settings: Settings,
+    pool: Arc<Pool>,
+    tree: Tree,
+}
+
+impl Engine {
+    /// Checks that the parts belong together.
+    pub fn new(settings: Settings, pool: Arc<Pool>, tree: Tree) -> Result<Self> {
+        if tree.rows() != pool.requests() {
+            return Err(Error::input(format!(
+                "the tree has {} rows for {} requests: give one each",
+                tree.rows(),
+                pool.requests()
+            )));
+        }
+        if let Some(row) = pool.lengths.iter().position(|&length| length == 0) {
+            return Err(Error::input(format!(
+                "row {row} is empty: every request holds at least one token"
+            )));
+        }
+        if settings.dp == 0 || settings.dp_rank >= settings.dp {
+            return Err(Error::input(format!(
+                "dp_rank is {} of {}: it must be below the number of data-parallel ranks",
+                settings.dp_rank, settings.dp
+            )));
+        }
+        if settings.measures.tp < 1 || settings.measures.cp < 1 {
+            return Err(Error::input(format!(
+                "tp is {} and cp is {}: both must be at least 1",
+                settings.measures.tp, settings.measures.cp
+            )));
+        }
+        settings.scoring.check()?;
+        settings.forward_scoring.check()?;
+        settings.assign.check()?;
+        Ok(Self {
+            settings,
+            pool,
+            tree,
+        })
+    }
+
+    /// The pool.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// The tree of the pool's rows.
+    #[must_use]
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// What stays the same from wave to wave.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn parallel(&self) -> bool {
+        self.settings.measures.cp > 1
+    }
+}
