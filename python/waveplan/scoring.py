@@ -329,15 +329,15 @@ class Scoring:
         """
         shape = Shape(topology.tp, topology.cp, topology.ep, topology.etp)
         table = select_table(device, model.dtype, Geometry.of(model), shape) if gradient else None
-        facts = {
-            "tp": topology.tp,
-            "cp": topology.cp,
-            "layers": model.layers,
-            "gdn_layers": model.gdn_layers,
-        }
-        if table is None:
-            return cls(version=1, **facts)
-        return cls(version=2, coefficients=table.coefficients, table=table.name, **facts)
+        return cls(
+            version=1 if table is None else 2,
+            tp=topology.tp,
+            cp=topology.cp,
+            layers=model.layers,
+            gdn_layers=model.gdn_layers,
+            coefficients=(0,) * len(TERMS) if table is None else table.coefficients,
+            table=None if table is None else table.name,
+        )
 
 
 def select_table(

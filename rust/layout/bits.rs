@@ -158,6 +158,15 @@ pub(super) fn fill(words: &mut [u64], from: usize, to: usize, value: bool) {
     }
 }
 
+/// The words of a set given by flags.
+pub(super) fn words(flags: &[bool]) -> Vec<u64> {
+    let mut words = vec![0; flags.len().div_ceil(64)];
+    for (i, _) in flags.iter().enumerate().filter(|(_, flag)| **flag) {
+        words[i / 64] |= 1 << (i % 64);
+    }
+    words
+}
+
 /// Whether `i` is a member.
 pub(super) fn has(words: &[u64], i: usize) -> bool {
     words[i / 64] >> (i % 64) & 1 == 1

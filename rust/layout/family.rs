@@ -130,7 +130,6 @@ fn uniform(forest: &Forest, chosen: &[bool]) -> Option<u32> {
 
 /// True if the set belongs to the family: uniform in depth, or every chosen span is longer than
 /// every span that was passed over.
-#[allow(dead_code)] // until the exact method lands
 pub(super) fn is_member(forest: &Forest, chosen: &[bool]) -> bool {
     if uniform(forest, chosen).is_some() {
         return true;

@@ -6,10 +6,16 @@
 
 mod beam;
 mod bits;
+mod dense;
+mod exact;
 mod family;
+mod fits;
 mod forest;
+mod near;
 mod pack;
 mod scoring;
+#[cfg(test)]
+mod tests;
 #[cfg(test)]
 mod trees;
 mod view;
@@ -117,6 +123,7 @@ pub struct Workspace {
     forest: Forest,
     keys: Keys,
     arena: Arena,
+    tables: exact::Tables,
 }
 
 /// Chooses a layout of `tree`. A tree without rows, or with an empty row, is refused.
@@ -144,7 +151,37 @@ impl Workspace {
                 &vec![false; decisions],
             )),
             Method::Compatible => self.compatible(tree, &weights, options),
-            Method::Exact => Err(Error::Internal("this layout method is not built in")),
+            Method::Exact => self.exact(tree, &weights),
+        }
+    }
+
+    fn exact(&mut self, tree: &Tree, weights: &Weights) -> Result<Layout> {
+        let mut ticker = Ticker::new();
+        let best = exact::exact(&self.forest, weights, &mut self.tables, &mut ticker)?;
+        if let Some(best) = best.as_ref().filter(|best| best.optimal) {
+            return Ok(self.proven(tree, weights, best));
+        }
+        // No proof: the bounded search may know a better layout.
+        let options = Options {
+            counts: true,
+            ..Options::default()
+        };
+        let found = self.compatible(tree, weights, &options)?;
+        Ok(match best {
+            Some(best) if best.score <= found.score => self.proven(tree, weights, &best),
+            Some(best) => Layout {
+                bound: best.bound,
+                ..found
+            },
+            None => found,
+        })
+    }
+
+    fn proven(&self, tree: &Tree, weights: &Weights, best: &exact::Best) -> Layout {
+        Layout {
+            bound: best.bound,
+            optimal: best.optimal,
+            ..finish(tree, &self.forest, weights, &best.chosen)
         }
     }
 
@@ -152,18 +189,61 @@ impl Workspace {
     /// sharing has more.
     pub fn fits(
         &mut self,
-        _tree: &Tree,
-        _scoring: &Scoring,
-        _most_tokens: i64,
+        tree: &Tree,
+        scoring: &Scoring,
+        most_tokens: i64,
     ) -> Result<Option<Layout>> {
-        Err(Error::Internal("not built in"))
+        let options = Options::default();
+        let cheapest = self.choose(tree, scoring, &options)?;
+        if cheapest.packed_tokens <= most_tokens {
+            return Ok(Some(cheapest));
+        }
+        if tree.packed_tokens() > most_tokens {
+            return Ok(None);
+        }
+        let weights = scoring.weights()?;
+        let chosen = self.flags(&cheapest.shared);
+        let best = fits::fits(
+            &self.forest,
+            &weights,
+            &mut self.tables,
+            &chosen,
+            most_tokens,
+            &mut Ticker::new(),
+        )?;
+        let mut layout = self.proven(tree, &weights, &best);
+        layout.bound = layout.bound.max(cheapest.bound);
+        Ok(Some(layout))
+    }
+
+    /// One flag a decision, from one a tree segment.
+    fn flags(&self, shared: &[bool]) -> Vec<bool> {
+        let decisions = &self.forest.tree_segment;
+        decisions.iter().map(|&s| shared[s as usize]).collect()
     }
 
     fn compatible(&mut self, tree: &Tree, weights: &Weights, options: &Options) -> Result<Layout> {
         let mut ticker = Ticker::new();
-        self.keys.reserve(self.forest.len());
-        self.arena.reset(self.forest.len());
-        let (forest, keys) = (&self.forest, &self.keys);
+        let forest = &self.forest;
+        self.keys.reserve(forest.len());
+        let best = if options.counts {
+            None
+        } else {
+            exact::exact(forest, weights, &mut self.tables, &mut ticker)?
+        };
+        let best = best.filter(|best| best.optimal);
+        // The best of all layouts is the answer of every search that meets it.
+        if let Some(best) = best
+            .as_ref()
+            .filter(|best| family::is_member(forest, &best.chosen))
+        {
+            return Ok(self.proven(tree, weights, best));
+        }
+        let target = best
+            .as_ref()
+            .map(|best| self.keys.hash(&bits::words(&best.chosen)));
+        self.arena.reset(forest.len());
+        let keys = &self.keys;
         let members = family::family(forest, keys, &mut self.arena, &mut ticker)?;
         let (search, points) = Search::new(
             forest,
@@ -172,19 +252,24 @@ impl Workspace {
             &mut self.arena,
             &members,
             options.budget,
-            None,
+            target,
         );
         let found = search.run(points, &mut ticker)?;
         let words = self.arena.words(found.incumbent.set);
         let chosen: Vec<bool> = (0..forest.len()).map(|i| bits::has(words, i)).collect();
-        Ok(Layout {
-            labels: family::labels(forest, &chosen, &members, &self.arena, keys),
-            mandatory_candidates: members.len(),
-            refinement_work: found.work,
-            evaluated_refinements: found.evaluated,
-            stop: found.stop,
-            ..finish(tree, forest, weights, &chosen)
-        })
+        let mut layout = finish(tree, forest, weights, &chosen);
+        if let Some(best) = best {
+            layout.bound = best.score.work;
+            layout.optimal = chosen == best.chosen;
+        }
+        if options.counts {
+            layout.labels = family::labels(forest, &chosen, &members, &self.arena, keys);
+            layout.mandatory_candidates = members.len();
+            layout.refinement_work = found.work;
+            layout.evaluated_refinements = found.evaluated;
+            layout.stop = found.stop;
+        }
+        Ok(layout)
     }
 }
 
@@ -222,90 +307,5 @@ fn finish(tree: &Tree, forest: &Forest, weights: &Weights, chosen: &[bool]) -> L
         segments: measures.segments,
         chosen: measures.chosen as usize,
         ..Layout::default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::trees::{Dice, tree};
-    use super::*;
-    use crate::segments::NONE;
-
-    fn chosen(tree: &Tree, forest: &Forest, dice: &mut Dice) -> (Vec<bool>, Vec<bool>) {
-        let flags: Vec<bool> = (0..forest.len()).map(|_| dice.roll(2) == 1).collect();
-        let mut shared = vec![false; tree.parent.len()];
-        for (i, &flag) in flags.iter().enumerate() {
-            shared[forest.tree_segment[i] as usize] = flag;
-        }
-        (flags, shared)
-    }
-
-    #[test]
-    fn measures_are_those_of_the_packed_row() {
-        let mut dice = Dice(7);
-        for round in 0..400 {
-            let rows = dice.rows(1 + round % 17, 5, 3, 90);
-            let tree = tree(&rows);
-            let forest = Forest::new(&tree, 64).unwrap();
-            let (flags, shared) = chosen(&tree, &forest, &mut dice);
-            let m = forest.measure(&flags);
-            let packing = pack(&tree, &shared).unwrap();
-            let s = &packing.segments;
-            let mut depth = vec![0_i64; s.len()];
-            for i in 0..s.len() {
-                depth[i] = 1 + s.parent(i).map_or(0, |p| depth[p]);
-            }
-            assert_eq!(m.tokens, s.tokens());
-            assert_eq!(m.segments, s.len() as i64);
-            assert_eq!(m.depth, depth.iter().copied().max().unwrap());
-            let tiny = (0..s.len()).filter(|&i| s.length(i) < 64).count();
-            assert_eq!(m.tiny, tiny as i64);
-        }
-    }
-
-    #[test]
-    fn a_packed_row_spells_every_row() {
-        let mut dice = Dice(11);
-        for round in 0..200 {
-            let rows = dice.rows(1 + round % 13, 6, 2, 4);
-            let tree = tree(&rows);
-            let forest = Forest::new(&tree, 0).unwrap();
-            let (_, shared) = chosen(&tree, &forest, &mut dice);
-            let p = pack(&tree, &shared).unwrap();
-            let mut spelled = vec![0_i64; rows.len()];
-            for i in 0..p.segments.len() {
-                let range = p.member_offsets[i] as usize..p.member_offsets[i + 1] as usize;
-                let members = &p.members[range];
-                assert!(!members.is_empty() && members.is_sorted());
-                for &row in members {
-                    assert_eq!(spelled[row as usize], p.row_start[i]);
-                    spelled[row as usize] += p.segments.length(i);
-                }
-                let parent = p.segments.parents[i];
-                assert!(parent == NONE || (parent as usize) < i);
-            }
-            let lengths: Vec<i64> = rows.iter().map(|r| r.len() as i64).collect();
-            assert_eq!(spelled, lengths);
-        }
-    }
-
-    #[test]
-    fn refuses_what_has_no_layout() {
-        let scoring = Scoring {
-            version: Version::One,
-            coefficients: [0; 10],
-            tp: 1,
-            cp: 1,
-            layers: 1,
-            gdn_layers: 0,
-            uses_gdn: false,
-        };
-        let empty = Tree::default();
-        assert!(choose(&empty, &scoring, Method::Full).is_err());
-        let mut one = tree(&[vec![1], vec![1, 2]]);
-        assert!(choose(&one, &scoring, Method::Full).is_ok());
-        one.terminal.push(NONE);
-        assert!(choose(&one, &scoring, Method::Full).is_err());
-        assert!(shape(&one, &[true]).is_err());
     }
 }

@@ -85,7 +85,6 @@ pub(super) struct Weights {
     rounding: Vec<Rounding>,
 }
 
-#[allow(dead_code)] // until the exact method lands
 impl Weights {
     /// Cost of a layout `depth` segments deep.
     pub(super) fn levels(&self, depth: i64) -> i128 {
@@ -93,6 +92,34 @@ impl Weights {
             extra if extra <= 0 => 0,
             extra => self.first_level + i128::from(extra - 1) * self.more_levels,
         }
+    }
+
+    /// True if depth costs nothing.
+    pub(super) fn levels_are_free(&self) -> bool {
+        self.first_level == 0 && self.more_levels == 0
+    }
+
+    /// The same sum `times` so much, and `price` more for each token; `None`: out of range.
+    pub(super) fn priced(&self, times: i128, price: i128) -> Option<Self> {
+        let scaled = |weight: i128| weight.checked_mul(times);
+        Some(Self {
+            token: scaled(self.token)?.checked_add(price)?,
+            tiny: scaled(self.tiny)?,
+            segment: scaled(self.segment)?,
+            chosen: scaled(self.chosen)?,
+            first_level: scaled(self.first_level)?,
+            more_levels: scaled(self.more_levels)?,
+            ..self.clone()
+        })
+    }
+
+    /// The sum, without rounding.
+    pub(super) fn sum(&self, m: &Measures) -> i128 {
+        i128::from(m.tokens) * self.token
+            + i128::from(m.tiny) * self.tiny
+            + i128::from(m.segments) * self.segment
+            + i128::from(m.chosen) * self.chosen
+            + self.levels(m.depth)
     }
 
     /// True if the score is the sum, without rounding.
@@ -118,11 +145,7 @@ impl Weights {
 
     /// The exact score, as [`Scoring::score`] gives it.
     pub(super) fn score(&self, m: &Measures) -> Score {
-        let mut work = i128::from(m.tokens) * self.token
-            + i128::from(m.tiny) * self.tiny
-            + i128::from(m.segments) * self.segment
-            + i128::from(m.chosen) * self.chosen
-            + self.levels(m.depth);
+        let mut work = self.sum(m);
         if self.modulus != 1 {
             work = (work + self.rounding(m.tokens)) / i128::from(self.modulus);
         }

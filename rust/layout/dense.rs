@@ -1,0 +1,518 @@
+//! The dynamic programme over (decision, nearest chosen ancestor, levels left).
+//!
+//! The additive cost of a subtree depends on what is chosen above it only through the nearest
+//! chosen ancestor and, when levels cost, through the levels left. Decisions are visited in
+//! reverse tree order, so only the ancestors of the current one hold a table.
+
+use std::ops::{Add, AddAssign, Mul};
+
+use super::Forest;
+use super::scoring::Weights;
+use crate::error::{Error, Result};
+use crate::interrupt::Ticker;
+
+/// A number that costs are summed in.
+pub(super) trait Cost:
+    Copy
+    + Ord
+    + Default
+    + Add<Output = Self>
+    + AddAssign
+    + Mul<Output = Self>
+    + From<i64>
+    + Into<i128>
+    + TryFrom<i128>
+{
+}
+
+impl Cost for i64 {}
+impl Cost for i128 {}
+
+/// Work, tokens and segments as one number that compares as the three do in turn.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Unit {
+    /// Common divisor of all weights.
+    divisor: i128,
+    /// Factor of the work.
+    work: i128,
+    /// Factor of the tokens.
+    tokens: i128,
+}
+
+/// Costs in one [`Unit`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Costs<T> {
+    token: T,
+    tiny: T,
+    segment: T,
+    chosen: T,
+}
+
+impl Unit {
+    /// The unit for a forest, and a bound on every sum in it.
+    pub(super) fn new(forest: &Forest, weights: &Weights) -> Result<(Self, i128)> {
+        let all = [
+            weights.token,
+            weights.tiny,
+            weights.segment,
+            weights.chosen,
+            weights.first_level,
+            weights.more_levels,
+        ];
+        let divisor = all.into_iter().fold(0, super::scoring::gcd).max(1);
+        let depth = 1 + forest.depth.iter().copied().max().unwrap_or(0);
+        let most = weights.most(forest.rows, forest.unshared_tokens, i64::from(depth))?;
+        let tokens = 2 * i128::from(forest.rows) + 1;
+        let work = tokens * (i128::from(forest.unshared_tokens) + 1);
+        let most = (most / divisor + 1)
+            .checked_mul(work)
+            .filter(|&most| most < 1 << 124)
+            .ok_or(Error::Overflow("the predicted work"))?;
+        let unit = Self {
+            divisor,
+            work,
+            tokens,
+        };
+        Ok((unit, most))
+    }
+
+    /// One key for an amount of work (a multiple of the divisor), tokens and segments.
+    pub(super) fn key(&self, work: i128, tokens: i64, segments: i64) -> i128 {
+        work / self.divisor * self.work + i128::from(tokens) * self.tokens + i128::from(segments)
+    }
+
+    /// The work in a key.
+    pub(super) fn work(&self, key: i128) -> i128 {
+        key.div_euclid(self.work) * self.divisor
+    }
+
+    /// Work, tokens and segments of a key.
+    pub(super) fn parts(&self, key: i128) -> (i128, i64, i64) {
+        let rest = key.rem_euclid(self.work);
+        (
+            self.work(key),
+            (rest / self.tokens) as i64,
+            (rest % self.tokens) as i64,
+        )
+    }
+
+    /// The key of the work that a difference of keys can hold, rounded up.
+    pub(super) fn slack(&self, work: i128) -> i128 {
+        (work / self.divisor + 1) * self.work
+    }
+
+    /// The weights in this unit. `None`: a sum may leave the number.
+    pub(super) fn costs<T: Cost>(&self, weights: &Weights) -> Option<Costs<T>> {
+        let fit = |value: i128| T::try_from(value).ok();
+        Some(Costs {
+            token: fit(self.key(weights.token, 1, 0))?,
+            tiny: fit(self.key(weights.tiny, 0, 0))?,
+            segment: fit(self.key(weights.segment, 0, 1))?,
+            chosen: fit(self.key(weights.chosen, 0, 0))?,
+        })
+    }
+}
+
+impl<T: Cost> Costs<T> {
+    /// A decision's own tails when it is not chosen, replayed from `from`.
+    pub(super) fn unchosen(&self, forest: &Forest, i: usize, from: i64) -> T {
+        let gap = forest.end[i] - from;
+        let (own, leaves) = (forest.own[i], forest.leaves[i]);
+        let tokens = own * gap + forest.leaf_tokens[i] - leaves * from;
+        let tiny = own * i64::from(gap < forest.tiny_below) + forest.tiny_leaves(i, from);
+        self.token * T::from(tokens)
+            + self.segment * T::from(own + leaves)
+            + self.tiny * T::from(tiny)
+    }
+
+    /// A chosen decision's own segment, stored from `from`.
+    pub(super) fn stored(&self, forest: &Forest, i: usize, from: i64) -> T {
+        let gap = forest.end[i] - from;
+        let tiny = i64::from(gap < forest.tiny_below);
+        self.token * T::from(gap) + self.segment + self.chosen + self.tiny * T::from(tiny)
+    }
+
+    /// The tails that leave a chosen decision.
+    pub(super) fn leaves(&self, forest: &Forest, i: usize) -> T {
+        let (end, leaves) = (forest.end[i], forest.leaves[i]);
+        let tokens = forest.leaf_tokens[i] - leaves * end;
+        self.token * T::from(tokens)
+            + self.segment * T::from(leaves)
+            + self.tiny * T::from(forest.tiny_leaves(i, end))
+    }
+
+    /// Rows without any decision.
+    pub(super) fn lone(&self, forest: &Forest) -> T {
+        self.token * T::from(forest.lone_tokens)
+            + self.segment * T::from(forest.lone)
+            + self.tiny * T::from(forest.lone_tiny)
+    }
+}
+
+/// What the programme decided in one state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pick {
+    Replay,
+    Share,
+    /// Both cost the same.
+    Either,
+}
+
+/// The programme's tables. State (i, x, k): decision `i`, nearest chosen ancestor at decision
+/// depth `x` (0: none), `k` levels left (1..=width; a single one without levels).
+#[derive(Debug, Default)]
+pub(super) struct Dense<T> {
+    /// First state of each decision.
+    first: Vec<usize>,
+    /// Levels that matter in each subtree.
+    width: Vec<u32>,
+    share: Vec<u64>,
+    tie: Vec<u64>,
+    /// Levels that each of two equal options needs: (state, replay, share), falling.
+    tie_depths: Vec<(usize, u32, u32)>,
+    /// Cost of each state, when asked for.
+    pub(super) values: Vec<T>,
+    /// Least cost of the whole forest with 1, 2, ... levels (one entry without levels).
+    pub(super) root: Vec<T>,
+    /// Fewest levels of a cheapest layout, without levels.
+    pub(super) root_depth: u32,
+    /// Decision at each depth of the current path, and its end; entry 0 stands for no ancestor.
+    path: Vec<usize>,
+    ends: Vec<i64>,
+    tables: Vec<Table<T>>,
+}
+
+/// Sums over the children of one decision: a row for each nearest chosen ancestor, the decision
+/// itself last.
+#[derive(Debug, Default, Clone)]
+struct Table<T> {
+    /// 0: no child yet.
+    width: usize,
+    values: Vec<T>,
+    depths: Vec<u32>,
+}
+
+/// Levels that matter below and including each decision: its own and those of its subtree.
+pub(super) fn heights(forest: &Forest) -> Vec<u32> {
+    let mut heights = vec![0_u32; forest.len()];
+    for i in (0..forest.len()).rev() {
+        heights[i] = 1 + heights[i].max(u32::from(forest.leaves[i] > 0));
+        if let Some(parent) = forest.above(i) {
+            heights[parent] = heights[parent].max(heights[i]);
+        }
+    }
+    heights
+}
+
+/// States of the programme with at most `levels` levels.
+pub(super) fn states(forest: &Forest, heights: &[u32], levels: u32) -> u64 {
+    let of = |(&depth, &height): (&u32, &u32)| u64::from(depth) * u64::from(height.min(levels));
+    forest.depth.iter().zip(heights).map(of).sum()
+}
+
+impl<T: Cost> Dense<T> {
+    /// Fills the tables. `levels`: how many levels there may be; `None`: they are free, and the
+    /// tables then hold the fewest levels instead.
+    pub(super) fn solve(
+        &mut self,
+        forest: &Forest,
+        costs: &Costs<T>,
+        heights: &[u32],
+        levels: Option<u32>,
+        keep: bool,
+        ticker: &mut Ticker,
+    ) -> Result<()> {
+        let n = forest.len();
+        let width = |i: usize| levels.map_or(1, |levels| heights[i].min(levels));
+        self.width.clear();
+        self.width.extend((0..n).map(width));
+        self.first.clear();
+        let mut at = 0;
+        for (&depth, &width) in forest.depth.iter().zip(&self.width) {
+            self.first.push(at);
+            at += depth as usize * width as usize;
+        }
+        for bits in [&mut self.share, &mut self.tie] {
+            bits.clear();
+            bits.resize(at.div_ceil(64), 0);
+        }
+        self.values.clear();
+        if keep {
+            self.values.resize(at, T::default());
+        }
+        self.tie_depths.clear();
+        let deepest = forest.depth.iter().copied().max().unwrap_or(0) as usize;
+        self.path.clear();
+        self.path.resize(deepest + 1, usize::MAX);
+        self.ends.clear();
+        self.ends.resize(deepest + 1, 0);
+        self.tables.resize_with(deepest + 1, Table::default);
+        for table in &mut self.tables {
+            table.width = 0;
+        }
+        let stride = levels.unwrap_or(1) as usize;
+        for i in (0..n).rev() {
+            ticker.work(2 * u64::from(forest.depth[i]) * u64::from(self.width[i]))?;
+            self.enter(forest, i);
+            if levels.is_some() {
+                self.visit_levels(forest, costs, i, stride);
+            } else {
+                self.visit_free(forest, costs, i);
+            }
+        }
+        self.tie_depths.sort_unstable_by_key(|tie| std::cmp::Reverse(tie.0));
+        self.finish(forest, costs);
+        Ok(())
+    }
+
+    /// Puts `i` and those of its ancestors that are not there yet on the path.
+    fn enter(&mut self, forest: &Forest, i: usize) {
+        let mut at = Some(i);
+        while let Some(j) = at {
+            let depth = forest.depth[j] as usize;
+            if self.path[depth] == j {
+                break;
+            }
+            self.path[depth] = j;
+            self.ends[depth] = forest.end[j];
+            at = forest.above(j);
+        }
+    }
+
+    /// One decision when levels are free.
+    fn visit_free(&mut self, forest: &Forest, costs: &Costs<T>, i: usize) {
+        let depth = forest.depth[i] as usize;
+        let (upper, lower) = self.tables.split_at_mut(depth);
+        let (up, own) = (&mut upper[depth - 1], &mut lower[0]);
+        let has_children = own.width > 0;
+        let leaves = u32::from(forest.leaves[i] > 0);
+        let tails = u32::from(forest.leaves[i] + forest.own[i] > 0);
+        let below = costs.leaves(forest, i);
+        let (stored_below, stored_depth) = if has_children {
+            (below + own.values[depth], 1 + leaves.max(own.depths[depth]))
+        } else {
+            (below, 1 + leaves)
+        };
+        if up.width == 0 {
+            up.width = 1;
+            up.values.clear();
+            up.values.resize(depth, T::default());
+            up.depths.clear();
+            up.depths.resize(depth, 0);
+        }
+        let first = self.first[i];
+        for x in 0..depth {
+            let from = self.ends[x];
+            let mut replay = costs.unchosen(forest, i, from);
+            let mut replay_depth = tails;
+            if has_children {
+                replay += own.values[x];
+                replay_depth = replay_depth.max(own.depths[x]);
+            }
+            let share = costs.stored(forest, i, from) + stored_below;
+            let state = first + x;
+            let (value, levels) = match share.cmp(&replay) {
+                std::cmp::Ordering::Less => {
+                    self.share[state / 64] |= 1 << (state % 64);
+                    (share, stored_depth)
+                }
+                std::cmp::Ordering::Greater => (replay, replay_depth),
+                std::cmp::Ordering::Equal => {
+                    self.tie[state / 64] |= 1 << (state % 64);
+                    self.tie_depths.push((state, replay_depth, stored_depth));
+                    (replay, replay_depth.min(stored_depth))
+                }
+            };
+            if let Some(slot) = self.values.get_mut(state) {
+                *slot = value;
+            }
+            up.values[x] += value;
+            up.depths[x] = up.depths[x].max(levels);
+        }
+        own.width = 0;
+    }
+
+    /// One decision when levels cost.
+    fn visit_levels(&mut self, forest: &Forest, costs: &Costs<T>, i: usize, stride: usize) {
+        let depth = forest.depth[i] as usize;
+        let (upper, lower) = self.tables.split_at_mut(depth);
+        let (up, own) = (&mut upper[depth - 1], &mut lower[0]);
+        let width = self.width[i] as usize;
+        up.widen(depth, width, stride);
+        let below = costs.leaves(forest, i);
+        let ends_here = own.width == 0 && forest.leaves[i] == 0;
+        if own.width == 0 {
+            own.widen(depth + 1, 1, stride);
+        }
+        let inner = own.width;
+        let (rows, last) = own.values.split_at(depth * stride);
+        let mut state = self.first[i];
+        for x in 0..depth {
+            let from = self.ends[x];
+            let replay_tails = costs.unchosen(forest, i, from);
+            let share_base = costs.stored(forest, i, from) + below;
+            let row = &rows[x * stride..x * stride + inner];
+            let sums = &mut up.values[x * stride..x * stride + up.width];
+            let mut value = T::default();
+            for k in 0..width {
+                let replay = row[k.min(inner - 1)] + replay_tails;
+                // The last level can only be stored where every row ends.
+                value = replay;
+                if k > 0 || ends_here {
+                    let share = share_base
+                        + if k > 0 {
+                            last[(k - 1).min(inner - 1)]
+                        } else {
+                            T::default()
+                        };
+                    let bit = 1_u64 << (state % 64);
+                    if share < replay {
+                        self.share[state / 64] |= bit;
+                        value = share;
+                    } else if share == replay {
+                        self.tie[state / 64] |= bit;
+                    }
+                }
+                if let Some(slot) = self.values.get_mut(state) {
+                    *slot = value;
+                }
+                sums[k] += value;
+                state += 1;
+            }
+            for sum in &mut sums[width..] {
+                *sum += value;
+            }
+        }
+        own.width = 0;
+    }
+
+    fn finish(&mut self, forest: &Forest, costs: &Costs<T>) {
+        let lone = costs.lone(forest);
+        let table = &self.tables[0];
+        self.root.clear();
+        if table.width == 0 {
+            self.root.push(lone);
+            self.root_depth = 0;
+        } else {
+            self.root.extend(
+                table.values[..table.width]
+                    .iter()
+                    .map(|&value| value + lone),
+            );
+            self.root_depth = table.depths.first().copied().unwrap_or(0);
+        }
+        self.root_depth = self.root_depth.max(u32::from(forest.lone > 0));
+    }
+
+    /// The state of a decision; more levels than matter count as those that matter.
+    pub(super) fn state(&self, i: usize, x: usize, k: u32) -> usize {
+        let width = self.width[i];
+        self.first[i] + x * width as usize + (k.min(width) - 1) as usize
+    }
+
+    /// Levels that matter in a decision's subtree.
+    pub(super) fn levels_at(&self, i: usize) -> u32 {
+        self.width[i]
+    }
+
+    fn pick(&self, state: usize) -> Pick {
+        let bit = 1_u64 << (state % 64);
+        if self.share[state / 64] & bit != 0 {
+            Pick::Share
+        } else if self.tie[state / 64] & bit != 0 {
+            Pick::Either
+        } else {
+            Pick::Replay
+        }
+    }
+
+    /// What to do in a state with `k` levels left, when a tie that cannot be resolved by the
+    /// levels left stays open.
+    fn resolve(&self, state: usize, k: u32, free: bool) -> Pick {
+        let pick = self.pick(state);
+        if !free || pick != Pick::Either {
+            return pick;
+        }
+        let found = self.tie_depths.binary_search_by(|tie| state.cmp(&tie.0));
+        match found.map(|at| self.tie_depths[at]) {
+            Ok((_, _, share)) if share > k => Pick::Replay,
+            Ok((_, replay, _)) if replay > k => Pick::Share,
+            _ => Pick::Either,
+        }
+    }
+
+    /// The cheapest layout with at most `levels` levels; of equal ones the first by sorted
+    /// decisions. `free`: levels are free and `levels` is the fewest possible.
+    ///
+    /// At a tie, sharing comes first in that order unless nothing at all need follow.
+    pub(super) fn layout(&self, forest: &Forest, levels: u32, free: bool) -> Vec<bool> {
+        let n = forest.len();
+        let mut chosen = vec![false; n];
+        // Nearest chosen ancestor and levels left, below each decision.
+        let mut below: Vec<(usize, u32)> = Vec::with_capacity(n);
+        for i in 0..n {
+            let (x, k) = forest.above(i).map_or((0, levels), |p| below[p]);
+            let share = match self.resolve(self.state_of(i, x, k, free), k, free) {
+                Pick::Replay => false,
+                Pick::Share => true,
+                Pick::Either => {
+                    if self.can_stop(forest, i, levels, free, &below) {
+                        return chosen;
+                    }
+                    true
+                }
+            };
+            chosen[i] = share;
+            below.push(if share {
+                (forest.depth[i] as usize, k.saturating_sub(1))
+            } else {
+                (x, k)
+            });
+        }
+        chosen
+    }
+
+    fn state_of(&self, i: usize, x: usize, k: u32, free: bool) -> usize {
+        self.state(i, x, if free { 1 } else { k.max(1) })
+    }
+
+    /// Whether sharing nothing from decision `from` on is among the cheapest.
+    fn can_stop(
+        &self,
+        forest: &Forest,
+        from: usize,
+        levels: u32,
+        free: bool,
+        below: &[(usize, u32)],
+    ) -> bool {
+        let mut rest: Vec<(usize, u32)> = Vec::new();
+        for i in from..forest.len() {
+            let (x, k) = match forest.above(i) {
+                None => (0, levels),
+                Some(p) if p < from => below[p],
+                Some(p) => rest[p - from],
+            };
+            if self.pick(self.state_of(i, x, k, free)) == Pick::Share {
+                return false;
+            }
+            rest.push((x, k));
+        }
+        true
+    }
+}
+
+impl<T: Cost> Table<T> {
+    /// Makes `rows` rows at least `width` wide; further levels cost what the last one does.
+    fn widen(&mut self, rows: usize, width: usize, stride: usize) {
+        if self.width == 0 {
+            self.values.clear();
+            self.values.resize(rows * stride, T::default());
+        } else if self.width < width {
+            for row in self.values.chunks_exact_mut(stride) {
+                let last = row[self.width - 1];
+                row[self.width..width].fill(last);
+            }
+        }
+        self.width = self.width.max(width);
+    }
+}

@@ -1,0 +1,283 @@
+//! The best of all layouts, proven.
+//!
+//! First without a price on levels: a lower bound, and the answer when levels are free. Then
+//! with 1, 2, ... levels, as far as the bound leaves room for a better layout. Where rounding
+//! can turn the order of near equal layouts, those within reach are compared exactly.
+
+use super::dense::{Cost, Costs, Dense, Unit, heights, states};
+use super::near::{self, Goal, Near};
+use super::scoring::Weights;
+use super::{Forest, Score};
+use crate::error::Result;
+use crate::interrupt::Ticker;
+
+/// States of the programme that a proof may take, without and with levels.
+const MOST_FREE: u64 = 1 << 27;
+const MOST_LEVELS: u64 = 1 << 26;
+
+/// Tables of both number widths.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    narrow: Dense<i64>,
+    wide: Dense<i128>,
+}
+
+/// The best layout found.
+#[derive(Debug, Clone)]
+pub(super) struct Best {
+    pub(super) chosen: Vec<bool>,
+    pub(super) score: Score,
+    /// No layout has less work.
+    pub(super) bound: i128,
+    pub(super) optimal: bool,
+}
+
+/// Searches all layouts; `None` if even the bound takes too many states.
+pub(super) fn exact(
+    forest: &Forest,
+    weights: &Weights,
+    tables: &mut Tables,
+    ticker: &mut Ticker,
+) -> Result<Option<Best>> {
+    let keep = !weights.is_linear();
+    let (least, most) = weights.rounding_range();
+    let found = tables.sum(forest, weights, keep, most - least, ticker)?;
+    let Some(Sum {
+        chosen,
+        floor,
+        proven,
+    }) = found
+    else {
+        return Ok(None);
+    };
+    let measures = forest.measure(&chosen);
+    let score = weights.score(&measures);
+    let bound = (floor + least).div_euclid(i128::from(weights.modulus));
+    let mut best = Best {
+        chosen,
+        score,
+        bound: bound.min(score.work),
+        optimal: proven && !keep,
+    };
+    if proven && keep {
+        let goal = Goal {
+            exact: weights,
+            weights,
+            price: 0,
+            most_tokens: None,
+            slack: weights.rounding(measures.tokens) - least,
+        };
+        tables.settle(forest, &goal, &mut best, ticker)?;
+    }
+    if best.optimal {
+        best.bound = best.score.work;
+    }
+    Ok(Some(best))
+}
+
+/// The layout with the least sum.
+pub(super) struct Sum {
+    pub(super) chosen: Vec<bool>,
+    /// No layout has a smaller sum.
+    pub(super) floor: i128,
+    /// The layout has this sum, and is the first of those that have.
+    pub(super) proven: bool,
+}
+
+impl Tables {
+    /// The least sum of `weights`, as they stand. With `keep`, the tables are ready to
+    /// [`Tables::settle`] what is up to `reach` above it.
+    pub(super) fn sum(
+        &mut self,
+        forest: &Forest,
+        weights: &Weights,
+        keep: bool,
+        reach: i128,
+        ticker: &mut Ticker,
+    ) -> Result<Option<Sum>> {
+        let (unit, narrow) = self.unit(forest, weights)?;
+        if narrow {
+            match unit.costs(weights) {
+                Some(costs) => Run::new(forest, weights, unit, costs).sum(
+                    &mut self.narrow,
+                    keep,
+                    reach,
+                    ticker,
+                ),
+                None => Ok(None),
+            }
+        } else {
+            match unit.costs(weights) {
+                Some(costs) => {
+                    Run::new(forest, weights, unit, costs).sum(&mut self.wide, keep, reach, ticker)
+                }
+                None => Ok(None),
+            }
+        }
+    }
+
+    /// Finds the exact best among the layouts within reach of the least sum.
+    pub(super) fn settle(
+        &self,
+        forest: &Forest,
+        goal: &Goal<'_>,
+        best: &mut Best,
+        ticker: &mut Ticker,
+    ) -> Result<()> {
+        let (unit, narrow) = self.unit(forest, goal.weights)?;
+        if narrow {
+            if let Some(costs) = unit.costs(goal.weights) {
+                near::settle(
+                    &Near::new(forest, goal, unit, &costs, &self.narrow),
+                    best,
+                    ticker,
+                )?;
+            }
+        } else if let Some(costs) = unit.costs(goal.weights) {
+            near::settle(
+                &Near::new(forest, goal, unit, &costs, &self.wide),
+                best,
+                ticker,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// The unit of the sums, and whether they fit the narrow tables.
+    #[allow(clippy::unused_self)] // the choice of tables is theirs
+    fn unit(&self, forest: &Forest, weights: &Weights) -> Result<(Unit, bool)> {
+        let (unit, most) = Unit::new(forest, weights)?;
+        Ok((unit, most < 1 << 62))
+    }
+}
+
+/// One search.
+struct Run<'a, T> {
+    forest: &'a Forest,
+    weights: &'a Weights,
+    unit: Unit,
+    costs: Costs<T>,
+    heights: Vec<u32>,
+    /// Levels that matter at all.
+    deepest: u32,
+}
+
+/// The best sum found: its key, levels and layout.
+struct Leader {
+    key: i128,
+    levels: u32,
+    chosen: Vec<bool>,
+}
+
+impl<'a, T: Cost> Run<'a, T> {
+    fn new(forest: &'a Forest, weights: &'a Weights, unit: Unit, costs: Costs<T>) -> Self {
+        let heights = heights(forest);
+        let roots = (0..forest.len()).filter(|&i| forest.above(i).is_none());
+        let deepest = roots.map(|i| heights[i]).max().unwrap_or(1);
+        Self {
+            forest,
+            weights,
+            unit,
+            costs,
+            heights,
+            deepest,
+        }
+    }
+
+    fn sum(
+        &self,
+        dense: &mut Dense<T>,
+        keep: bool,
+        reach: i128,
+        ticker: &mut Ticker,
+    ) -> Result<Option<Sum>> {
+        if states(self.forest, &self.heights, 1) > MOST_FREE {
+            return Ok(None);
+        }
+        let free = self.weights.levels_are_free();
+        let forest = self.forest;
+        dense.solve(
+            forest,
+            &self.costs,
+            &self.heights,
+            None,
+            keep && free,
+            ticker,
+        )?;
+        let floor: i128 = dense.root[0].into();
+        let leader = Leader {
+            key: floor,
+            levels: dense.root_depth,
+            chosen: dense.layout(forest, dense.root_depth, true),
+        };
+        let (leader, floor) = if free {
+            (leader, floor)
+        } else {
+            let reach = if keep { self.unit.slack(reach) } else { 0 };
+            self.by_levels(dense, leader, floor, keep, reach, ticker)?
+        };
+        Ok(Some(Sum {
+            chosen: leader.chosen,
+            floor: self.unit.work(floor),
+            proven: floor >= leader.key,
+        }))
+    }
+
+    /// Key of the cost of `levels` levels.
+    fn level_key(&self, levels: u32) -> i128 {
+        self.unit.key(self.weights.levels(i64::from(levels)), 0, 0)
+    }
+
+    /// The best over all numbers of levels, and a key that no layout is below: its own, unless
+    /// a proof takes too many states. The tables are left as they are for the most levels that
+    /// were tried.
+    fn by_levels(
+        &self,
+        dense: &mut Dense<T>,
+        free: Leader,
+        floor: i128,
+        keep: bool,
+        reach: i128,
+        ticker: &mut Ticker,
+    ) -> Result<(Leader, i128)> {
+        let forest = self.forest;
+        let mut best = free;
+        let depth = forest.measure(&best.chosen).depth as u32;
+        best.levels = depth;
+        best.key = floor + self.level_key(depth);
+        // With more levels than this the bound alone is beaten.
+        let useful = |best: &Leader| {
+            let fits = |&levels: &u32| floor + self.level_key(levels) <= best.key + reach;
+            (1..=self.deepest).rev().find(fits).unwrap_or(1)
+        };
+        let mut tried = 0;
+        loop {
+            let wanted = useful(&best);
+            if wanted <= tried {
+                let key = best.key;
+                return Ok((best, key));
+            }
+            let next = wanted.min((4 * tried).max(6));
+            let next = if next * 3 >= wanted * 2 { wanted } else { next };
+            if states(forest, &self.heights, next) > MOST_LEVELS {
+                let beyond = floor + self.level_key(tried + 1);
+                let lowest = beyond.min(best.key);
+                return Ok((best, lowest));
+            }
+            dense.solve(forest, &self.costs, &self.heights, Some(next), keep, ticker)?;
+            for (k, &value) in dense.root.iter().enumerate() {
+                let levels = k as u32 + 1;
+                let key = value.into() + self.level_key(levels);
+                let fewer = key == best.key && levels < best.levels;
+                if key < best.key || fewer || (key == best.key && levels == best.levels) {
+                    best = Leader {
+                        key,
+                        levels,
+                        chosen: dense.layout(forest, levels, false),
+                    };
+                }
+            }
+            tried = next;
+        }
+    }
+}

@@ -1,0 +1,257 @@
+use super::trees::{Dice, tree};
+use super::*;
+use crate::segments::NONE;
+
+fn chosen(tree: &Tree, forest: &Forest, dice: &mut Dice) -> (Vec<bool>, Vec<bool>) {
+    let flags: Vec<bool> = (0..forest.len()).map(|_| dice.roll(2) == 1).collect();
+    let mut shared = vec![false; tree.parent.len()];
+    for (i, &flag) in flags.iter().enumerate() {
+        shared[forest.tree_segment[i] as usize] = flag;
+    }
+    (flags, shared)
+}
+
+#[test]
+fn measures_are_those_of_the_packed_row() {
+    let mut dice = Dice(7);
+    for round in 0..400 {
+        let rows = dice.rows(1 + round % 17, 5, 3, 90);
+        let tree = tree(&rows);
+        let forest = Forest::new(&tree, 64).unwrap();
+        let (flags, shared) = chosen(&tree, &forest, &mut dice);
+        let m = forest.measure(&flags);
+        let packing = pack(&tree, &shared).unwrap();
+        let s = &packing.segments;
+        let mut depth = vec![0_i64; s.len()];
+        for i in 0..s.len() {
+            depth[i] = 1 + s.parent(i).map_or(0, |p| depth[p]);
+        }
+        assert_eq!(m.tokens, s.tokens());
+        assert_eq!(m.segments, s.len() as i64);
+        assert_eq!(m.depth, depth.iter().copied().max().unwrap());
+        let tiny = (0..s.len()).filter(|&i| s.length(i) < 64).count();
+        assert_eq!(m.tiny, tiny as i64);
+    }
+}
+
+#[test]
+fn a_packed_row_spells_every_row() {
+    let mut dice = Dice(11);
+    for round in 0..200 {
+        let rows = dice.rows(1 + round % 13, 6, 2, 4);
+        let tree = tree(&rows);
+        let forest = Forest::new(&tree, 0).unwrap();
+        let (_, shared) = chosen(&tree, &forest, &mut dice);
+        let p = pack(&tree, &shared).unwrap();
+        let mut spelled = vec![0_i64; rows.len()];
+        for i in 0..p.segments.len() {
+            let range = p.member_offsets[i] as usize..p.member_offsets[i + 1] as usize;
+            let members = &p.members[range];
+            assert!(!members.is_empty() && members.is_sorted());
+            for &row in members {
+                assert_eq!(spelled[row as usize], p.row_start[i]);
+                spelled[row as usize] += p.segments.length(i);
+            }
+            let parent = p.segments.parents[i];
+            assert!(parent == NONE || (parent as usize) < i);
+        }
+        let lengths: Vec<i64> = rows.iter().map(|r| r.len() as i64).collect();
+        assert_eq!(spelled, lengths);
+    }
+}
+
+#[test]
+fn refuses_what_has_no_layout() {
+    let scoring = Scoring {
+        version: Version::One,
+        coefficients: [0; 10],
+        tp: 1,
+        cp: 1,
+        layers: 1,
+        gdn_layers: 0,
+        uses_gdn: false,
+    };
+    let empty = Tree::default();
+    assert!(choose(&empty, &scoring, Method::Full).is_err());
+    let mut one = tree(&[vec![1], vec![1, 2]]);
+    assert!(choose(&one, &scoring, Method::Full).is_ok());
+    one.terminal.push(NONE);
+    assert!(choose(&one, &scoring, Method::Full).is_err());
+    assert!(shape(&one, &[true]).is_err());
+}
+
+/// A scoring with facts and coefficients at random, small ones and zeros among them.
+fn any_scoring(dice: &mut Dice) -> Scoring {
+    let pick = |dice: &mut Dice, of: &[i64]| of[dice.roll(of.len() as u64) as usize];
+    let layers = pick(dice, &[1, 2, 3, 12, 40]);
+    let version = if dice.roll(3) == 0 {
+        Version::One
+    } else {
+        Version::Two
+    };
+    let mut coefficients = [0; 10];
+    for coefficient in &mut coefficients {
+        *coefficient = pick(dice, &[0, 0, 1, 2, 7, 45, 229, 1986, 52_742]);
+    }
+    if coefficients[..5].iter().all(|&c| c == 0) {
+        coefficients[0] = 3;
+    }
+    Scoring {
+        version,
+        coefficients,
+        tp: pick(dice, &[1, 1, 2, 3]),
+        cp: pick(dice, &[1, 2, 3, 4, 5, 8]),
+        layers,
+        gdn_layers: pick(dice, &[0, 1, layers]),
+        uses_gdn: dice.roll(2) == 1,
+    }
+}
+
+/// Rows in one of several shapes: dense tries, chains, long runs.
+fn any_rows(dice: &mut Dice) -> Vec<Vec<i64>> {
+    let count = 2 + dice.roll(18);
+    match dice.roll(4) {
+        0 => dice.rows(count, 6, 2, 1),
+        1 => dice.rows(count, 5, 3, 200),
+        2 => {
+            let most = 1 + dice.roll(60);
+            let length = |dice: &mut Dice| 1 + dice.roll(most);
+            (0..count).map(|_| vec![1; length(dice) as usize]).collect()
+        }
+        _ => dice.rows(count, 8, 2, 40),
+    }
+}
+
+/// The best layout by trying all of them.
+fn exhaustive(forest: &Forest, weights: &Weights, most_tokens: i64) -> Option<(Score, Vec<usize>)> {
+    let n = forest.len();
+    (0..1_u32 << n)
+        .filter_map(|set| {
+            let flags: Vec<bool> = (0..n).map(|i| set >> i & 1 == 1).collect();
+            let measures = forest.measure(&flags);
+            let score = weights.score(&measures);
+            (measures.tokens <= most_tokens)
+                .then(|| (score, (0..n).filter(|&i| flags[i]).collect()))
+        })
+        .min()
+}
+
+fn listed(tree: &Tree, forest: &Forest, layout: &Layout) -> Vec<usize> {
+    assert_eq!(layout.shared.len(), tree.len());
+    let shared = |&i: &usize| layout.shared[forest.tree_segment[i] as usize];
+    (0..forest.len()).filter(shared).collect()
+}
+
+#[test]
+fn the_two_forms_of_a_score_agree() {
+    let mut dice = Dice(3);
+    for _ in 0..3000 {
+        let scoring = any_scoring(&mut dice);
+        let weights = scoring.weights().unwrap();
+        let m = Measures {
+            tokens: dice.roll(1 << 30) as i64,
+            segments: dice.roll(5000) as i64,
+            chosen: dice.roll(5000) as i64,
+            depth: 1 + dice.roll(40) as i64,
+            tiny: dice.roll(5000) as i64,
+        };
+        assert_eq!(scoring.score(&m), weights.score(&m), "{scoring:?} {m:?}");
+        let (least, most) = weights.rounding_range();
+        assert!((least..=most).contains(&weights.rounding(m.tokens)));
+    }
+}
+
+#[test]
+fn exact_is_what_trying_all_layouts_finds() {
+    let mut dice = Dice(5);
+    let mut tried = 0;
+    while tried < 1500 {
+        let tree = tree(&any_rows(&mut dice));
+        let scoring = any_scoring(&mut dice);
+        let weights = scoring.weights().unwrap();
+        let forest = Forest::new(&tree, weights.tiny_below).unwrap();
+        if forest.len() > 12 {
+            continue;
+        }
+        tried += 1;
+        let layout = choose(&tree, &scoring, Method::Exact).unwrap();
+        let (score, list) = exhaustive(&forest, &weights, i64::MAX).unwrap();
+        assert!(layout.optimal);
+        assert_eq!(layout.bound, score.work);
+        assert_eq!(
+            (layout.score, listed(&tree, &forest, &layout)),
+            (score, list),
+            "{scoring:?} {tree:?}"
+        );
+    }
+}
+
+#[test]
+fn exact_is_never_worse_than_compatible() {
+    let mut dice = Dice(9);
+    for round in 0..400 {
+        let tree = tree(&dice.rows(2 + round % 60, 9, 3, 1 + round % 50));
+        let scoring = any_scoring(&mut dice);
+        let exact = choose(&tree, &scoring, Method::Exact).unwrap();
+        let compatible = choose(&tree, &scoring, Method::Compatible).unwrap();
+        assert!(exact.optimal);
+        assert!(exact.score <= compatible.score);
+        assert!(compatible.bound <= exact.score.work);
+    }
+}
+
+#[test]
+fn fits_is_what_trying_all_layouts_under_the_limit_finds() {
+    let mut dice = Dice(13);
+    let (mut proven, mut tried) = (0, 0);
+    while tried < 500 {
+        let tree = tree(&any_rows(&mut dice));
+        let scoring = any_scoring(&mut dice);
+        let weights = scoring.weights().unwrap();
+        let forest = Forest::new(&tree, weights.tiny_below).unwrap();
+        if forest.len() > 10 {
+            continue;
+        }
+        tried += 1;
+        let full = tree.packed_tokens();
+        let room = forest.unshared_tokens - full;
+        let most = full + dice.roll(room as u64 + 1) as i64;
+        let mut workspace = Workspace::default();
+        assert_eq!(workspace.fits(&tree, &scoring, full - 1).unwrap(), None);
+        let layout = workspace.fits(&tree, &scoring, most).unwrap().unwrap();
+        let (score, list) = exhaustive(&forest, &weights, most).unwrap();
+        assert!(layout.packed_tokens <= most);
+        assert!(layout.bound <= score.work);
+        proven += usize::from(layout.optimal);
+        if layout.optimal {
+            assert_eq!(
+                (layout.score, listed(&tree, &forest, &layout)),
+                (score, list)
+            );
+        }
+    }
+    assert_eq!(proven, tried);
+}
+
+#[test]
+fn a_proven_compatible_answer_is_the_searched_one() {
+    let mut dice = Dice(17);
+    let mut workspace = Workspace::default();
+    for round in 0..600 {
+        let tree = tree(&any_rows(&mut dice));
+        let scoring = any_scoring(&mut dice);
+        let mut options = Options {
+            method: Method::Compatible,
+            budget: [0, 7, 100, BUDGET][round % 4],
+            counts: true,
+        };
+        let searched = workspace.choose(&tree, &scoring, &options).unwrap();
+        options.counts = false;
+        let proven = workspace.choose(&tree, &scoring, &options).unwrap();
+        assert_eq!(
+            (searched.score, searched.shared),
+            (proven.score, proven.shared)
+        );
+        assert!(!searched.labels.is_empty() || searched.refinement_work > 0);
+    }
+}
