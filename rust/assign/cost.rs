@@ -50,7 +50,7 @@ struct Cell {
 pub(super) struct Evaluator {
     stages: usize,
     /// Stage `w` fetches the chunks `bounds[w]..bounds[w + 1]`.
-    bounds: Vec<u32>,
+    pub bounds: Vec<u32>,
     /// Ranks with chunks, ascending.
     holders: Vec<u32>,
     /// Per holder and stage.

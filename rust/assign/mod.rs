@@ -92,12 +92,13 @@ pub fn assign(
     } = workspace;
     let stages = search.run(start, pairs, settings, &mut ticker)?;
     let chunks = pairs.len();
+    search.evaluator.set_stages(stages, chunks);
     let mut made = Assignment {
         ranks,
         tokens,
         chunk,
-        stages: (0..chunks).map(|i| (i * stages / chunks) as u32).collect(),
-        contiguous: owners_of(start),
+        stages: part_of_each(&search.evaluator.bounds),
+        contiguous: part_of_each(start),
         rank_tokens: vec![0; ranks],
         ..Assignment::default()
     };
@@ -120,7 +121,7 @@ pub fn assign(
         made.bound = Some(profiled_bound(profile, pairs, ranks));
         made.work = Some(work);
     } else {
-        made.owners = owners_of(&best.cuts);
+        made.owners = part_of_each(&best.cuts);
         for (tokens, cut) in made.rank_tokens.iter_mut().zip(best.cuts.windows(2)) {
             if cut[0] < cut[1] {
                 *tokens = pairs.span_tokens(cut[0], cut[1]);
@@ -177,12 +178,13 @@ fn without_chunks(ranks: usize, settings: &AssignSettings) -> Assignment {
     }
 }
 
-fn owners_of(cuts: &[u32]) -> Vec<u32> {
-    let mut owners = Vec::with_capacity(cuts[cuts.len() - 1] as usize);
-    for (rank, cut) in cuts[1..].iter().enumerate() {
-        owners.resize(*cut as usize, rank as u32);
+/// The part that holds each chunk: part `p` is `cuts[p]..cuts[p + 1]`.
+fn part_of_each(cuts: &[u32]) -> Vec<u32> {
+    let mut parts = Vec::with_capacity(cuts[cuts.len() - 1] as usize);
+    for (part, &end) in cuts[1..].iter().enumerate() {
+        parts.resize(end as usize, part as u32);
     }
-    owners
+    parts
 }
 
 /// A time that the slowest rank needs under any assignment of the chunks: an even share of the

@@ -37,7 +37,7 @@ pub(super) struct ChunkPairs {
     pub weights: Vec<i64>,
     /// Sums of `weights`: K + 1 entries.
     pub weight_sums: Vec<i64>,
-    /// Runs of chunk `i`, ascending: `runs[offsets[i]..offsets[i + 1]]`.
+    /// Runs of chunk `i`, the highest first: `runs[offsets[i]..offsets[i + 1]]`.
     pub runs: Vec<Run>,
     /// K + 1 entries.
     pub offsets: Vec<u32>,
@@ -77,9 +77,11 @@ impl ChunkPairs {
         (i64::from(high) * self.chunk).min(self.tokens) - i64::from(low) * self.chunk
     }
 
-    /// The runs of chunk `i`.
-    pub(super) fn row(&self, i: usize) -> &[Run] {
-        &self.runs[self.offsets[i] as usize..self.offsets[i + 1] as usize]
+    /// The runs of chunk `i`, ascending.
+    pub(super) fn row(&self, i: usize) -> impl Iterator<Item = &Run> {
+        self.runs[self.offsets[i] as usize..self.offsets[i + 1] as usize]
+            .iter()
+            .rev()
     }
 
     /// Fills the tables for one row cut into chunks of `chunk` tokens.
@@ -233,7 +235,7 @@ impl ChunkPairs {
             }
             work += 4;
         }
-        row.close();
+        row.flush();
         let offset =
             u32::try_from(self.runs.len()).map_err(|_| Error::Overflow("the chunk pair table"))?;
         self.offsets.push(offset);
@@ -251,7 +253,7 @@ impl ChunkPairs {
         self.lowest_after.resize(chunks, 0);
         let mut lowest = chunks as u32;
         for i in (0..chunks).rev() {
-            let own = self.row(i).first().map_or(i as u32, |run| run.low);
+            let own = self.row(i).next().map_or(i as u32, |run| run.low);
             lowest = lowest.min(own);
             self.lowest_after[i] = lowest;
         }
@@ -304,10 +306,5 @@ impl RowWriter<'_> {
             }
         }
         self.runs.push(run);
-    }
-
-    fn close(mut self) {
-        self.flush();
-        self.runs[self.first..].reverse();
     }
 }
