@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
 import pytest
-from conftest import golden_cases
+from conftest import golden_cases, golden_folder
 
 from waveplan import (
     Assignment,
@@ -162,3 +163,37 @@ def test_golden_assign():
             wrong[case["id"]] = found
     assert not wrong, f"{len(wrong)} of {len(cases)} cases differ: {wrong}"
     print(f"{len(cases)} cases equal")
+
+
+# Inputs of the odd cases that are assigned: one root of so many tokens, or a chain.
+ODD = {
+    "assign cp=8 on 5 tokens": ([5], 8),
+    "assign cp=4 on 4 tokens": ([4], 4),
+    "assign cp=4 on 7 tokens (chunk = 7//4)": ([7], 4),
+    "assign cp=3 on 1000 tokens": ([1000], 3),
+    "assign deep chain of 1200 one-token segments cp2": ([1] * 1200, 2),
+}
+
+
+def test_odd_cases():
+    listed = json.loads((golden_folder() / "edge_cases.json").read_text())
+    cases = {case["name"]: case for case in listed}
+    for name, (lengths, ranks) in ODD.items():
+        row = Row({"lengths": lengths, "parents": list(range(-1, len(lengths) - 1))})
+        made = assign(row, ranks, settings_of({}))
+        want = json.loads(cases[name]["ok"])
+        if isinstance(want, list):
+            assert made.rank_tokens.tolist() == want, name
+        else:
+            assert differences(row, made, want) == [], name
+    # Where the reference fails late or divides by zero, ours says what is wrong; and no ranks
+    # are no single rank.
+    for name, refused in (
+        ("assign zero remote waves", {"planner_max_remote_waves": 0}),
+        ("assign block_size=0", {"block_size": 0}),
+    ):
+        assert "error" in cases[name]
+        with pytest.raises(InputError):
+            settings_of(refused)
+    with pytest.raises(InputError):
+        assign(Row({"lengths": [700], "parents": [-1]}), 0)
