@@ -1,10 +1,11 @@
 //! Head rows: how many packed rows the output head projects.
 //!
 //! A labelled row that several requests share is projected once. Counting works on intervals
-//! of positions over the segments that a layout stores once, never on single positions: a
-//! request's intervals are cut at the end of its deepest shared segment, what lies behind is
-//! its own, what lies before joins the union of that segment, and unions are cut again at each
-//! shared ancestor on the way to the root.
+//! of positions over the segments that a layout stores once. A request's intervals are cut at
+//! the end of its deepest shared segment: what lies behind is its own, what lies before joins
+//! the union of a shared segment. As long as that union is one interval it stays one, and is
+//! cut again at each shared ancestor on the way to the root; intervals apart from it are
+//! marked in a bit map of the segment that stores them.
 
 use crate::measures::Pool;
 use crate::segments::NONE;
@@ -16,92 +17,136 @@ pub struct HeadWork {
     /// Per segment: itself if shared, else its nearest shared ancestor.
     holder: Vec<u32>,
     /// Per segment: one interval of its union; empty while its end is 0.
-    first: Vec<(i64, i64)>,
-    /// Per segment: further intervals, a list in `more`.
-    rest: Vec<u32>,
-    /// Interval and the next entry of the same list.
-    more: Vec<(i64, i64, u32)>,
-    merged: Vec<(i64, i64)>,
+    span: Vec<(i64, i64)>,
+    /// Per segment: where its bit map begins in `words`, [`NONE`] without one.
+    map: Vec<u32>,
+    /// Bit maps; bit 0 of a map is the segment's first stored position.
+    words: Vec<u64>,
 }
 
-impl HeadWork {
-    fn prepare(&mut self, tree: &Tree, shared: &[bool]) {
-        let segments = tree.parent.len();
-        self.holder.clear();
-        self.holder.reserve(segments);
-        for (s, (&parent, &stored)) in tree.parent.iter().zip(shared).enumerate() {
-            self.holder.push(if stored {
-                s as u32
-            } else if parent == NONE {
-                NONE
-            } else {
-                self.holder[parent as usize]
-            });
-        }
-        self.first.clear();
-        self.first.resize(segments, (0, 0));
-        self.rest.clear();
-        self.rest.resize(segments, NONE);
-        self.more.clear();
-    }
+/// The segments that a layout stores once.
+struct Stored<'a> {
+    tree: &'a Tree,
+    holder: &'a [u32],
+}
 
-    /// Joins a non-empty interval to the union of segment `s`.
+impl Stored<'_> {
+    /// One past the last position that `holder` and its shared ancestors store.
     #[inline]
-    fn join(&mut self, s: usize, low: i64, high: i64) {
-        let first = &mut self.first[s];
-        if first.1 == 0 {
-            *first = (low, high);
-        } else if low <= first.1 && high >= first.0 {
-            *first = (first.0.min(low), first.1.max(high));
+    fn end(&self, holder: u32) -> i64 {
+        if holder == NONE {
+            0
         } else {
-            let next = self.rest[s];
-            self.rest[s] = self.more.len() as u32;
-            self.more.push((low, high, next));
+            self.tree.end[holder as usize]
         }
     }
 
-    /// Rows of the interval at or behind `end`; what lies before joins the union of `below`.
+    /// The next shared segment on the way to the root.
     #[inline]
-    fn cut(&mut self, (low, high): (i64, i64), end: i64, below: u32) -> i64 {
-        if low >= end {
-            return high - low;
+    fn above(&self, segment: u32) -> u32 {
+        match self.tree.parent[segment as usize] {
+            NONE => NONE,
+            parent => self.holder[parent as usize],
         }
-        self.join(below as usize, low, high.min(end));
-        (high - end).max(0)
+    }
+}
+
+/// Unions of the stored segments.
+struct Unions<'a> {
+    span: &'a mut [(i64, i64)],
+    map: &'a mut [u32],
+    words: &'a mut Vec<u64>,
+}
+
+impl Unions<'_> {
+    /// Joins a non-empty interval that ends within `segment` to its union.
+    #[inline]
+    fn join(&mut self, stored: &Stored<'_>, segment: u32, low: i64, high: i64) {
+        let span = &mut self.span[segment as usize];
+        if span.1 == 0 {
+            *span = (low, high);
+        } else if low <= span.1 && high >= span.0 {
+            *span = (span.0.min(low), span.1.max(high));
+        } else {
+            self.mark(stored, segment, low, high);
+        }
     }
 
-    /// Rows of the union of shared segment `s`; the part before it goes to `below`.
-    fn settle(&mut self, s: usize, end: i64, below: u32) -> i64 {
-        let first = self.first[s];
-        if first.1 == 0 {
-            return 0;
+    /// Marks an interval in the maps of `segment` and the shared segments above it; returns
+    /// the last of them.
+    fn mark(&mut self, stored: &Stored<'_>, segment: u32, low: i64, mut high: i64) -> u32 {
+        let mut at = segment;
+        let mut above = stored.above(at);
+        loop {
+            let first = stored.end(above);
+            if high > first {
+                let from = low.max(first);
+                self.set(stored, at, first, from, high);
+                high = from;
+            }
+            if low >= high {
+                return at;
+            }
+            at = above;
+            above = stored.above(at);
         }
-        if self.rest[s] == NONE {
-            return self.cut(first, end, below);
+    }
+
+    /// Sets the bits of `from..to` in the map of `segment`, whose first position is `first`.
+    fn set(&mut self, stored: &Stored<'_>, segment: u32, first: i64, from: i64, to: i64) {
+        let map = &mut self.map[segment as usize];
+        if *map == NONE {
+            *map = self.words.len() as u32;
+            let bits = (stored.end(segment) - first) as usize;
+            self.words.resize(self.words.len() + bits.div_ceil(64), 0);
         }
-        let mut merged = std::mem::take(&mut self.merged);
-        merged.clear();
-        merged.push(first);
-        let mut at = self.rest[s];
-        while at != NONE {
-            let (low, high, next) = self.more[at as usize];
-            merged.push((low, high));
-            at = next;
+        let words = &mut self.words[*map as usize..];
+        let (from, last) = ((from - first) as usize, (to - first - 1) as usize);
+        let head = !0 << (from % 64);
+        let tail = !0 >> (63 - last % 64);
+        if from / 64 == last / 64 {
+            words[from / 64] |= head & tail;
+        } else {
+            words[from / 64] |= head;
+            words[from / 64 + 1..last / 64].fill(!0);
+            words[last / 64] |= tail;
         }
-        merged.sort_unstable();
-        let mut rows = 0;
-        let mut open = merged[0];
-        for &(low, high) in &merged[1..] {
-            if low <= open.1 {
-                open.1 = open.1.max(high);
-            } else {
-                rows += self.cut(open, end, below);
-                open = (low, high);
+    }
+
+    /// Rows of a request whose deepest shared segment is `deepest`: those behind it; the
+    /// others join its union and those above.
+    fn spread(&mut self, stored: &Stored<'_>, runs: &[(i64, i64)], deepest: u32) -> i64 {
+        let end = stored.end(deepest);
+        let mut own = 0;
+        let mut at = deepest;
+        for &(low, high) in runs.iter().rev() {
+            own += (high - low.max(end)).max(0);
+            if low < end {
+                at = self.mark(stored, at, low, high.min(end));
             }
         }
-        rows += self.cut(open, end, below);
-        self.merged = merged;
-        rows
+        own
+    }
+
+    /// Rows of the union of `segment`; its part before the segment joins the next one above.
+    fn settle(&mut self, stored: &Stored<'_>, segment: u32) -> i64 {
+        let (low, high) = self.span[segment as usize];
+        let above = stored.above(segment);
+        let first = stored.end(above);
+        if low < first && high > 0 {
+            self.join(stored, above, low, high.min(first));
+        }
+        let low = low.max(first);
+        let map = self.map[segment as usize];
+        if map == NONE {
+            return (high - low).max(0);
+        }
+        if high > low {
+            self.set(stored, segment, first, low, high);
+        }
+        let bits = (stored.end(segment) - first) as usize;
+        let words = &self.words[map as usize..][..bits.div_ceil(64)];
+        words.iter().map(|word| i64::from(word.count_ones())).sum()
     }
 }
 
@@ -115,33 +160,56 @@ pub fn union(
     shared: &[bool],
     work: &mut HeadWork,
 ) -> i64 {
-    work.prepare(tree, shared);
-    let end_of = |s: u32| if s == NONE { 0 } else { tree.end[s as usize] };
+    let segments = tree.len();
+    work.holder.clear();
+    for (s, (&parent, &stored)) in tree.parent.iter().zip(shared).enumerate() {
+        let holder = match parent {
+            _ if stored => s as u32,
+            NONE => NONE,
+            parent => work.holder[parent as usize],
+        };
+        work.holder.push(holder);
+    }
+    work.span.clear();
+    work.span.resize(segments, (0, 0));
+    work.map.clear();
+    work.map.resize(segments, NONE);
+    work.words.clear();
+    let stored = Stored {
+        tree,
+        holder: &work.holder,
+    };
+    let mut unions = Unions {
+        span: &mut work.span,
+        map: &mut work.map,
+        words: &mut work.words,
+    };
     let mut rows = 0;
     for (&request, &terminal) in requests.iter().zip(&tree.terminal) {
         if terminal == NONE {
             continue;
         }
         let r = request as usize;
-        let below = work.holder[terminal as usize];
-        let end = end_of(below);
-        if pool.whole_row(r) {
-            rows += work.cut((0, pool.lengths[r]), end, below);
+        let deepest = work.holder[terminal as usize];
+        let whole = [(0, pool.lengths[r])];
+        let runs = if pool.whole_row(r) {
+            &whole
         } else {
-            for &run in pool.runs(r) {
-                rows += work.cut(run, end, below);
+            pool.runs(r)
+        };
+        if let &[(low, high)] = runs {
+            let end = stored.end(deepest);
+            rows += (high - low.max(end)).max(0);
+            if low < end {
+                unions.join(&stored, deepest, low, high.min(end));
             }
+        } else {
+            rows += unions.spread(&stored, runs, deepest);
         }
     }
-    for s in (0..tree.parent.len()).rev() {
+    for s in (0..segments).rev() {
         if shared[s] {
-            let parent = tree.parent[s];
-            let below = if parent == NONE {
-                NONE
-            } else {
-                work.holder[parent as usize]
-            };
-            rows += work.settle(s, end_of(below), below);
+            rows += unions.settle(&stored, s as u32);
         }
     }
     rows
@@ -151,7 +219,7 @@ pub fn union(
 mod tests {
     use std::collections::HashSet;
 
-    use proptest::collection::vec;
+    use proptest::collection::vec as list;
     use proptest::prelude::*;
 
     use super::*;
@@ -241,12 +309,16 @@ mod tests {
     proptest! {
         #[test]
         fn union_equals_a_set_of_positions(
-            rows in vec(vec(0_i64..2, 0..12), 1..9),
-            masks in vec(any::<u16>(), 9),
-            whole in vec(0_u8..6, 9),
-            sharing in vec(any::<bool>(), 64),
-            keep in vec(any::<bool>(), 9),
+            rows in list(list(0_i64..2, 0..12), 1..9),
+            masks in list(any::<u16>(), 9),
+            whole in list(0_u8..6, 9),
+            sharing in list(any::<bool>(), 64),
+            keep in list(any::<bool>(), 9),
+            repeat in prop_oneof![Just(1), Just(23), Just(64), Just(100)],
         ) {
+            let rows: Vec<Vec<i64>> = (rows.iter())
+                .map(|row| row.iter().flat_map(|&token| vec![token; repeat]).collect())
+                .collect();
             let tokens: Vec<i64> = rows.concat();
             let mut offsets = vec![0];
             offsets.extend(rows.iter().scan(0, |at, row| { *at += row.len() as i64; Some(*at) }));
@@ -254,7 +326,9 @@ mod tests {
             let mut pool = plain_pool(&lengths, &lengths);
             pool.run_offsets = vec![0];
             for (row, mask) in rows.iter().zip(&masks) {
-                let mask: Vec<bool> = (0..row.len()).map(|i| mask >> i & 1 == 1).collect();
+                let mask: Vec<bool> = (0..row.len())
+                    .map(|i| mask >> (i * 16 / row.len().max(1)) & 1 == 1)
+                    .collect();
                 crate::measures::pool::runs_of(&mask, &mut pool.runs);
                 pool.run_offsets.push(pool.runs.len() as u32);
             }

@@ -46,7 +46,11 @@ def test_labels_that_differ_over_a_shared_prompt() -> None:
 @given(st.data())
 def test_union_equals_a_set_of_positions(data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=9), min_size=1))
-    masks = [data.draw(st.lists(st.booleans(), min_size=len(r), max_size=len(r))) for r in rows]
+    repeat = data.draw(st.sampled_from([1, 1, 30, 64, 70]))
+    rows = [[token for token in row for _ in range(repeat)] for row in rows]
+    seed, step = data.draw(st.integers(0, 2**32)), data.draw(st.sampled_from([1, 7, 64]))
+    rng = np.random.default_rng(seed)
+    masks = [np.repeat(rng.random(len(row)) < 0.5, step)[: len(row)] for row in rows]
     logits = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
     requests = Requests(rows, targets=masks, logits=logits)
     built = tree(requests.rows)
