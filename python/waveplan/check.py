@@ -24,7 +24,7 @@ from waveplan.resident import resident
 from waveplan.rules import RuleSet, default_rules, published_rules
 from waveplan.training import Training
 
-__all__ = ["CLASSES", "ClassSummary", "Report", "Row", "Unpriced", "check", "read"]
+__all__ = ["CLASSES", "TARGETS", "ClassSummary", "Report", "Row", "Unpriced", "check", "read"]
 
 CLASSES = (
     "full recompute, dense, TP x SP",
@@ -41,22 +41,21 @@ CLASSES = (
 )
 """Classes of records, in the order of the table."""
 
-_FIRST_USE = "first call of a few rows: fixed first-use buffers beyond the 64 MiB that are priced"
-_COLD = "cold first call of many rows: an excess that scales with tokens, whose cause is not known"
-_CP = "recurrent saves at CP above 1 and router state are not charged by these rules"
-EXPLAINED = {
-    "art-848-nograd-oom": "router and shared-expert state is not charged by these rules",
-    "art-cpfloor-8L-cp2-warm": _CP,
-    "art-cpfloor-8L-cp4-warm": _CP,
-    "art-848-golden-27": "27 tokens: 474 MB of fixed first-use buffers, priced by no rule",
-    "art-recompute-csv-19": _FIRST_USE,
-    "art-recompute-csv-39": _FIRST_USE,
-    "art-recompute-csv-64": _FIRST_USE,
-    "art-cpfloor-8L-cp1-cold": _COLD,
-    "art-cpfloor-8L-cp2-cold": _COLD,
-    "art-cpfloor-8L-cp4-cold": _COLD,
+_ANY = float("inf")
+TARGETS = {
+    CLASSES[0]: ("raw", 1.0, 1.05),
+    CLASSES[1]: ("raw", 0.97, 1.05),
+    CLASSES[3]: ("required", 1.0, 1.30),
+    CLASSES[4]: ("required", 1.0, 1.16),
+    CLASSES[5]: ("required", 1.0, 1.25),
+    CLASSES[6]: ("required", 1.0, 1.35),
+    CLASSES[7]: ("required", 1.0, _ANY),
+    CLASSES[8]: ("balanced", 1.0, 1.30),
+    CLASSES[9]: ("raw", 0.99, 1.01),
 }
-"""Known records of the collected peaks whose required price is below the peak, and why."""
+"""Ratio that a class is held to, its least and largest value; "balanced": required at least 1,
+and between the two if routing is taken to be balanced."""
+RESIDENT_TP8 = 1.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +97,23 @@ class Row:
     def below(self) -> bool:
         """The price with its safety factor is below what was measured."""
         return self.required < self.observed
+
+    @property
+    def on_target(self) -> bool:
+        """Inside the target of its class."""
+        if self.group not in TARGETS:
+            return True
+        kind, least, most = TARGETS[self.group]
+        if self.group == "resident" and "TP 8" in self.ranks:
+            most = RESIDENT_TP8
+        if kind == "balanced":
+            if self.balanced_required is None:
+                return True
+            return self.required_ratio >= 1 and (
+                least <= round(self.balanced_required / self.observed, 3) <= most
+            )
+        ratio = self.raw_ratio if kind == "raw" else self.required_ratio
+        return least <= round(ratio, 3) <= most
 
     def to_dict(self) -> dict[str, Any]:
         """Fields and ratios as plain JSON values."""
@@ -143,6 +159,8 @@ class ClassSummary:
     balanced_required: tuple[float, float, float] | None
     below: tuple[str, ...]
     """Records whose required price is below the peak."""
+    outside: tuple[str, ...]
+    """Records outside the class's target."""
 
     def to_dict(self) -> dict[str, Any]:
         """Ratios rounded to four digits."""
@@ -158,6 +176,7 @@ class ClassSummary:
             "published_required": rounded(self.published_required),
             "balanced_required": rounded(self.balanced_required),
             "below_parity": list(self.below),
+            "outside_target": list(self.outside),
         }
 
 
@@ -194,6 +213,7 @@ class Report:
                     if balanced
                     else None,
                     below=tuple(row.id for row in rows if row.below),
+                    outside=tuple(row.id for row in rows if not row.on_target),
                 )
             )
         return made
@@ -214,57 +234,15 @@ class Report:
 
     def text(self) -> str:
         """The report as plain tables."""
-        lines = [f"rules: {self.rules}; ratios to the observed peak", ""]
-        lines += _table(
-            ("class", "n", "raw", "required", "published required", "balanced required", "below"),
-            [
-                (
-                    one.name,
-                    str(one.count),
-                    _span(one.raw),
-                    _span(one.required),
-                    _span(one.published_required) if one.published_required else "",
-                    _span(one.balanced_required) if one.balanced_required else "",
-                    str(len(one.below)),
-                )
-                for one in self.classes()
-            ],
-        )
-        lines += ["", *self._records()]
-        known = [row for row in self.below() if row.id in EXPLAINED]
-        if known:
-            lines += ["", "below parity, explained:"]
-            lines += [f"  {row.id}: {EXPLAINED[row.id]}" for row in known]
-        if self.unpriced:
-            lines += ["", f"not priced ({len(self.unpriced)}):"]
-            lines += [f"  {one.id}: {one.reason}" for one in self.unpriced]
-        return "\n".join(lines)
+        from waveplan import _check_text
 
-    def _records(self) -> list[str]:
-        table: list[tuple[str, ...]] = [
-            (
-                row.id,
-                f"{row.observed / 1e9:.2f}",
-                f"{row.raw / 1e9:.2f}",
-                f"{row.raw_ratio:.3f}",
-                f"{row.required_ratio:.3f}",
-                f"{row.published_required / row.observed:.3f}" if row.published_required else "",
-                "below" if row.below else "",
-            )
-            for name in CLASSES
-            for row in self.rows
-            if row.group == name
-        ]
-        head = (
-            "record",
-            "observed GB",
-            "raw GB",
-            "raw",
-            "required",
-            "published required",
-            "parity",
-        )
-        return _table(head, table)
+        return _check_text.text(self)
+
+    def markdown(self) -> str:
+        """The report as a page."""
+        from waveplan import _check_text
+
+        return _check_text.page(self)
 
 
 def _ratio(value: int | None, observed: int) -> float | None:
@@ -274,22 +252,6 @@ def _ratio(value: int | None, observed: int) -> float | None:
 def _spread(values: Iterable[float]) -> tuple[float, float, float]:
     ordered = sorted(values)
     return ordered[0], median(ordered), ordered[-1]
-
-
-def _span(values: tuple[float, float, float]) -> str:
-    return " / ".join(f"{value:.3f}" for value in values)
-
-
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
-    """Lines of a table: the first column to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if i == 0 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in [head, *rows]
-    ]
 
 
 def read(path: str | os.PathLike[str]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from waveplan import _core, models
-from waveplan.assignment import assign
+from waveplan.assignment import AssignSettings, assign, owned_token_ms
 from waveplan.errors import InputError, WaveplanError
 from waveplan.layout import choose_layout
 from waveplan.model import Model
@@ -276,7 +276,7 @@ def _pipeline(
     tokens = owner = shards = None
     if topology.cp > 1:
         packing = layout.pack()
-        assignment = assign(packing, topology.cp)
+        assignment = assign(packing, topology.cp, _assign_settings(model, topology))
         tokens = assignment.rank_tokens
         if model.is_hybrid:
             placed = place(packing, assignment, _recurrent_settings(model, topology))
@@ -289,6 +289,20 @@ def _pipeline(
         dict(zip(names.PLAN, plan, strict=True)),
         dict(zip(names.GROUP, groups[0], strict=True)),
     )
+
+
+def _assign_settings(model: Model, topology: Topology) -> AssignSettings:
+    cost = owned_token_ms(
+        hidden=model.hidden,
+        ffn=model.ffn or 4 * model.hidden,  # Megatron's width where none is given
+        topk=model.topk,
+        expert_ffn=model.expert_ffn,
+        shared_ffn=model.shared_ffn,
+        tp=topology.tp,
+        ep=topology.ep,
+        etp=topology.etp,
+    )
+    return AssignSettings(owned_token_ms=cost)
 
 
 def _recurrent_settings(model: Model, topology: Topology) -> RecurrentSettings:
