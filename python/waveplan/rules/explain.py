@@ -22,8 +22,9 @@ Env = tuple[tuple[str, int], ...]
 class Term:
     """A line of the tree: a rule, a step of the total, or a piece of formula.
 
-    ``how`` says how the children make the bytes: "sum", "max" or "" (one line of its own);
-    ``binding`` is false on the branches of a max that are not the largest.
+    ``how`` says how the children make the bytes: "sum", "max", "x" (their sum times
+    ``factor``) or "" (a line of its own); ``group`` is the group that counts; ``binding`` is
+    false on the branches of a max that are not the largest.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Term:
     why: str = ""
     group: int | None = None
     binding: bool = True
+    factor: float | None = None
     children: list[Term] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
@@ -44,6 +46,8 @@ class Term:
             made["why"] = self.why
         if self.group is not None:
             made["group"] = self.group
+        if self.factor is not None:
+            made["factor"] = self.factor
         made["binding"] = self.binding
         if self.children:
             made["children"] = [child.to_dict() for child in self.children]
@@ -62,6 +66,8 @@ class Explanation:
 
     tree: Term
     raw: Term
+    phase: str
+    """"backward" if the peak lies there, else "forward"."""
     notes: tuple[str, ...] = ()
 
     def terms(self) -> dict[str, int]:
@@ -94,12 +100,6 @@ class Explanation:
         return names
 
     @property
-    def phase(self) -> str:
-        """Where the price peaks: "forward" or "backward"."""
-        backward = {"with_backward", "selective", "input_gradient", "adapter_gradient"}
-        return "backward" if backward & set(self.binding) else "forward"
-
-    @property
     def term(self) -> str:
         """The rule that weighs most."""
         terms = self.terms()
@@ -114,21 +114,42 @@ class Explanation:
             "term": self.term,
         }
 
-    def text(self, depth: int = 12) -> str:
-        """The tree as text: one line a term, "*" on what binds."""
-        lines = []
-        for level, term in self.tree.walk():
-            if level > depth:
+    def text(self, *, full: bool = False) -> str:
+        """The tree as text: bytes, "*" on what binds, names, and what each rule is for.
+
+        Branches that do not bind are one line each, and what charges nothing is left out,
+        unless ``full``.
+        """
+        lines: list[str] = []
+        todo = [(self.tree, 0, True, "")]
+        while todo:
+            term, level, binding, prefix = todo.pop()
+            shown = [child for child in term.children if full or child.bytes]
+            single = len(shown) == 1 and shown[0].bytes == term.bytes and term.how != "x"
+            if single and not full:
+                name = prefix if term.kind == "operator" else f"{prefix}{term.name} > "
+                todo.append((shown[0], level, binding, name))
                 continue
-            mark = "*" if term.binding else " "
-            label = "  " * level + term.name
-            if term.how:
-                label += f" = {term.how} of"
-            if term.group is not None:
-                label += f" (group {term.group})"
-            size = f"{format_bytes(term.bytes):>12}"
-            lines.append(f"{size} {mark} {label}" + (f"   {term.why}" if term.why else ""))
+            lines.append(_line(term, level, binding, prefix))
+            if full or binding:
+                todo.extend(
+                    (child, level + 1, binding and child.binding, "") for child in reversed(shown)
+                )
         return "\n".join([*lines, *self.notes])
+
+
+_HOW = {"sum": " = sum of", "max": " = largest of", "min": " = smallest of"}
+
+
+def _line(term: Term, level: int, binding: bool, prefix: str) -> str:
+    name = prefix.removesuffix(" > ") if term.kind == "operator" and prefix else prefix + term.name
+    label = "  " * level + name + (_HOW.get(term.how, "") if binding else "")
+    if term.factor is not None:
+        label += f" = {term.factor:g} times the sum of"
+    if term.group is not None:
+        label += f" (group {term.group})"
+    why = f"   {term.why}" if term.why else ""
+    return f"{format_bytes(term.bytes):>12} {'*' if binding else ' '} {label}{why}"
 
 
 def explain(price: Price) -> Explanation:
@@ -139,7 +160,23 @@ def explain(price: Price) -> Explanation:
     notes += [f"{'unmeasured':>12}   {state}" for state in price.unmeasured]
     if price.margin:
         notes.append(f"{format_bytes(price.margin):>12}   margin for unpriced rules")
-    return Explanation(reader.total("required"), reader.total("raw"), tuple(notes))
+    tree, raw = reader.total("required"), reader.total("raw")
+    backward = _binds(raw, "selective") or (
+        _binds(raw, "with_backward") and price.results["input_gradient"] > 0
+    )
+    return Explanation(tree, raw, "backward" if backward else "forward", tuple(notes))
+
+
+def _binds(tree: Term, name: str) -> bool:
+    """Whether a step of this name lies on the binding branches."""
+    todo = [tree]
+    while todo:
+        term = todo.pop()
+        if term.binding and term.bytes:
+            if term.name == name:
+                return True
+            todo.extend(term.children)
+    return False
 
 
 class _Reader:
@@ -219,7 +256,15 @@ class _Reader:
             return self._several(expr, env, group, value)
         if op == "scale":
             inner = self.term(expr.args[0], env, group)
-            return Term(f"x {expr.value:g}", value, "factor", "sum", children=[inner])
+            parts = inner.children if inner.kind == "operator" and inner.how == "sum" else [inner]
+            return Term(
+                f"{expr.value:g} x",
+                value,
+                "operator",
+                "x",
+                children=parts,
+                factor=float(expr.value),
+            )
         if op in ("sum_groups", "max_groups"):
             return self._over_groups(expr, env, value)
         return Term(str(expr), value, "formula", group=group)
@@ -245,10 +290,10 @@ class _Reader:
         inner = self.term(definition.formula, env, group)
         if not definition.step:
             return inner
-        if inner.kind in ("operator", "factor"):
+        if inner.kind == "operator":
             inner.name, inner.kind, inner.why = name, "step", definition.why
             return inner
-        return Term(name, value, "step", "sum", definition.why, inner.group, True, [inner])
+        return Term(name, value, "step", "sum", definition.why, inner.group, children=[inner])
 
     def _several(self, expr: Expr, env: Env, group: int | None, value: int) -> Term:
         parts: list[Expr] = []
