@@ -252,12 +252,13 @@ def max_groups(value: Expr | int) -> Expr:
     return Expr("max_groups", (as_expr(value),))
 
 
+COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 _BINDING = {
     "choose": 0,
     "or": 1,
     "and": 2,
     "not": 3,
-    **dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), 4),
+    **dict.fromkeys(COMPARISONS, 4),
     **dict.fromkeys(("+", "-"), 5),
     **dict.fromkeys(("*", "//"), 6),
 }
@@ -287,7 +288,8 @@ def show(expr: Expr) -> str:
         return f"not {inner(args[0], 3)}"
     if op in _BINDING:
         level = _BINDING[op]
-        return f"{inner(args[0], level)} {op} {inner(args[1], level + 1)}"
+        left = level + (op in COMPARISONS)
+        return f"{inner(args[0], left)} {op} {inner(args[1], level + 1)}"
     if op == "charged":
         return f"charged({expr.value})"
     if op == "scale":

@@ -123,11 +123,10 @@ class RuleSet:
     kinds: Mapping[str, Kind] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        formulas = {name: rule.formula for name, rule in self.rules.items()}
-        for name, definition in self.definitions.items():
+        for name in self.definitions:
             if name in names.PLAN or name in names.GROUP or name in names.fact_names():
                 raise InputError(f"{name} is a fact or measure: a definition needs another name")
-            formulas[name] = definition.formula
+        formulas = self._formulas()
         kinds: dict[str, Kind] = {}
         for name in check.order(formulas):
             kinds[name] = kind = check.infer(formulas[name], kinds)
@@ -139,6 +138,10 @@ class RuleSet:
         object.__setattr__(self, "kinds", kinds)
         for rule in self.rules.values():
             self._check_predicates(rule)
+
+    def _formulas(self) -> dict[str, Expr]:
+        charged = {name: rule.formula for name, rule in self.rules.items()}
+        return {**charged, **{name: item.formula for name, item in self.definitions.items()}}
 
     def _check_predicates(self, rule: Rule) -> None:
         for part in PREDICATES:
@@ -198,6 +201,7 @@ class RuleSet:
         if target not in self.definitions or not self.definitions[target].step:
             steps = [d.name for d in self.definitions.values() if d.step]
             raise InputError(f"no total {target!r}: {names.suggest(target, steps)}")
+        check.order({**self._formulas(), rule.name: rule.formula})
         charged: Expr = Expr("name", value=rule.name)
         kind = check.infer(rule.formula, self.kinds)
         if kind.free and not self.kinds[target].free:
@@ -257,11 +261,11 @@ class RuleSet:
             formula=_formula(name, "bytes", formula),
             why=old.why if why is None else why,
         )
-        made = self._with(definitions={**self.definitions, name: new})
-        units = {self.kinds[name].unit, made.kinds[name].unit}
+        units = {self.kinds[name].unit, check.infer(new.formula, self.kinds).unit}
         if check.ANY not in units and len(units) > 1:
-            raise InputError(f"{name} is {self.kinds[name].unit}: its unit must stay")
-        return made
+            place = where(new.formula) or f"{name}: "
+            raise InputError(f"{place}{name} is {self.kinds[name].unit}: its unit must stay")
+        return self._with(definitions={**self.definitions, name: new})
 
     def without(self, name: str) -> RuleSet:
         """This set with one rule charging nothing, and saying so."""

@@ -47,7 +47,10 @@ def load(path: Path, base: RuleSet | None = None) -> RuleSet:
         line = _line(text, name)
         if not isinstance(formula, str):
             raise InputError(f"{path}:{line}: {name} must be a formula as text")
-        made = made.redefine(name, parse(formula, str(path), line))
+        try:
+            made = made.redefine(name, parse(formula, str(path), line))
+        except InputError as error:
+            raise _placed(error, path, line) from error
     for name, entry in _table(path, text, table, "rule").items():
         if not isinstance(entry, dict):
             raise InputError(f"{path}:{_line(text, name)}: rule {name} must be a table")
@@ -91,10 +94,13 @@ def _apply(rules: RuleSet, path: Path, text: str, name: str, entry: dict[str, An
                 raise InputError(f"rule {name} needs {key}")
         return rules.with_rule(Rule(name, ours=True, **values), total)
     except InputError as error:
-        message = str(error)
-        if message.startswith(f"{path}:"):
-            raise
-        raise InputError(f"{path}:{start}: {message}") from error
+        raise _placed(error, path, start) from error
+
+
+def _placed(error: InputError, path: Path, line: int) -> InputError:
+    """The error with the file and line in front, if they are not there yet."""
+    message = str(error)
+    return InputError(message if message.startswith(f"{path}:") else f"{path}:{line}: {message}")
 
 
 def _line(text: str, key: str, after: int = 1) -> int:
