@@ -17,7 +17,9 @@ const INSERTED: usize = 64;
 struct Decision {
     first: usize,
     last: usize,
+    /// The score, or while `open` something it cannot be below.
     score: f64,
+    open: bool,
 }
 
 /// What a candidate group is made of.
@@ -38,12 +40,34 @@ struct Candidate {
     source: Source,
 }
 
+/// What scores a set.
+struct Scoring<'a> {
+    forest: &'a Forest,
+    loads: &'a mut Loads,
+    settings: &'a RecurrentSettings,
+    ticker: &'a mut Ticker,
+}
+
+impl Scoring<'_> {
+    fn score(&mut self, chained: &[u32]) -> Result<f64> {
+        let Self { forest, ticker, .. } = self;
+        ticker.work((forest.len() + forest.levels * forest.ranks) as u64)?;
+        Ok(self.loads.score(forest, chained, self.settings))
+    }
+
+    fn bound(&mut self, chained: &[u32]) -> Result<f64> {
+        self.ticker.work(chained.len() as u64)?;
+        Ok(self.loads.bound(self.forest, chained, self.settings))
+    }
+}
+
 /// Buffers of the search.
 #[derive(Debug, Default)]
 pub(super) struct Search {
     decisions: Vec<Decision>,
     members: Vec<u32>,
     best: usize,
+    evaluations: usize,
     /// Candidate group `g`: `group_members[group_ends[g - 1]..group_ends[g]]`.
     group_members: Vec<u32>,
     group_ends: Vec<usize>,
@@ -61,6 +85,8 @@ struct Siblings {
     /// Positions of group `g`: `members[first[g]..first[g + 1]]`, ascending.
     first: Vec<u32>,
     members: Vec<u32>,
+    /// Per group: what chaining all of it relieves the busiest rank of.
+    relief: Vec<i64>,
     /// Per position of a parent: its group, `NONE` without.
     group: Vec<u32>,
     counts: Vec<u32>,
@@ -74,10 +100,12 @@ impl Search {
 
     /// Sets that were scored.
     pub(super) fn evaluations(&self) -> usize {
-        self.decisions.len()
+        self.evaluations
     }
 
     /// Searches; the answer is [`Search::best`].
+    ///
+    /// A set is scored only where its bound leaves open whether it enters the beam.
     pub(super) fn run(
         &mut self,
         forest: &Forest,
@@ -87,39 +115,36 @@ impl Search {
     ) -> Result<()> {
         self.decisions.clear();
         self.members.clear();
-        self.best = 0;
+        self.evaluations = 0;
+        let mut scoring = Scoring {
+            forest,
+            loads,
+            settings,
+            ticker,
+        };
+        let none = self.decide(0, &mut scoring)?;
+        self.best = none;
         if forest.legal.is_empty() {
-            self.best = self.decisions.len();
-            self.decisions.push(Decision {
-                first: 0,
-                last: 0,
-                score: f64::INFINITY,
-            });
             return Ok(());
         }
-        let none = self.decide(0, forest, loads, settings, ticker)?;
         self.members.extend(forest.legal.iter().map(|l| l.at));
-        self.members.sort_unstable();
-        let all = self.decide(0, forest, loads, settings, ticker)?;
-        let gain = settings.min_gain_ms;
-        if self.decisions[none].score - self.decisions[all].score > gain {
-            self.best = all;
+        if !forest.in_order() {
+            self.members.sort_unstable();
         }
+        let all = self.decide(0, &mut scoring)?;
+        self.close(none, &mut scoring)?;
+        self.replace_best(all, &mut scoring)?;
         self.collect_groups(forest, settings.candidates.max(1) as usize);
         let width = settings.beam_width.max(1) as usize;
         self.beam.clear();
         self.beam.extend([none, all]);
-        self.cut_beam(forest, width);
+        self.cut_beam(width, &mut scoring)?;
         let mut stale = 0;
         for _ in 0..settings.max_steps.max(0) {
-            self.expand(forest, loads, settings, ticker)?;
-            let expanded = std::mem::take(&mut self.expanded);
-            self.beam.extend(&expanded);
-            self.expanded = expanded;
-            self.cut_beam(forest, width);
-            let first = self.beam[0];
-            if self.decisions[self.best].score - self.decisions[first].score > gain {
-                self.best = first;
+            self.expand(&mut scoring)?;
+            self.beam.extend_from_slice(&self.expanded);
+            self.cut_beam(width, &mut scoring)?;
+            if self.replace_best(self.beam[0], &mut scoring)? {
                 stale = 0;
             } else {
                 stale += 1;
@@ -129,6 +154,34 @@ impl Search {
             }
         }
         Ok(())
+    }
+
+    /// Scores a decision that is still open.
+    fn close(&mut self, decision: usize, scoring: &mut Scoring<'_>) -> Result<()> {
+        if self.decisions[decision].open {
+            let score = scoring.score(self.set(decision))?;
+            debug_assert!(score >= self.decisions[decision].score, "the bound holds");
+            self.decisions[decision].score = score;
+            self.decisions[decision].open = false;
+            self.evaluations += 1;
+        }
+        Ok(())
+    }
+
+    /// Makes a decision the best if it saves enough; whether it did.
+    fn replace_best(&mut self, decision: usize, scoring: &mut Scoring<'_>) -> Result<bool> {
+        let (best, gain) = (
+            self.decisions[self.best].score,
+            scoring.settings.min_gain_ms,
+        );
+        if best - self.decisions[decision].score > gain {
+            self.close(decision, scoring)?;
+            if best - self.decisions[decision].score > gain {
+                self.best = decision;
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn set(&self, decision: usize) -> &[u32] {
@@ -145,60 +198,59 @@ impl Search {
         &self.group_members[first..self.group_ends[group]]
     }
 
-    /// The decision for the set at the end of `members`, scored unless it was seen before.
-    fn decide(
-        &mut self,
-        first: usize,
-        forest: &Forest,
-        loads: &mut Loads,
-        settings: &RecurrentSettings,
-        ticker: &mut Ticker,
-    ) -> Result<usize> {
+    /// The decision for the set at the end of `members`, a new one unless it was met before.
+    fn decide(&mut self, first: usize, scoring: &mut Scoring<'_>) -> Result<usize> {
         let set = &self.members[first..];
-        let seen = (0..self.decisions.len()).find(|&decision| self.set(decision) == set);
-        if let Some(decision) = seen {
+        let met = (0..self.decisions.len()).find(|&decision| self.set(decision) == set);
+        if let Some(decision) = met {
             self.members.truncate(first);
             return Ok(decision);
         }
-        ticker.work((forest.len() + forest.levels * forest.ranks) as u64)?;
         self.decisions.push(Decision {
             first,
             last: self.members.len(),
-            score: loads.score(forest, &self.members[first..], settings),
+            score: scoring.bound(&self.members[first..])?,
+            open: true,
         });
         Ok(self.decisions.len() - 1)
     }
 
-    /// Sorts the beam by (score, size, segments) and keeps the first `width`.
-    fn cut_beam(&mut self, forest: &Forest, width: usize) {
+    /// Sorts the beam by (score, size, segments) and keeps the first `width`, all scored.
+    fn cut_beam(&mut self, width: usize, scoring: &mut Scoring<'_>) -> Result<()> {
         let mut beam = std::mem::take(&mut self.beam);
-        beam.sort_by(|&a, &b| {
-            let (left, right) = (self.set(a), self.set(b));
-            (self.decisions[a].score)
-                .total_cmp(&self.decisions[b].score)
-                .then(left.len().cmp(&right.len()))
-                .then_with(|| compare_segments(forest, left, right))
-        });
+        // If all stay, only who is first matters.
+        let exact = if beam.len() <= width { 1 } else { width };
+        loop {
+            beam.sort_by(|&a, &b| self.compare(scoring.forest, a, b));
+            let Some(&open) = (beam.iter().take(exact)).find(|&&d| self.decisions[d].open) else {
+                break;
+            };
+            self.close(open, scoring)?;
+        }
         beam.truncate(width);
         self.beam = beam;
+        Ok(())
+    }
+
+    /// Order of two decisions in the beam; an open one comes before its equals.
+    fn compare(&self, forest: &Forest, a: usize, b: usize) -> Ordering {
+        let (left, right) = (&self.decisions[a], &self.decisions[b]);
+        (left.score.total_cmp(&right.score))
+            .then(right.open.cmp(&left.open))
+            .then((left.last - left.first).cmp(&(right.last - right.first)))
+            .then_with(|| compare_segments(forest, self.set(a), self.set(b)))
     }
 
     /// Fills `expanded` with what one toggled group makes of each state of the beam.
-    fn expand(
-        &mut self,
-        forest: &Forest,
-        loads: &mut Loads,
-        settings: &RecurrentSettings,
-        ticker: &mut Ticker,
-    ) -> Result<()> {
+    fn expand(&mut self, scoring: &mut Scoring<'_>) -> Result<()> {
         self.expanded.clear();
         for state in 0..self.beam.len() {
             let state = self.beam[state];
-            self.mark(forest, state);
-            self.pick(settings.branch.max(1) as usize);
+            self.mark(scoring.forest, state);
+            self.pick(scoring.settings.branch.max(1) as usize);
             for picked in 0..self.picked.len() {
                 let first = self.toggle(state, self.picked[picked]);
-                let made = self.decide(first, forest, loads, settings, ticker)?;
+                let made = self.decide(first, scoring)?;
                 if !self.expanded.contains(&made) {
                     self.expanded.push(made);
                 }
@@ -270,35 +322,40 @@ impl Search {
     fn collect_groups(&mut self, forest: &Forest, limit: usize) {
         self.group_members.clear();
         self.group_ends.clear();
-        let is_root = |l: &Legal| forest.parent[l.at as usize] == NONE;
-        let legal = &forest.legal;
-        self.push_group(legal.iter().map(|l| l.at));
-        self.push_group(legal.iter().filter(|l| is_root(l)).map(|l| l.at));
-        self.push_group(legal.iter().filter(|l| !is_root(l)).map(|l| l.at));
-        self.siblings.fill(forest);
-        for candidate in ranked(forest, &self.siblings, limit) {
-            match candidate.source {
-                Source::Single(at) => self.push_group(std::iter::once(at)),
-                Source::Siblings(group) => {
-                    let siblings = std::mem::take(&mut self.siblings);
-                    self.push_group(siblings.members(group).iter().copied());
-                    self.siblings = siblings;
+        // The positions of all legal segments are the second decision's set, ascending.
+        let Decision { first, last, .. } = self.decisions[1];
+        let is_root = |at: u32| forest.parent[at as usize] == NONE;
+        for kept in [|_| true, |root| root, |root: bool| !root] {
+            let begin = self.group_members.len();
+            for &at in &self.members[first..last] {
+                if kept(is_root(at)) {
+                    self.group_members.push(at);
                 }
             }
+            self.close_group(begin);
+        }
+        self.siblings.fill(forest);
+        for candidate in ranked(forest, &self.siblings, limit) {
+            let begin = self.group_members.len();
+            match candidate.source {
+                Source::Single(at) => self.group_members.push(at),
+                Source::Siblings(group) => {
+                    let together = self.siblings.members(group);
+                    self.group_members.extend_from_slice(together);
+                }
+            }
+            self.close_group(begin);
         }
         self.group_ends.truncate(limit);
     }
 
-    /// Appends a group unless it is empty or one of the groups so far.
-    fn push_group(&mut self, positions: impl Iterator<Item = u32>) {
-        let first = self.group_members.len();
-        self.group_members.extend(positions);
-        self.group_members[first..].sort_unstable();
-        let made = &self.group_members[first..];
+    /// Makes a group of the members from `begin` on, unless they are none or a group already.
+    fn close_group(&mut self, begin: usize) {
+        let made = &self.group_members[begin..];
         // Ranked groups differ from one another: only the first three can be repeated.
         let repeated = (0..self.groups().min(3)).any(|group| self.group(group) == made);
         if made.is_empty() || repeated {
-            self.group_members.truncate(first);
+            self.group_members.truncate(begin);
         } else {
             self.group_ends.push(self.group_members.len());
         }
@@ -306,6 +363,11 @@ impl Search {
 }
 
 impl Siblings {
+    /// Number of groups.
+    fn len(&self) -> u32 {
+        self.relief.len() as u32
+    }
+
     fn members(&self, group: u32) -> &[u32] {
         let group = group as usize;
         &self.members[self.first[group] as usize..self.first[group + 1] as usize]
@@ -338,6 +400,8 @@ impl Siblings {
                 total += count;
             }
         }
+        self.relief.clear();
+        self.relief.resize(self.first.len(), 0);
         self.first.push(total);
         self.members.clear();
         self.members.resize(total as usize, 0);
@@ -349,96 +413,128 @@ impl Siblings {
                 let end = self.first[group as usize + 1];
                 self.members[(end - *left) as usize] = at;
                 *left -= 1;
+                let legal = &forest.legal[forest.legal_at[at as usize] as usize];
+                self.relief[group as usize] += forest.length[at as usize] - legal.longest;
             }
+        }
+    }
+}
+
+/// The most promising candidates so far, best first.
+struct Ranking {
+    best: Vec<Candidate>,
+    limit: usize,
+    /// Whether equal keys left an order open.
+    tied: bool,
+}
+
+impl Ranking {
+    fn new(limit: usize) -> Self {
+        Self {
+            best: Vec::new(),
+            limit,
+            tied: false,
+        }
+    }
+
+    /// False if a candidate of this relief cannot enter.
+    #[inline]
+    fn admits(&self, relief: i64) -> bool {
+        self.best.len() < self.limit
+            || self.limit > INSERTED
+            || relief >= self.best[self.limit - 1].key[0]
+    }
+
+    fn offer(&mut self, candidate: Candidate) {
+        let (best, limit) = (&mut self.best, self.limit);
+        if limit > INSERTED {
+            best.push(candidate);
+            return;
+        }
+        if best.len() == limit && candidate.key < best[limit - 1].key {
+            return;
+        }
+        let at = best.partition_point(|better| better.key > candidate.key);
+        self.tied |= best.get(at).is_some_and(|next| next.key == candidate.key);
+        best.insert(at, candidate);
+        best.truncate(limit);
+    }
+
+    fn finish(&mut self) {
+        if self.limit > INSERTED {
+            let best = &mut self.best;
+            best.sort_unstable_by_key(|candidate| std::cmp::Reverse(candidate.key));
+            self.tied = best.windows(2).any(|pair| pair[0].key == pair[1].key);
+            best.truncate(self.limit);
         }
     }
 }
 
 /// The `limit` most promising groups. Equal ones come in the walk order of a set.
 fn ranked(forest: &Forest, siblings: &Siblings, limit: usize) -> Vec<Candidate> {
-    let (best, tied) = most_promising(candidates(forest, siblings, &[]), limit);
-    if !tied {
-        return best;
+    let ranking = rank(forest, siblings, &[], limit);
+    if !ranking.tied {
+        return ranking.best;
     }
     let range = |&at: &u32| {
         let start = forest.start[at as usize];
         (start, start + forest.length[at as usize])
     };
-    let hashes: Vec<u64> = candidates(forest, siblings, &[])
-        .map(|candidate| match candidate.source {
-            Source::Single(at) => set_order::group_hash(std::iter::once(range(&at))),
-            Source::Siblings(group) => {
-                set_order::group_hash(siblings.members(group).iter().map(range))
-            }
-        })
-        .collect();
-    let walk = set_order::walk_ranks(&hashes);
-    most_promising(candidates(forest, siblings, &walk), limit).0
+    let singles =
+        (forest.legal.iter()).map(|l| set_order::group_hash(std::iter::once(range(&l.at))));
+    let groups = (0..siblings.len())
+        .map(|group| set_order::group_hash(siblings.members(group).iter().map(range)));
+    let hashes: Vec<u64> = singles.chain(groups).collect();
+    rank(forest, siblings, &set_order::walk_ranks(&hashes), limit).best
 }
 
-/// All candidates in the order in which the set is filled; `walk` may be empty.
-fn candidates<'a>(
-    forest: &'a Forest,
-    siblings: &'a Siblings,
-    walk: &'a [u32],
-) -> impl Iterator<Item = Candidate> + 'a {
-    let legal = |l: &Legal| {
-        let at = l.at as usize;
-        let length = forest.length[at];
-        let locality = forest.on_ranks(at).iter().copied().max().unwrap_or(0);
-        [length - l.longest, length, locality, locality - length, 1]
-    };
-    let singles = (forest.legal.iter()).map(move |l| (legal(l), Source::Single(l.at)));
-    let groups = (0..siblings.first.len() as u32 - 1).map(move |group| {
-        let mut sum = [0, 0, 0, 0, 0];
-        for &at in siblings.members(group) {
-            let one = legal(&forest.legal[forest.legal_at[at as usize] as usize]);
-            let largest = sum[2].max(one[2]);
-            for (total, value) in sum.iter_mut().zip(one) {
-                *total += value;
-            }
-            sum[2] = largest;
-        }
-        (sum, Source::Siblings(group))
-    });
-    (singles.chain(groups).enumerate()).map(move |(index, (key, source))| Candidate {
-        key: [
-            key[0],
-            key[1],
-            key[2],
-            key[3],
-            key[4],
-            -walk.get(index).map_or(0, |&rank| i64::from(rank)),
-        ],
-        source,
-    })
-}
-
-/// The `limit` candidates with the largest keys, and whether equal keys left the order open.
-fn most_promising(
-    candidates: impl Iterator<Item = Candidate>,
-    limit: usize,
-) -> (Vec<Candidate>, bool) {
-    let mut best: Vec<Candidate>;
-    let mut tied = false;
-    if limit > INSERTED {
-        best = candidates.collect();
-        best.sort_unstable_by_key(|candidate| std::cmp::Reverse(candidate.key));
-        tied = best.windows(2).any(|pair| pair[0].key == pair[1].key);
-        best.truncate(limit);
-    } else {
-        best = Vec::with_capacity(limit + 1);
-        for candidate in candidates {
-            if best.len() == limit && candidate.key < best[limit - 1].key {
-                continue;
-            }
-            let at = best.partition_point(|better| better.key > candidate.key);
-            tied |= best.get(at).is_some_and(|next| next.key == candidate.key);
-            best.insert(at, candidate);
-            best.truncate(limit);
+/// Ranks all candidates, in the order in which the set is filled; `walk` may be empty.
+fn rank(forest: &Forest, siblings: &Siblings, walk: &[u32], limit: usize) -> Ranking {
+    let mut ranking = Ranking::new(limit);
+    let walked = |index: usize| -walk.get(index).map_or(0, |&rank| i64::from(rank));
+    for (index, legal) in forest.legal.iter().enumerate() {
+        let relief = forest.length[legal.at as usize] - legal.longest;
+        if ranking.admits(relief) {
+            let mut key = key_of(forest, legal);
+            key[5] = walked(index);
+            let source = Source::Single(legal.at);
+            ranking.offer(Candidate { key, source });
         }
     }
-    (best, tied)
+    for group in 0..siblings.len() {
+        if !ranking.admits(siblings.relief[group as usize]) {
+            continue;
+        }
+        let mut key = [0; 6];
+        for &at in siblings.members(group) {
+            let one = key_of(forest, &forest.legal[forest.legal_at[at as usize] as usize]);
+            let largest = key[2].max(one[2]);
+            for (total, value) in key.iter_mut().zip(one) {
+                *total += value;
+            }
+            key[2] = largest;
+        }
+        key[5] = walked(forest.legal.len() + group as usize);
+        let source = Source::Siblings(group);
+        ranking.offer(Candidate { key, source });
+    }
+    ranking.finish();
+    ranking
+}
+
+/// How promising a segment is: relief, length, locality, what locality misses, size.
+fn key_of(forest: &Forest, legal: &Legal) -> [i64; 6] {
+    let at = legal.at as usize;
+    let length = forest.length[at];
+    let locality = forest.on_ranks(at).iter().copied().max().unwrap_or(0);
+    [
+        length - legal.longest,
+        length,
+        locality,
+        locality - length,
+        1,
+        0,
+    ]
 }
 
 /// Compares two sets as sorted lists of segments.

@@ -16,6 +16,8 @@ pub(super) struct Legal {
     pub(super) at: u32,
     /// Tokens of its longest shard.
     pub(super) longest: i64,
+    /// No shard is shorter.
+    pub(super) shortest: i64,
     /// Tokens that change rank if it is chained.
     pub(super) cross: i64,
 }
@@ -32,6 +34,8 @@ pub(super) struct Level {
 #[derive(Debug, Default)]
 pub(super) struct Forest {
     pub(super) ranks: usize,
+    /// Tokens of the packed row.
+    pub(super) tokens: i64,
     /// One more than the largest depth.
     pub(super) levels: usize,
     /// The largest subtree, in tokens, that one owner takes whole.
@@ -80,14 +84,14 @@ impl Forest {
     ) -> Result<()> {
         let tokens = segments.tokens();
         self.ranks = assignment.ranks;
+        self.tokens = tokens;
         // A float quotient, truncated: it rounds beyond 2^53 tokens as the contract does.
         self.limit = ((tokens as f64 / self.ranks as f64) as i64).max(1);
         self.order(segments);
         ticker.work(segments.len() as u64)?;
         self.shape(segments);
         ticker.work((segments.len() * self.ranks) as u64)?;
-        self.count(assignment);
-        self.cut(assignment, ticker)?;
+        self.spread(segments, assignment);
         ticker.work(segments.len() as u64)?;
         self.collect_units(settings);
         Ok(())
@@ -190,16 +194,20 @@ impl Forest {
         self.start.clear();
         self.length.clear();
         self.parent.clear();
-        for at in 0..n {
-            let s = self.segment(at);
-            self.start.push(segments.starts[s]);
-            self.length.push(segments.length(s));
-            let parent = segments.parents[s];
-            self.parent.push(if parent == NONE {
-                NONE
-            } else {
-                self.position(parent as usize) as u32
-            });
+        if self.in_order() {
+            let starts = &segments.starts;
+            self.start.extend_from_slice(&starts[..n]);
+            self.length.extend(starts.windows(2).map(|w| w[1] - w[0]));
+            self.parent.extend_from_slice(&segments.parents);
+        } else {
+            for &segment in &self.segment_of {
+                let segment = segment as usize;
+                self.start.push(segments.starts[segment]);
+                self.length.push(segments.length(segment));
+                let parent = segments.parent(segment);
+                self.parent
+                    .push(parent.map_or(NONE, |parent| self.position_of[parent]));
+            }
         }
         self.depth.clear();
         let mut deepest = 0;
@@ -226,21 +234,38 @@ impl Forest {
         }
     }
 
-    /// Attention tokens per position and rank.
-    fn count(&mut self, assignment: &Assignment) {
+    /// Attention tokens per position and rank; shards of the segments that may be chained.
+    fn spread(&mut self, segments: &Segments, assignment: &Assignment) {
         let (n, ranks) = (self.len(), self.ranks);
-        self.counts.clear();
-        self.counts.resize(n * ranks, 0);
-        for (at, on_ranks) in self.counts.chunks_exact_mut(ranks).enumerate() {
-            let start = self.start[at];
-            for_pieces(
+        let chained_from = if ranks == 1 {
+            i64::MAX
+        } else {
+            (ranks as i64).saturating_mul(KERNEL_CHUNK)
+        };
+        self.legal.clear();
+        self.shards.clear();
+        refill(&mut self.legal_at, n, NONE);
+        refill(&mut self.counts, n * ranks, 0);
+        // Segments and chunks both tile the row: one walk over the chunk borders.
+        let (mut chunk, mut border) = (0, assignment.chunk);
+        for (segment, ends) in segments.starts.windows(2).enumerate() {
+            let (start, end) = (ends[0], ends[1]);
+            while border <= start {
+                chunk += 1;
+                border = border.saturating_add(assignment.chunk);
+            }
+            let at = self.position(segment);
+            let run = Run {
                 assignment,
-                start,
-                start + self.length[at],
-                |owner, tokens| {
-                    on_ranks[owner] += tokens;
-                },
-            );
+                chunk,
+                border,
+            };
+            let on_ranks = &mut self.counts[at * ranks..][..ranks];
+            run.pieces(start, end, |owner, tokens| on_ranks[owner] += tokens);
+            if end - start >= chained_from {
+                self.legal_at[at] = self.legal.len() as u32;
+                self.cut(at, &run, start, end);
+            }
         }
         self.subtree_counts.clear();
         self.subtree_counts.extend_from_slice(&self.counts);
@@ -256,83 +281,57 @@ impl Forest {
         }
     }
 
-    /// Finds the segments that may be chained and cuts them.
-    fn cut(&mut self, assignment: &Assignment, ticker: &mut Ticker) -> Result<()> {
-        let ranks = self.ranks as i64;
-        self.legal.clear();
-        self.shards.clear();
-        self.legal_at.clear();
-        self.legal_at.resize(self.len(), NONE);
-        if ranks == 1 {
-            return Ok(());
-        }
-        for segment in 0..self.len() {
-            let at = self.position(segment);
-            if self.length[at] / KERNEL_CHUNK < ranks {
-                continue;
-            }
-            ticker.work(self.ranks as u64)?;
-            let cross = self.cut_one(assignment, self.start[at], self.length[at]);
-            let shards = &self.shards[self.shards.len() - self.ranks..];
-            self.legal_at[at] = self.legal.len() as u32;
+    /// Appends the segment at a position to `legal`, and its shards.
+    fn cut(&mut self, at: usize, run: &Run<'_>, start: i64, end: i64) {
+        let ranks = self.ranks;
+        if run.splits_evenly(start, end, ranks) {
+            let first = self.shards.len();
+            run.pieces(start, end, |_, tokens| self.shards.push(tokens));
+            let shards = &self.shards[first..];
             self.legal.push(Legal {
                 at: at as u32,
                 longest: shards.iter().copied().max().unwrap_or(0),
-                cross,
+                shortest: shards.iter().copied().min().unwrap_or(0),
+                cross: 0,
             });
+            return;
         }
-        Ok(())
-    }
-
-    /// Appends the shards of one segment; returns the tokens that change rank.
-    fn cut_one(&mut self, assignment: &Assignment, start: i64, length: i64) -> i64 {
-        let ranks = self.ranks;
-        if self.attention_split(assignment, start, length) {
-            return 0;
+        let length = end - start;
+        let (chunks, rest) = (length / KERNEL_CHUNK, length % KERNEL_CHUNK);
+        let (each, extra) = quotient(chunks, ranks as i64);
+        let shortest = each * KERNEL_CHUNK;
+        let longer = shortest + KERNEL_CHUNK;
+        let here = self.shards.len();
+        for rank in 0..ranks as i64 {
+            self.shards
+                .push(if rank < extra { longer } else { shortest });
         }
-        let chunks = length / KERNEL_CHUNK;
-        let (each, extra) = (chunks / ranks as i64, chunks % ranks as i64);
-        let (mut from, mut cross) = (start, 0);
-        for rank in 0..ranks {
-            let mut shard = (each + i64::from((rank as i64) < extra)) * KERNEL_CHUNK;
-            if rank + 1 == ranks {
-                shard += length % KERNEL_CHUNK;
-            }
-            for_pieces(assignment, from, from + shard, |owner, tokens| {
-                if owner != rank {
-                    cross += tokens;
+        self.shards[here + ranks - 1] += rest;
+        let mut cross = 0;
+        if end <= run.border {
+            cross = length - self.shards[here + run.owner()];
+        } else {
+            let (mut rank, mut left) = (0, self.shards[here]);
+            run.pieces(start, end, |owner, mut tokens| {
+                // A piece may end one shard and begin the next.
+                while tokens > 0 {
+                    let part = tokens.min(left);
+                    cross += if owner == rank { 0 } else { part };
+                    tokens -= part;
+                    left -= part;
+                    if left == 0 && rank + 1 < ranks {
+                        rank += 1;
+                        left = self.shards[here + rank];
+                    }
                 }
             });
-            self.shards.push(shard);
-            from += shard;
         }
-        cross
-    }
-
-    /// Appends the attention layout's own pieces if they can serve as shards: one chunk on each
-    /// rank, in rank order, whole kernel chunks but for the last.
-    fn attention_split(&mut self, assignment: &Assignment, start: i64, length: i64) -> bool {
-        let (chunk, ranks) = (assignment.chunk, self.ranks);
-        let (first, last) = (start / chunk, (start + length - 1) / chunk);
-        if last - first + 1 != ranks as i64 {
-            return false;
-        }
-        let owners = &assignment.owners[first as usize..=last as usize];
-        let head = (first + 1) * chunk - start;
-        // With two ranks there is no middle piece.
-        let aligned = head % KERNEL_CHUNK == 0 && (ranks == 2 || chunk % KERNEL_CHUNK == 0);
-        if !aligned
-            || owners
-                .iter()
-                .enumerate()
-                .any(|(rank, &o)| o as usize != rank)
-        {
-            return false;
-        }
-        self.shards.push(head);
-        self.shards.resize(self.shards.len() + ranks - 2, chunk);
-        self.shards.push(start + length - last * chunk);
-        true
+        self.legal.push(Legal {
+            at: at as u32,
+            longest: if extra > 0 { longer } else { shortest + rest },
+            shortest,
+            cross,
+        });
     }
 
     /// Finds the subtrees that one owner takes whole when nothing inside is chained.
@@ -374,16 +373,63 @@ impl Forest {
     }
 }
 
-/// Calls `piece(owner, tokens)` for the part of `start..end` in each attention chunk, in order.
-fn for_pieces(assignment: &Assignment, start: i64, end: i64, mut piece: impl FnMut(usize, i64)) {
-    let mut chunk = start / assignment.chunk;
-    let mut from = start;
-    let mut border = (chunk + 1).saturating_mul(assignment.chunk);
-    while from < end {
-        let to = end.min(border);
-        piece(assignment.owners[chunk as usize] as usize, to - from);
-        from = to;
-        chunk += 1;
-        border = border.saturating_add(assignment.chunk);
+/// The chunks from one chunk on: where a segment begins.
+struct Run<'a> {
+    assignment: &'a Assignment,
+    chunk: usize,
+    /// End of that chunk.
+    border: i64,
+}
+
+impl Run<'_> {
+    /// Owner of the first chunk.
+    fn owner(&self) -> usize {
+        self.assignment.owners[self.chunk] as usize
     }
+
+    /// Calls `piece(owner, tokens)` for the part of `start..end` in each chunk, in order; the
+    /// first chunk holds `start`.
+    #[inline]
+    fn pieces(&self, start: i64, end: i64, mut piece: impl FnMut(usize, i64)) {
+        let (mut from, mut border) = (start, self.border);
+        for &owner in &self.assignment.owners[self.chunk..] {
+            let to = end.min(border);
+            piece(owner as usize, to - from);
+            if to == end {
+                return;
+            }
+            from = to;
+            border = border.saturating_add(self.assignment.chunk);
+        }
+    }
+
+    /// Whether the chunks' own pieces of `start..end` can serve as shards: one on each rank, in
+    /// rank order, whole kernel chunks but for the last.
+    fn splits_evenly(&self, start: i64, end: i64, ranks: usize) -> bool {
+        let size = self.assignment.chunk;
+        let middle = end - self.border;
+        // The last piece begins `ranks - 2` chunks after the first border.
+        let last = (ranks as i64 - 2).saturating_mul(size);
+        if middle <= last || middle - last > size || (self.border - start) % KERNEL_CHUNK != 0 {
+            return false;
+        }
+        (ranks == 2 || size % KERNEL_CHUNK == 0)
+            && (self.assignment.owners[self.chunk..][..ranks].iter())
+                .enumerate()
+                .all(|(rank, &owner)| owner as usize == rank)
+    }
+}
+
+/// Quotient and remainder of numbers of at least 0; short ones divide faster.
+fn quotient(a: i64, b: i64) -> (i64, i64) {
+    match (u32::try_from(a), u32::try_from(b)) {
+        (Ok(a), Ok(b)) => (i64::from(a / b), i64::from(a % b)),
+        _ => (a / b, a % b),
+    }
+}
+
+/// `length` copies of `value`, in the buffer already there.
+pub(super) fn refill<T: Copy>(buffer: &mut Vec<T>, length: usize, value: T) {
+    buffer.clear();
+    buffer.resize(length, value);
 }

@@ -40,7 +40,7 @@ pub struct Recurrent {
     pub score: f64,
     /// No placement is predicted below this: all work spread evenly, nothing padded or moved.
     pub bound: f64,
-    /// Sets of chained segments that were scored.
+    /// Placements that were scored, the answer's among them.
     pub evaluations: usize,
 }
 

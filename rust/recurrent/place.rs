@@ -1,7 +1,7 @@
 //! Places a forest on ranks for a given set of chained segments, and scores the placement.
 
 use super::RecurrentSettings;
-use super::forest::{Forest, Level};
+use super::forest::{Forest, Level, refill};
 use crate::segments::NONE;
 
 /// Longest segment and number of segments at one depth.
@@ -98,7 +98,39 @@ impl Loads {
         self.milliseconds(forest, settings)
     }
 
-    /// The same, and every owner is set.
+    /// What [`Loads::score`] of the same set is not below: chained work in full, all other work
+    /// spread evenly and unpadded. Rounded down a little, whatever the order of additions.
+    pub(super) fn bound(
+        &mut self,
+        forest: &Forest,
+        chained: &[u32],
+        settings: &RecurrentSettings,
+    ) -> f64 {
+        refill(&mut self.chain, forest.levels, 0);
+        refill(&mut self.chain_count, forest.levels, 0);
+        let mut chained_tokens = 0;
+        for &at in chained {
+            let depth = forest.depth[at as usize] as usize;
+            let legal = &forest.legal[forest.legal_at[at as usize] as usize];
+            self.chain[depth] = self.chain[depth].max(legal.shortest);
+            self.chain_count[depth] += 1;
+            chained_tokens += forest.length[at as usize];
+        }
+        let (mut buckets, mut work) = (0, 0);
+        for (&shortest, &count) in self.chain.iter().zip(&self.chain_count) {
+            buckets += i64::from(count > 0);
+            work += shortest * count;
+        }
+        let ranks = forest.ranks as f64;
+        let local = (forest.tokens - chained_tokens) as f64 / ranks;
+        let time = local / settings.local_rate
+            + work as f64 / settings.chain_rate
+            + forest.tokens as f64 / ranks / settings.dense_rate
+            + settings.chain_ms(buckets, chained.len() as i64);
+        time * (1.0 - 1e-12)
+    }
+
+    /// The same as [`Loads::score`], and every owner is set.
     pub(super) fn record(
         &mut self,
         forest: &Forest,
@@ -267,10 +299,4 @@ impl Loads {
             + settings.exchange_ms(self.cross)
             + parents
     }
-}
-
-/// `length` copies of `value`, in the buffer already there.
-fn refill<T: Copy>(buffer: &mut Vec<T>, length: usize, value: T) {
-    buffer.clear();
-    buffer.resize(length, value);
 }

@@ -88,8 +88,8 @@ pub fn gdn_schedule_per_rank(segments: &Segments, recurrent: &Recurrent) -> Vec<
     let parents = has_children(segments);
     let depths = depths(segments);
     let levels = deepest(&depths) + 1;
-    let pieces = Pieces::new(recurrent, ranks);
-    let replayed = replayed_tails(segments, recurrent, &pieces);
+    let pieces = Pieces::new(recurrent);
+    let replayed = replayed_tails(segments, &pieces);
 
     let mut schedules: Vec<Schedule> = (recurrent.rank_tokens.iter())
         .map(|&packed_rows| Schedule {
@@ -100,8 +100,8 @@ pub fn gdn_schedule_per_rank(segments: &Segments, recurrent: &Recurrent) -> Vec<
     let mut roots = vec![Bucket::default(); ranks];
     let mut buckets = vec![Bucket::default(); ranks * levels];
     for s in 0..segments.len() {
-        for (rank, piece) in pieces.of(recurrent, s) {
-            let length = pieces.length(segments, recurrent, s, piece);
+        for (rank, piece) in pieces.of(s) {
+            let length = pieces.length(segments, s, piece);
             let tail = length % KERNEL_CHUNK;
             let bucket = &mut buckets[rank * levels + depths[s] as usize];
             let rows = match segments.parent(s) {
@@ -122,11 +122,9 @@ pub fn gdn_schedule_per_rank(segments: &Segments, recurrent: &Recurrent) -> Vec<
                 }
                 Some(parent) => {
                     bucket.add(parents[s]);
-                    let at = pieces.at(recurrent, parent, rank);
+                    let at = pieces.at(parent, rank);
                     let replay = match (at, segments.parent(parent)) {
-                        (Some(at), None) => {
-                            pieces.length(segments, recurrent, parent, at) % KERNEL_CHUNK
-                        }
+                        (Some(at), None) => pieces.length(segments, parent, at) % KERNEL_CHUNK,
                         _ => 0,
                     };
                     length.saturating_add(replay)
@@ -145,64 +143,61 @@ pub fn gdn_schedule_per_rank(segments: &Segments, recurrent: &Recurrent) -> Vec<
 }
 
 /// The pieces of all segments in one sequence: one of an owned segment, C of a chained one.
-struct Pieces {
+struct Pieces<'a> {
+    recurrent: &'a Recurrent,
     ranks: usize,
-    /// First piece of each segment.
-    first: Vec<usize>,
-    /// Minus the first shard: `shards[piece + shift]` of a chained segment.
-    shard: Vec<usize>,
+    /// Chained segments before each segment.
+    before: Vec<usize>,
     count: usize,
 }
 
-impl Pieces {
-    fn new(recurrent: &Recurrent, ranks: usize) -> Self {
-        let (mut first, mut shard) = (Vec::new(), Vec::new());
-        let (mut count, mut shards) = (0, 0);
-        for &chained in &recurrent.chained {
-            first.push(count);
-            shard.push(shards);
-            count += if chained { ranks } else { 1 };
-            shards += if chained { ranks } else { 0 };
-        }
+impl<'a> Pieces<'a> {
+    fn new(recurrent: &'a Recurrent) -> Self {
+        let ranks = recurrent.rank_tokens.len();
+        let mut chained = 0;
+        let before = (recurrent.chained.iter())
+            .map(|&here| {
+                chained += usize::from(here);
+                chained - usize::from(here)
+            })
+            .collect();
         Self {
+            recurrent,
             ranks,
-            first,
-            shard,
-            count,
+            before,
+            count: recurrent.chained.len() + (ranks - 1) * chained,
         }
+    }
+
+    /// First piece of segment `s`.
+    fn first(&self, s: usize) -> usize {
+        s + (self.ranks - 1) * self.before[s]
     }
 
     /// (rank, piece) of each piece of segment `s`.
-    fn of<'a>(
-        &'a self,
-        recurrent: &'a Recurrent,
-        s: usize,
-    ) -> impl Iterator<Item = (usize, usize)> + 'a {
-        let chained = recurrent.chained[s];
-        let count = if chained { self.ranks } else { 1 };
-        (0..count).map(move |i| {
-            let rank = if chained {
-                i
-            } else {
-                recurrent.owner[s] as usize
-            };
-            (rank, self.first[s] + i)
-        })
+    fn of(&self, s: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (ranks, first) = if self.recurrent.chained[s] {
+            (0..self.ranks, self.first(s))
+        } else {
+            let owner = self.recurrent.owner[s] as usize;
+            (owner..owner + 1, self.first(s))
+        };
+        ranks.enumerate().map(move |(i, rank)| (rank, first + i))
     }
 
     /// The piece of segment `s` on `rank`, if there is one.
-    fn at(&self, recurrent: &Recurrent, s: usize, rank: usize) -> Option<usize> {
-        if recurrent.chained[s] {
-            Some(self.first[s] + rank)
+    fn at(&self, s: usize, rank: usize) -> Option<usize> {
+        if self.recurrent.chained[s] {
+            Some(self.first(s) + rank)
         } else {
-            (recurrent.owner[s] as usize == rank).then_some(self.first[s])
+            (self.recurrent.owner[s] as usize == rank).then(|| self.first(s))
         }
     }
 
     /// Tokens of a piece of segment `s`.
-    fn length(&self, segments: &Segments, recurrent: &Recurrent, s: usize, piece: usize) -> i64 {
-        if recurrent.chained[s] {
-            recurrent.shards[self.shard[s] + piece - self.first[s]]
+    fn length(&self, segments: &Segments, s: usize, piece: usize) -> i64 {
+        if self.recurrent.chained[s] {
+            self.recurrent.shards[self.before[s] * self.ranks + piece - self.first(s)]
         } else {
             segments.length(s)
         }
@@ -210,14 +205,15 @@ impl Pieces {
 }
 
 /// Per piece of a root: whether a child on the same rank replays its tail.
-fn replayed_tails(segments: &Segments, recurrent: &Recurrent, pieces: &Pieces) -> Vec<bool> {
+fn replayed_tails(segments: &Segments, pieces: &Pieces<'_>) -> Vec<bool> {
     let mut replayed = vec![false; pieces.count];
     for s in 0..segments.len() {
-        let Some(parent) = segments.parent(s) else {
+        // Only roots leave tails to their children.
+        let Some(parent) = (segments.parent(s)).filter(|&p| segments.parent(p).is_none()) else {
             continue;
         };
-        for (rank, _) in pieces.of(recurrent, s) {
-            if let Some(at) = pieces.at(recurrent, parent, rank) {
+        for (rank, _) in pieces.of(s) {
+            if let Some(at) = pieces.at(parent, rank) {
                 replayed[at] = true;
             }
         }
