@@ -424,8 +424,8 @@ impl Siblings {
 struct Ranking {
     best: Vec<Candidate>,
     limit: usize,
-    /// Whether equal keys left an order open.
-    tied: bool,
+    /// The largest key that found no place.
+    left_out: Option<[i64; 6]>,
 }
 
 impl Ranking {
@@ -433,7 +433,7 @@ impl Ranking {
         Self {
             best: Vec::new(),
             limit,
-            tied: false,
+            left_out: None,
         }
     }
 
@@ -451,29 +451,34 @@ impl Ranking {
             best.push(candidate);
             return;
         }
-        if best.len() == limit && candidate.key < best[limit - 1].key {
-            return;
-        }
         let at = best.partition_point(|better| better.key > candidate.key);
-        self.tied |= best.get(at).is_some_and(|next| next.key == candidate.key);
         best.insert(at, candidate);
-        best.truncate(limit);
+        if best.len() > limit {
+            self.left_out = self.left_out.max(best.pop().map(|last| last.key));
+        }
     }
 
     fn finish(&mut self) {
-        if self.limit > INSERTED {
-            let best = &mut self.best;
+        let (best, limit) = (&mut self.best, self.limit);
+        if limit > INSERTED {
             best.sort_unstable_by_key(|candidate| std::cmp::Reverse(candidate.key));
-            self.tied = best.windows(2).any(|pair| pair[0].key == pair[1].key);
-            best.truncate(self.limit);
+            self.left_out = best.get(limit).map(|first| first.key);
+            best.truncate(limit);
         }
+    }
+
+    /// Whether equal keys leave an order open.
+    fn tied(&self) -> bool {
+        let best = &self.best;
+        best.windows(2).any(|pair| pair[0].key == pair[1].key)
+            || (self.left_out.is_some() && self.left_out == best.last().map(|last| last.key))
     }
 }
 
 /// The `limit` most promising groups. Equal ones come in the walk order of a set.
 fn ranked(forest: &Forest, siblings: &Siblings, limit: usize) -> Vec<Candidate> {
     let ranking = rank(forest, siblings, &[], limit);
-    if !ranking.tied {
+    if !ranking.tied() {
         return ranking.best;
     }
     let range = |&at: &u32| {
@@ -488,19 +493,11 @@ fn ranked(forest: &Forest, siblings: &Siblings, limit: usize) -> Vec<Candidate> 
     rank(forest, siblings, &set_order::walk_ranks(&hashes), limit).best
 }
 
-/// Ranks all candidates, in the order in which the set is filled; `walk` may be empty.
+/// Ranks all candidates; `walk` gives their places in the walk, or is empty. Singles come first
+/// there, but groups relieve more: ranked first, they spare most singles a look.
 fn rank(forest: &Forest, siblings: &Siblings, walk: &[u32], limit: usize) -> Ranking {
     let mut ranking = Ranking::new(limit);
     let walked = |index: usize| -walk.get(index).map_or(0, |&rank| i64::from(rank));
-    for (index, legal) in forest.legal.iter().enumerate() {
-        let relief = forest.length[legal.at as usize] - legal.longest;
-        if ranking.admits(relief) {
-            let mut key = key_of(forest, legal);
-            key[5] = walked(index);
-            let source = Source::Single(legal.at);
-            ranking.offer(Candidate { key, source });
-        }
-    }
     for group in 0..siblings.len() {
         if !ranking.admits(siblings.relief[group as usize]) {
             continue;
@@ -517,6 +514,15 @@ fn rank(forest: &Forest, siblings: &Siblings, walk: &[u32], limit: usize) -> Ran
         key[5] = walked(forest.legal.len() + group as usize);
         let source = Source::Siblings(group);
         ranking.offer(Candidate { key, source });
+    }
+    for (index, legal) in forest.legal.iter().enumerate() {
+        let relief = forest.length[legal.at as usize] - legal.longest;
+        if ranking.admits(relief) {
+            let mut key = key_of(forest, legal);
+            key[5] = walked(index);
+            let source = Source::Single(legal.at);
+            ranking.offer(Candidate { key, source });
+        }
     }
     ranking.finish();
     ranking
