@@ -10,7 +10,9 @@ import json
 import pickle
 import struct
 import sys
+import tempfile
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -441,6 +443,37 @@ def test_a_member_that_declares_too_little(tmp_path):
     path.write_bytes(data)
     with pytest.raises(InputError, match="bytes"):
         Rows.load(path)
+
+
+def small_files():
+    """One small whole file of each kind that needs no further library."""
+    stream = io.BytesIO()
+    np.savez_compressed(stream, tokens=np.arange(40, dtype=np.int32) % 7, offsets=[0, 10, 40])
+    lines = [{"prompt_ids": [1, 2, 3], "completion_ids": [4], "group": i} for i in range(3)]
+    return {".npz": stream.getvalue(), ".jsonl": "\n".join(map(json.dumps, lines)).encode()}
+
+
+@given(
+    st.sampled_from([".npz", ".jsonl"]),
+    st.lists(st.tuples(st.integers(0, 10**6), st.binary(max_size=4)), min_size=1, max_size=4),
+    st.integers(0, 10**6),
+)
+def test_damage_is_refused_in_one_line_or_does_not_show(suffix, writes, cut):
+    data = bytearray(small_files()[suffix])
+    for at, patch in writes:
+        at %= len(data)
+        data[at : at + len(patch)] = patch
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(Path(folder) / f"rows{suffix}", bytes(data[: len(data) - cut % 3]))
+        try:
+            rows = Rows.load(path)
+        except InputError as error:
+            text = str(error)
+        else:
+            text = f"{path}: {rows!r}"
+            assert rows.offsets[-1] == len(rows.tokens)
+    assert text.startswith(str(path))
+    assert "\n" not in text
 
 
 # --- other files ---

@@ -218,7 +218,9 @@ def _load_parquet(file: Path) -> Rows:
         table = parquet.ParquetFile(file)
         names = _columns_to_read(table.schema_arrow.names)
         return _joined(table.iter_batches(batch_size=1024, columns=names), file_bytes)
-    except pyarrow.ArrowException as error:
+    except InputError:
+        raise
+    except (pyarrow.ArrowException, ValueError) as error:  # ValueError: names that are no UTF-8
         raise InputError(f"not a whole .parquet file: {_first_line(error)}") from None
 
 
@@ -238,7 +240,9 @@ def _load_arrow(file: Path) -> Rows:
                 batches = iter(reader)
             names = _columns_to_read(reader.schema.names)
             return _joined((batch.select(names) for batch in batches), file_bytes)
-    except pyarrow.ArrowException as error:
+    except InputError:
+        raise
+    except (pyarrow.ArrowException, ValueError) as error:  # ValueError: names that are no UTF-8
         raise InputError(f"not a whole .arrow file: {_first_line(error)}") from None
 
 
@@ -281,6 +285,7 @@ def _joined(found: Iterable[Any], file_bytes: int) -> Rows:
     """All batches as one; refuses to unpack far more than the file holds."""
     batches, tokens = [], 0
     for batch in found:
+        batch.validate(full=True)  # offsets in a damaged file may point anywhere
         batches.append(_batch(batch))
         tokens += len(batches[-1].tokens)
         if 8 * tokens > max(FREE_BYTES, MOST_RATIO * file_bytes):

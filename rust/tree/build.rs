@@ -51,6 +51,9 @@ fn insert_all<'a>(
     row: impl Fn(usize) -> &'a [i64],
     ticker: &mut Ticker,
 ) -> Result<Tree> {
+    // First tokens decide most steps. Read up front they miss the cache side by side instead of
+    // one after another.
+    let firsts: Vec<Option<i64>> = (0..rows).map(|i| row(i).first().copied()).collect();
     let mut trie = Trie::new(rows, row);
     let mut terminal = Vec::with_capacity(rows);
     // The row before and its last node: a new row is compared with it first.
@@ -61,7 +64,11 @@ fn insert_all<'a>(
             terminal.push(NONE);
             continue;
         }
-        let common = common_prefix(tokens, before);
+        let common = if i > 0 && firsts[i] == firsts[i - 1] {
+            common_prefix(tokens, before)
+        } else {
+            0
+        };
         let (node, shared) = trie.locate(tokens, common, last);
         last = trie.insert(i as u32, tokens, node, shared);
         terminal.push(last);
@@ -200,9 +207,6 @@ impl<'a, R: Fn(usize) -> &'a [i64]> Trie<'a, R> {
 fn common_prefix(a: &[i64], b: &[i64]) -> usize {
     let most = a.len().min(b.len());
     let (a, b) = (&a[..most], &b[..most]);
-    if most == 0 || a[0] != b[0] {
-        return 0;
-    }
     let mut at = 0;
     while at + CHUNK <= most && a[at..at + CHUNK] == b[at..at + CHUNK] {
         at += CHUNK;
