@@ -1,0 +1,7 @@
+"""``python -m waveplan.cli``."""
+
+import sys
+
+from waveplan.cli import main
+
+sys.exit(main())

@@ -1,0 +1,106 @@
+"""``waveplan bench``: what planning costs here."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from waveplan.cli import options
+from waveplan.cli.output import VERSION, write_json
+from waveplan.cli.render import Table, integer, seconds, show
+from waveplan.errors import InputError, WaveRefused
+from waveplan.jobs import Job, Source
+
+EXAMPLE = """example:
+  waveplan bench
+  waveplan bench rollouts.npz --cp 4 --available 64GiB"""
+
+
+def register(subparsers: Any) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "bench",
+        help="planning cost on this machine",
+        description="Time the search of one wave, cold, over the bundled or the given rows.",
+        epilog=EXAMPLE,
+        formatter_class=options.Help,
+        allow_abbrev=False,
+    )
+    options.add_rows(parser, optional=True)
+    options.add_facts(parser, required=False)
+    options.add_budget(parser, required=False)
+    options.add_prices(parser)
+    parser.add_argument("--repeat", type=int, default=7, metavar="N", help="runs (default: 7)")
+    options.add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Time and print medians."""
+    if args.repeat < 1:
+        raise InputError(f"--repeat is {args.repeat}: it must be at least 1")
+    job = options.job_of(args, model=args.model or "qwen3.6-35b-a3b")
+    if job.budget is None and job.available is None:
+        job = replace(job, available="64GiB")
+    source = Source(path=str(files("waveplan") / "data" / "demo.npz"))
+    if args.rows is not None:
+        source = options.source_of(args)
+    results = measure(job, source, args.repeat)
+    if args.json:
+        write_json(
+            {
+                "version": VERSION,
+                "command": "bench",
+                "job": asdict(job),
+                "source": asdict(source),
+                "seconds": results,
+            }
+        )
+        return 0
+    requests = source.requests()
+    base = results["read the tokens once"]
+    right = frozenset({"median", "x reading"})
+    title = f"{len(requests):,} rows, {integer(int(requests.rows.lengths.sum()))} tokens"
+    table = Table(title, ("work", "median", "x reading"), right=right)
+    for name, value in results.items():
+        table.add(name, seconds(value), f"{value / base:.1f}" if base else "")
+    show(table, out=sys.stdout)
+    return 0
+
+
+def measure(job: Job, source: Source, repeat: int) -> dict[str, float]:
+    """Median seconds of each piece of work. Every run starts from nothing but the rows."""
+    requests = source.requests()
+    tokens = requests.rows.tokens
+
+    def search() -> None:
+        try:
+            job.planner().wave(requests)
+        except WaveRefused:
+            # A refusal has searched too, down to the last rung of the ladder.
+            return
+
+    work: dict[str, Callable[[], object]] = {
+        "read the tokens once": lambda: int(np.bitwise_xor.reduce(tokens)),
+        "bind the rules": job.planner,
+        "first wave, cold": search,
+        "all waves": lambda: sum(1 for _ in job.planner().waves(requests, on_refusal="skip")),
+    }
+    return {name: _median(call, repeat) for name, call in work.items()}
+
+
+def _median(call: Callable[[], object], repeat: int) -> float:
+    times = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)

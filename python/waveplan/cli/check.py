@@ -1,0 +1,48 @@
+"""``waveplan check``: the prices against measured peaks."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from waveplan.cli import options
+from waveplan.cli.output import VERSION, write_json
+
+EXAMPLE = """example:
+  waveplan check peaks.json
+  waveplan check peaks.json --rule-set published --plot check.png"""
+
+
+def register(subparsers: Any) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "check",
+        help="price every measured peak of a file: ratios, and what falls below parity",
+        description="Price each record of a file of measured peaks from its facts alone.",
+        epilog=EXAMPLE,
+        formatter_class=options.Help,
+        allow_abbrev=False,
+    )
+    parser.add_argument("peaks", metavar="PEAKS.json", help="records of measured peaks")
+    options.add_prices(parser)
+    parser.add_argument("--plot", metavar="FILE", help="predicted against observed: .png, .svg")
+    options.add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Price the records and print the table."""
+    from waveplan.check import check
+
+    rules = options.job_of(args, model="").rule_set_of()
+    report = check(Path(args.peaks), rules=rules)
+    print(report.text(), file=sys.stderr if args.json else sys.stdout)
+    if args.plot is not None:
+        from waveplan.report.plots import predicted_observed
+
+        predicted_observed(report, Path(args.plot))
+    if args.json:
+        write_json({"version": VERSION, "command": "check", **report.to_dict()})
+    return 0

@@ -1,0 +1,43 @@
+"""``waveplan demo``: bundled rollouts on a bundled model."""
+
+from __future__ import annotations
+
+import argparse
+from importlib.resources import as_file, files
+from typing import Any
+
+from waveplan.cli import options, plan
+from waveplan.jobs import Job, Source
+
+EXAMPLE = """example:
+  waveplan demo
+  waveplan demo --cp 4 --available 24GiB --explain"""
+
+
+def register(subparsers: Any) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "demo",
+        help="bundled rollouts on a bundled model: the waves, and why each stopped",
+        description="Plan bundled agent rollouts (98 rows, 694,654 tokens) on Qwen3.6-35B-A3B.",
+        epilog=EXAMPLE,
+        formatter_class=options.Help,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--cp", type=int, default=2, metavar="N", help="context-parallel size")
+    parser.add_argument(
+        "--available", default="40GiB", metavar="BYTES", help="free for waves (default: 40GiB)"
+    )
+    parser.add_argument("--explain", action="store_true", help="also show the tightest wave")
+    parser.add_argument("--html", metavar="FILE", help="also write one self-contained page")
+    options.add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plan the bundled rollouts and print."""
+    job = Job(model="qwen3.6-35b-a3b", cp=args.cp, available=args.available)
+    with as_file(files("waveplan") / "data" / "demo.npz") as path:
+        return plan.plan(
+            job, Source(path=str(path)), as_json=args.json, explain=args.explain, html=args.html
+        )

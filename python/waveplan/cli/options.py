@@ -1,0 +1,163 @@
+"""Options shared by the commands, and the job they stand for."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import fields
+from typing import Any
+
+from waveplan.jobs import TARGETS, Job, Source
+
+__all__ = [
+    "Help",
+    "add_budget",
+    "add_facts",
+    "add_json",
+    "add_prices",
+    "add_rows",
+    "job_of",
+    "source_of",
+]
+
+RANKS = {
+    "dp": "data-parallel",
+    "tp": "tensor-parallel",
+    "cp": "context-parallel",
+    "pp": "pipeline-parallel",
+    "ep": "expert-parallel",
+    "etp": "expert-tensor-parallel",
+}
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Keeps the line breaks of the examples."""
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """``--json``."""
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON document on stdout and nothing else there"
+    )
+
+
+def add_facts(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """Model, ranks and training mode."""
+    facts = parser.add_argument_group("model, ranks, training mode")
+    facts.add_argument(
+        "--model",
+        required=required,
+        metavar="NAME|FILE",
+        help="a bundled model by name, or a Hugging Face config.json",
+    )
+    for rank, name in RANKS.items():
+        facts.add_argument(f"--{rank}", type=int, default=1, metavar="N", help=f"{name} size")
+    facts.add_argument(
+        "--sequence-parallel", action="store_true", help="divide the rows of norms over TP"
+    )
+    facts.add_argument(
+        "--recompute",
+        choices=("full", "selective", "none"),
+        default="full",
+        help="activation recomputation (default: full)",
+    )
+    facts.add_argument(
+        "--recompute-modules",
+        default="",
+        metavar="A,B",
+        help="with selective recomputation: what is recomputed",
+    )
+    facts.add_argument(
+        "--lora-rank", type=int, default=8, metavar="R", help="rank of the adapters (default: 8)"
+    )
+    facts.add_argument(
+        "--full-finetuning", action="store_true", help="train every parameter, no adapters"
+    )
+    facts.add_argument(
+        "--dispatcher",
+        choices=("auto", "alltoall", "hybridep"),
+        default="auto",
+        help="token dispatcher of the experts (default: alltoall at EP 1, else hybridep)",
+    )
+    facts.add_argument(
+        "--routing",
+        choices=("safe", "balanced"),
+        default="safe",
+        help="rows assumed on the busiest expert rank (default: safe)",
+    )
+
+
+def add_budget(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """The device's total, or what is free."""
+    memory = parser.add_argument_group("memory of one rank")
+    which = memory.add_mutually_exclusive_group(required=required)
+    which.add_argument(
+        "--budget",
+        metavar="BYTES",
+        help='the device\'s total, such as "141GB" or "80GiB"; what stays resident and a reserve '
+        "come off",
+    )
+    which.add_argument("--available", metavar="BYTES", help='free for waves, such as "70GiB"')
+    memory.add_argument(
+        "--reserve",
+        type=float,
+        default=0.03,
+        metavar="SHARE",
+        help="share of the device kept back with --budget (default: 0.03)",
+    )
+
+
+def add_prices(parser: argparse.ArgumentParser) -> None:
+    """Which rules price a plan."""
+    prices = parser.add_argument_group("prices")
+    prices.add_argument(
+        "--rule-set",
+        choices=("default", "published"),
+        default="default",
+        help="ours, or what the reference planner charges",
+    )
+    prices.add_argument("--rules", metavar="FILE", help="a TOML file of rules to add or override")
+    prices.add_argument(
+        "--strict", action="store_true", help="refuse where a rule does not cover the job"
+    )
+
+
+def add_rows(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
+    """The rows, and what is asked of them."""
+    data = parser.add_argument_group("rows")
+    data.add_argument(
+        "rows",
+        metavar="ROWS",
+        nargs="?" if optional else None,
+        help="token rows: .npz, .jsonl, .parquet or .arrow; - reads JSON lines from stdin",
+    )
+    data.add_argument(
+        "--targets",
+        choices=TARGETS,
+        default="all",
+        help="labelled tokens: all, from each row's first_target on, or none",
+    )
+    data.add_argument("--top-k", type=int, metavar="K", help="return the K best tokens too")
+    data.add_argument("--logits", action="store_true", help="return full logits too")
+    data.add_argument("--hidden", action="store_true", help="return hidden states too")
+    data.add_argument("--no-grad", action="store_true", help="forward only, no gradients")
+    data.add_argument("--limit", type=int, metavar="N", help="take the first N rows only")
+
+
+def job_of(args: argparse.Namespace, **changed: Any) -> Job:
+    """The job that the options spell."""
+    known = {item.name for item in fields(Job)}
+    values = {name: value for name, value in vars(args).items() if name in known}
+    return Job(**{**values, **changed})
+
+
+def source_of(args: argparse.Namespace) -> Source:
+    """The rows that the options name."""
+    return Source(
+        path=args.rows,
+        targets=args.targets,
+        top_k=args.top_k,
+        logits=args.logits,
+        hidden=args.hidden,
+        gradient=not args.no_grad,
+        limit=args.limit,
+    )

@@ -1,0 +1,106 @@
+"""``waveplan price``: one forward, no search; the tree of terms."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from waveplan.cli import options
+from waveplan.cli.output import VERSION, write_json
+from waveplan.cli.render import gigabytes, integer
+from waveplan.errors import InputError
+
+if TYPE_CHECKING:
+    from waveplan.requests import Requests
+
+EXAMPLE = """example:
+  waveplan price --tokens 194753 --requests 10 --model qwen3.6-35b-a3b --cp 2 --available 70GiB
+  waveplan price rollouts.npz --model qwen3.6-35b-a3b --cp 2 --budget 141GB"""
+
+MOST_TOKENS = 1 << 28
+# So that the one forward is priced as it is, not split until it fits.
+WITHOUT_LIMIT = 1 << 62
+
+
+def register(subparsers: Any) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "price",
+        help="one forward, no search: the tree of terms",
+        description="Price one forward over all the given rows, or over so many unshared tokens.",
+        epilog=EXAMPLE,
+        formatter_class=options.Help,
+        allow_abbrev=False,
+    )
+    options.add_rows(parser, optional=True)
+    made = parser.add_argument_group("instead of rows")
+    made.add_argument("--tokens", type=int, metavar="N", help="so many unshared tokens")
+    made.add_argument(
+        "--requests", type=int, default=1, metavar="K", help="in K rows of equal length"
+    )
+    options.add_facts(parser)
+    options.add_budget(parser)
+    options.add_prices(parser)
+    options.add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Price and print; exit status 1 when it does not fit."""
+    job = options.job_of(args)
+    planner = job.planner()
+    limit, planner.limit = planner.limit, WITHOUT_LIMIT
+    plan = planner.plan(_requests(args))
+    fits = plan.required <= limit
+    out = sys.stderr if args.json else sys.stdout
+    busiest = int(plan.rank_rows.max(initial=0))
+    verdict = "fits in" if fits else "does not fit in"
+    print(
+        f"{integer(plan.logical_tokens)} tokens, {integer(plan.packed_tokens)} packed, "
+        f"{integer(busiest)} rows on the busiest rank of {job.ranks_text()}: "
+        f"{gigabytes(plan.required)} {verdict} {gigabytes(limit)}",
+        plan.price.explain(),
+        sep="\n\n",
+        file=out,
+    )
+    if args.json:
+        write_json(
+            {
+                "version": VERSION,
+                "command": "price",
+                "job": asdict(job),
+                "limit_bytes": limit,
+                "fits": fits,
+                "plan": plan.to_dict(),
+            }
+        )
+    return 0 if fits else 1
+
+
+def _requests(args: argparse.Namespace) -> Requests:
+    """The rows of a file, or made-up rows that share nothing."""
+    if (args.rows is None) == (args.tokens is None):
+        raise InputError("give either a file of rows or --tokens N")
+    if args.rows is not None:
+        return options.source_of(args).requests()
+    import numpy as np
+
+    from waveplan.requests import Requests
+    from waveplan.rows import Rows
+
+    if not 1 <= args.tokens <= MOST_TOKENS:
+        raise InputError(f"--tokens is {args.tokens}: give 1 to {MOST_TOKENS:,}")
+    if not 1 <= args.requests <= args.tokens:
+        raise InputError(f"--requests is {args.requests}: give 1 to --tokens ({args.tokens})")
+    share = np.arange(args.requests + 1, dtype=np.int64) * args.tokens // args.requests
+    rows = Rows(np.arange(args.tokens, dtype=np.int64), share)
+    return Requests(
+        rows,
+        targets=args.targets != "none",
+        top_k=args.top_k,
+        logits=args.logits,
+        hidden=args.hidden,
+        gradient=not args.no_grad,
+    )

@@ -1,0 +1,146 @@
+"""Tables and trees for a person: through rich on a terminal, as complete plain text otherwise."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+from waveplan.budget import format_bytes
+
+__all__ = ["Table", "Tree", "gigabytes", "integer", "seconds", "show"]
+
+
+def integer(value: int) -> str:
+    """12,345."""
+    return f"{value:,}"
+
+
+def gigabytes(value: int) -> str:
+    """Bytes in the binary unit that a budget is usually given in."""
+    return format_bytes(value)
+
+
+def seconds(value: float) -> str:
+    """A duration at three significant digits."""
+    for limit, unit, scale in ((1e-3, "us", 1e6), (1.0, "ms", 1e3)):
+        if value < limit:
+            return f"{value * scale:.3g} {unit}"
+    return f"{value:.3g} s" if value < 100 else f"{value:,.0f} s"
+
+
+@dataclass
+class Table:
+    """Rows of text under headings; columns named in ``right`` are aligned right."""
+
+    title: str
+    columns: Sequence[str]
+    rows: list[Sequence[str]] = field(default_factory=list)
+    right: frozenset[str] = frozenset()
+    note: str = ""
+
+    def add(self, *cells: object) -> None:
+        """Append one row; one cell a column."""
+        if len(cells) != len(self.columns):
+            raise AssertionError(f"{len(cells)} cells for {len(self.columns)} columns")
+        self.rows.append(["" if cell is None else str(cell) for cell in cells])
+
+    def plain(self) -> str:
+        """The table as fixed-width text."""
+        widths = [
+            max([len(name), *(len(row[i]) for row in self.rows)])
+            for i, name in enumerate(self.columns)
+        ]
+
+        def line(cells: Sequence[str]) -> str:
+            parts = [
+                cell.rjust(width) if name in self.right else cell.ljust(width)
+                for cell, width, name in zip(cells, widths, self.columns, strict=True)
+            ]
+            return "  ".join(parts).rstrip()
+
+        lines = [self.title, line(self.columns), line(["-" * width for width in widths])]
+        lines += [line(row) for row in self.rows]
+        if self.note:
+            lines.append(self.note)
+        return "\n".join(part for part in lines if part)
+
+    def markdown(self) -> str:
+        """The table for a README."""
+
+        def line(cells: Iterable[str]) -> str:
+            return "| " + " | ".join(cells) + " |"
+
+        rule = ["---:" if name in self.right else "---" for name in self.columns]
+        return "\n".join([line(self.columns), line(rule), *(line(row) for row in self.rows)])
+
+    def rich(self) -> Any:
+        """The table as a rich renderable."""
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        made = RichTable(title=self.title or None, title_justify="left", caption=self.note or None)
+        made.caption_justify = "left"
+        for name in self.columns:
+            made.add_column(name, justify="right" if name in self.right else "left")
+        for row in self.rows:
+            made.add_row(*(Text(cell) for cell in row))
+        return made
+
+
+@dataclass
+class Tree:
+    """A labelled tree."""
+
+    label: str
+    children: list[Tree] = field(default_factory=list)
+
+    def add(self, label: str) -> Tree:
+        """Append a child and return it."""
+        child = Tree(label)
+        self.children.append(child)
+        return child
+
+    def plain(self) -> str:
+        """The tree drawn with line characters, parents first."""
+        lines: list[str] = [self.label]
+        stack = [(child, "", i == len(self.children) - 1) for i, child in enumerate(self.children)]
+        stack.reverse()
+        while stack:
+            node, indent, last = stack.pop()
+            lines.append(f"{indent}{'└─ ' if last else '├─ '}{node.label}")
+            below = indent + ("   " if last else "│  ")
+            count = len(node.children)
+            stack += [
+                (child, below, i == count - 1)
+                for i, child in reversed(list(enumerate(node.children)))
+            ]
+        return "\n".join(lines)
+
+
+def show(*parts: Table | Tree | str, out: TextIO | None = None) -> None:
+    """Print parts one after another, tables through rich where the stream is a terminal."""
+    stream = out if out is not None else sys.stdout
+    console = _console(stream)
+    for i, part in enumerate(parts):
+        if i:
+            print(file=stream)
+        if isinstance(part, str):
+            print(part, file=stream)
+        elif isinstance(part, Table) and console is not None:
+            console.print(part.rich())
+        else:
+            print(part.plain(), file=stream)
+    stream.flush()
+
+
+def _console(stream: TextIO) -> Any:
+    """A rich console when rich is installed and the stream is a terminal."""
+    if not stream.isatty():
+        return None
+    try:
+        from rich.console import Console
+    except ImportError:
+        return None
+    return Console(file=stream)

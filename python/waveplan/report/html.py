@@ -1,0 +1,280 @@
+"""One self-contained page: no script from elsewhere, no network, readable on a phone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+from waveplan.budget import format_bytes
+
+__all__ = ["page"]
+
+# Okabe-Ito, which stays apart for colour-blind readers; the last is for everything else.
+COLOURS = (
+    "#0072b2",
+    "#e69f00",
+    "#009e73",
+    "#cc79a7",
+    "#56b4e9",
+    "#d55e00",
+    "#8c6d1f",
+    "#6f4fa0",
+    "#999999",
+)
+
+STYLE = """
+:root{color-scheme:light dark;--ink:#1b1f24;--soft:#5b6673;--line:#d8dee4;--paper:#fff;--wash:#f4f6f8}
+@media(prefers-color-scheme:dark){:root{--ink:#e8ebee;--soft:#9aa5b1;--line:#343c45;--paper:#14181c;--wash:#1d2329}}
+*{box-sizing:border-box}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);margin:0 auto;max-width:1180px;padding:1.2rem}
+h1{font-size:1.5rem;margin:.2rem 0}h2{font-size:1.15rem;margin:2.2rem 0 .4rem;border-top:1px solid var(--line);padding-top:1rem}
+p{margin:.4rem 0;color:var(--soft)}
+.scroll{overflow-x:auto}
+table{border-collapse:collapse;width:100%;font-size:.88rem}
+th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
+th.n,td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+th{color:var(--soft);font-weight:600}
+.bar{position:relative;display:flex;height:1.5rem;background:var(--wash);overflow:hidden;border-radius:3px}
+.bar i{display:block;height:100%}
+.limit{position:absolute;top:0;bottom:0;width:2px;background:#c00}
+.row{display:grid;grid-template-columns:6.5rem 1fr 8rem;gap:.6rem;align-items:center;margin:.25rem 0;font-size:.88rem}
+.row .v{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+.key{display:flex;flex-wrap:wrap;gap:.3rem 1rem;font-size:.85rem;margin:.5rem 0}
+.key b{display:inline-block;width:.8rem;height:.8rem;border-radius:2px;margin-right:.35rem;vertical-align:-1px}
+.ice{position:relative;background:var(--wash);border-radius:3px;overflow:hidden;min-width:100%}
+.ice span{position:absolute;overflow:hidden;border:1px solid var(--paper);font-size:.7rem;line-height:1.1rem;padding:0 .2rem;white-space:nowrap;color:#fff}
+pre{background:var(--wash);padding:.8rem;overflow-x:auto;font-size:.8rem;line-height:1.35;border-radius:3px}
+@media(max-width:600px){.row{grid-template-columns:4rem 1fr 5.6rem;font-size:.78rem}body{padding:.7rem;font-size:14px}}
+"""
+
+
+def page(data: dict[str, Any]) -> str:
+    """The page of what `waveplan.report.collect` gathered."""
+    sections = [
+        _head(data),
+        _waves(data),
+        _memory(data),
+        _icicle(data),
+        _attention(data),
+        _probes(data),
+        _off(data),
+    ]
+    # The data itself travels along, so that a page can be read by a program later.
+    embedded = json.dumps(data, allow_nan=False).replace("</", "<\\/")
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        '<link rel="icon" href="data:,">'
+        f"<title>{escape(data['title'])}</title><style>{STYLE}</style></head><body>"
+        + "".join(sections)
+        + f'<script type="application/json" id="waveplan-data">{embedded}</script>'
+        "</body></html>\n"
+    )
+
+
+def _head(data: dict[str, Any]) -> str:
+    return f"<h1>{escape(data['title'])}</h1><p>{escape(data['job'])}</p><p>{escape(data['summary'])}</p>"
+
+
+def _table(columns: Sequence[tuple[str, bool]], rows: Iterable[Sequence[object]]) -> str:
+    def cells(tag: str, values: Sequence[object]) -> str:
+        made = []
+        for value, (_, number) in zip(values, columns, strict=True):
+            kind = ' class="n"' if number else ""
+            made.append(f"<{tag}{kind}>{escape(str(value))}</{tag}>")
+        return "<tr>" + "".join(made) + "</tr>"
+
+    body = "".join(cells("td", row) for row in rows)
+    head = cells("th", [name for name, _ in columns])
+    return f'<div class="scroll"><table><thead>{head}</thead><tbody>{body}</tbody></table></div>'
+
+
+def _bar(parts: Sequence[tuple[str, float, str]], full: float, limit: float | None = None) -> str:
+    """A stacked bar; parts are (label, value, colour), ``full`` is what the whole width means."""
+    made = "".join(
+        f'<i style="width:{100 * value / full:.3f}%;background:{colour}" title="{escape(label)}"></i>'
+        for label, value, colour in parts
+        if value > 0
+    )
+    mark = f'<b class="limit" style="left:{100 * limit / full:.3f}%"></b>' if limit else ""
+    return f'<div class="bar">{made}{mark}</div>'
+
+
+def _line(name: str, bar: str, value: str) -> str:
+    return f'<div class="row"><span>{escape(name)}</span>{bar}<span class="v">{escape(value)}</span></div>'
+
+
+def _key(items: Iterable[tuple[str, str]]) -> str:
+    made = "".join(
+        f'<span><b style="background:{colour}"></b>{escape(name)}</span>' for name, colour in items
+    )
+    return f'<div class="key">{made}</div>'
+
+
+def _waves(data: dict[str, Any]) -> str:
+    waves = data["waves"]
+    columns = (
+        ("wave", True),
+        ("requests", True),
+        ("tokens", True),
+        ("packed", True),
+        ("rows per rank", False),
+        ("price", True),
+        ("stopped by", False),
+    )
+    rows = [
+        (
+            wave["number"],
+            f"{wave['requests']:,}",
+            f"{wave['logical_tokens']:,}",
+            f"{wave['packed_tokens']:,}",
+            " / ".join(f"{count:,}" for count in wave["rows_per_rank"]),
+            format_bytes(wave["required"]),
+            wave["stopped"],
+        )
+        for wave in waves
+    ]
+    full = max([max(wave["rows_per_rank"], default=0) for wave in waves], default=0) or 1
+    bars = "".join(
+        _line(
+            f"wave {wave['number']}",
+            "<div>"
+            + "".join(
+                f'<div class="bar" style="height:.45rem;margin:1px 0"><i style="width:'
+                f'{100 * count / full:.2f}%;background:{COLOURS[rank % 8]}"></i></div>'
+                for rank, count in enumerate(wave["rows_per_rank"])
+            )
+            + "</div>",
+            f"{max(wave['rows_per_rank'], default=0):,}",
+        )
+        for wave in waves[:60]
+    )
+    more = f"<p>The first 60 of {len(waves):,} waves.</p>" if len(waves) > 60 else ""
+    return (
+        "<h2>Waves</h2>"
+        + _table(columns, rows)
+        + "<p>Rows of each context-parallel rank; the number is the busiest rank's.</p>"
+        + bars
+        + more
+    )
+
+
+def _memory(data: dict[str, Any]) -> str:
+    tightest = data["tightest"]
+    if tightest is None:
+        return ""
+    limit = data["limit"]
+    names = list(dict.fromkeys(name for rank in tightest["ranks"] for name, _ in rank["terms"]))
+    colour = {name: COLOURS[min(i, len(COLOURS) - 1)] for i, name in enumerate(names)}
+    full = max([limit, *(rank["required"] for rank in tightest["ranks"])]) * 1.04
+    bars = "".join(
+        _line(
+            f"rank {rank['rank']}",
+            _bar(
+                [
+                    (f"{name}: {format_bytes(value)}", value, colour[name])
+                    for name, value in rank["terms"]
+                ],
+                full,
+                limit,
+            ),
+            format_bytes(rank["required"]),
+        )
+        for rank in tightest["ranks"]
+    )
+    return (
+        f"<h2>Memory of the tightest wave (wave {tightest['number']})</h2>"
+        f"<p>Bytes per rank and term; the red line is the limit, {escape(format_bytes(limit))}.</p>"
+        + bars
+        + _key(colour.items())
+        + f"<pre>{escape(tightest['explain'])}</pre>"
+    )
+
+
+def _icicle(data: dict[str, Any]) -> str:
+    tree = data["tree"]
+    if not tree["nodes"]:
+        return ""
+    levels = 1 + max(node["depth"] for node in tree["nodes"])
+    height = 1.25
+    boxes = "".join(
+        f'<span style="left:{100 * node["left"]:.4f}%;width:{100 * node["width"]:.4f}%;'
+        f"top:{node['depth'] * height:.2f}rem;height:{height}rem;"
+        f'background:{COLOURS[0] if node["shared"] else COLOURS[8]}" title="{escape(node["label"])}">'
+        f"{escape(node['label']) if node['width'] > 0.08 else ''}</span>"
+        for node in tree["nodes"]
+    )
+    note = (
+        f" Segments narrower than a hair ({tree['hidden']:,}) are left out."
+        if tree["hidden"]
+        else ""
+    )
+    return (
+        "<h2>Prefix tree</h2><p>Each box is a run of tokens, as wide as the rows that run through it; "
+        f"what hangs below continues it. Blue is stored once, grey is replayed by each row.{note}</p>"
+        f'<div class="ice" style="height:{levels * height:.2f}rem">{boxes}</div>'
+    )
+
+
+def _attention(data: dict[str, Any]) -> str:
+    attention = data["attention"]
+    if not attention:
+        return ""
+    stages = attention["stages"]
+    full = max(sum(rank["forward_ms"]) for rank in attention["ranks"]) or 1.0
+    bars = "".join(
+        _line(
+            f"rank {rank['rank']}",
+            _bar(
+                [
+                    (f"{stages[i]}: {value:.3f} ms", value, COLOURS[i % 8])
+                    for i, value in enumerate(rank["forward_ms"])
+                ],
+                full,
+            ),
+            f"{rank['total_ms']:.2f} ms",
+        )
+        for rank in attention["ranks"]
+    )
+    return (
+        "<h2>Attention cost per rank</h2><p>Modelled compute of the tightest wave's largest group, "
+        "forward, local keys first and then each fetch stage; the number is forward and backward "
+        "together, with communication.</p>"
+        + bars
+        + _key((name, COLOURS[i % 8]) for i, name in enumerate(stages))
+    )
+
+
+def _probes(data: dict[str, Any]) -> str:
+    columns = (
+        ("wave", True),
+        ("width", True),
+        ("layout", False),
+        ("packed", True),
+        ("price", True),
+        ("verdict", False),
+    )
+    rows = [
+        (
+            probe["wave"],
+            f"{probe['width']:,}",
+            probe["layout"],
+            f"{probe['packed_tokens']:,}",
+            format_bytes(probe["required"]),
+            "fits" if probe["fits"] else "does not fit",
+        )
+        for probe in data["probes"]
+    ]
+    return "<h2>Probes of the search</h2>" + _table(columns, rows) if rows else ""
+
+
+def _off(data: dict[str, Any]) -> str:
+    if not data["off"]:
+        return "<h2>Rules that were off</h2><p>None: every rule covers this job.</p>"
+    rows = [(item["rule"], item["reason"]) for item in data["off"]]
+    return (
+        "<h2>Rules that were off</h2><p>They charge nothing because no measurement covers this job.</p>"
+        + _table((("rule", False), ("why", False)), rows)
+    )
