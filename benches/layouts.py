@@ -1,0 +1,150 @@
+"""Exact against compatible layouts on real rollouts and synthetic pools: work saved, time.
+
+Usage: python benches/layouts.py [--data FOLDER] [--repeat N] [--json FILE] [NAME ...]
+
+Waves are runs of consecutive rows, of several widths. Each is laid out under the scores of two
+fitted tables at CP 1, 2 and 4. "saved" is how much less work the exact layout is predicted to
+take than the one of the published bounded search; both are scored alike. Times are medians of
+one layout on a tree that is already built.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+import waveplan
+from waveplan import _core as core
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+import workloads  # noqa: E402
+
+CORPORA = ("tau_turns_open", "tau_retail_open", "math_grpo_open", "coding_open")
+POOLS = {
+    "grpo 8x8": lambda: workloads.grpo(8, groups=8, k=8),
+    "agentic 3x8": lambda: workloads.agentic(38, trees=3, requests=8),
+    "short 1024": lambda: workloads.short(1024, count=1024),
+    "wave 779k": workloads.wave_779k,
+    "pool 4M": workloads.pool_4m,
+    "blocks 200": lambda: workloads.blocks(5, count=200, depth=6),
+    "chain 1200": lambda: [np.zeros(n + 1, dtype=np.int64) for n in range(1200)],
+}
+TABLES = {"dense-h2560": (32, 24), "gdn-moe-h2048": (40, 30)}
+WIDTHS = (16, 32, 64, 128, 256, 512)
+TIMES = ("exact_us", "bounded_us", "compatible_us")
+
+
+def scorings():
+    """(name, scoring) of every table and CP size."""
+    for table, (layers, gdn) in TABLES.items():
+        for cp in (1, 2, 4):
+            score = waveplan.Scoring.from_table(table, layers=layers, gdn_layers=gdn, cp=cp)
+            yield f"{table} cp{cp}", score
+
+
+def chosen(tree, scoring, method, counts, repeat):
+    """A layout by the core, and the median microseconds of a call."""
+    facts = (scoring.tp, scoring.cp, scoring.layers, scoring.gdn_layers, bool(scoring.uses_gdn))
+    coefficients = list(scoring.coefficients)
+    times = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        layout = core.choose_layout(
+            tree._core, scoring.version, coefficients, *facts, method, 2000, None, counts
+        )
+        times.append(time.perf_counter() - start)
+    return layout, statistics.median(times) * 1e6
+
+
+def waves(rows):
+    """Trees of runs of consecutive rows, and of all rows."""
+    tree = waveplan.tree(rows)
+    count = tree.row_count
+    for width in WIDTHS:
+        if width < count:
+            for start in range(0, count - width + 1, width):
+                yield width, tree.restrict(np.arange(start, start + width))
+    yield count, tree
+
+
+def measure(rows, repeat):
+    """One record a wave and score."""
+    records = []
+    for width, tree in waves(rows):
+        for name, scoring in scorings():
+            exact, exact_us = chosen(tree, scoring, "exact", False, repeat)
+            bounded, bounded_us = chosen(tree, scoring, "compatible", True, repeat)
+            compatible, compatible_us = chosen(tree, scoring, "compatible", False, repeat)
+            if compatible.score != bounded.score or exact.score > bounded.score:
+                raise AssertionError(f"width {width}, {name}: {exact.score} {bounded.score}")
+            records.append(
+                {
+                    "width": width,
+                    "score": name,
+                    "saved": 1 - exact.score[0] / bounded.score[0],
+                    "optimal": exact.optimal,
+                    "gap": 0.0 if exact.optimal else 1 - exact.bound / exact.score[0],
+                    "same": exact.score == bounded.score,
+                    "exact_us": exact_us,
+                    "bounded_us": bounded_us,
+                    "compatible_us": compatible_us,
+                }
+            )
+    return records
+
+
+def line(name, records):
+    """One line of the report."""
+    saved = [100 * r["saved"] for r in records]
+    most = max(r["width"] for r in records)
+    widest = [r for r in records if r["width"] == most]
+    times = " ".join(
+        f"{key.removesuffix('_us')} {statistics.median(r[key] for r in widest):.1f}"
+        for key in TIMES
+    )
+    unproven = [r["gap"] for r in records if not r["optimal"]]
+    proof = f"unproven {len(unproven)} (gap {100 * max(unproven):.2f}%)" if unproven else "proven"
+    equal = sum(r["same"] for r in records)
+    return (
+        f"{name:20s} {len(records):5d} waves, {equal:5d} same; saved % min {min(saved):.3f} "
+        f"mean {statistics.mean(saved):.3f} max {max(saved):.3f}; {proof}; all rows, us: {times}"
+    )
+
+
+def corpus(path):
+    """The rows of a corpus file."""
+    with np.load(path) as data:
+        return waveplan.Rows(data["tokens"].astype(np.int64), data["offsets"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=ROOT / "tests/data")
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("names", nargs="*", help="corpora or pools, all by default")
+    options = parser.parse_args()
+    pools = dict(POOLS)
+    for name in CORPORA:
+        pools[name] = lambda name=name: corpus(options.data / f"{name}.npz")
+    everything = {}
+    for name in options.names or [*CORPORA, *POOLS]:
+        records = measure(pools[name](), options.repeat)
+        everything[name] = records
+        print(line(name, records), flush=True)
+        for score in sorted({r["score"] for r in records}):
+            of_score = [r for r in records if r["score"] == score]
+            print("  " + line(score, of_score), flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(everything, indent=1))
+
+
+if __name__ == "__main__":
+    main()
