@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waveplan import _core as core
+from waveplan._values import integer
 from waveplan.errors import InputError
 from waveplan.packing import Packing
 from waveplan.scoring import Scoring
@@ -103,8 +104,9 @@ def choose_layout(
         raise InputError(f"method is {method!r}: it must be one of {', '.join(METHODS)}")
     if most_tokens is not None and method != "exact":
         raise InputError('most_tokens needs method "exact"')
-    if budget < 0:
-        raise InputError(f"budget is {budget}: it must be at least 0")
+    budget = integer("budget", budget, 0, 1 << 31)
+    if most_tokens is not None:
+        most_tokens = integer("most_tokens", most_tokens)
     found = core.choose_layout(
         tree._core,
         scoring.version,

@@ -1,7 +1,12 @@
 """Makes tests/golden/d3_layout.json: layouts chosen by the published planner.
 
-Usage: layout_vectors.py OUT [CASES] with the folder of the reference harness (`oracle.py`,
-`workloads.py`) on PYTHONPATH. Cases, and so the file, depend on the seeds alone.
+Run with the published planner's environment, and on PYTHONPATH a module ``oracle`` that calls it
+(``layout``) and ``workloads`` (as tests/workloads.py):
+
+    PYTHONPATH=HARNESS PEER_HOME=PEER python tests/peer/layout_vectors.py \\
+        tests/golden/d3_layout.json 1050
+
+Cases, and so the file, depend on the seeds alone.
 """
 
 from __future__ import annotations
@@ -82,7 +87,7 @@ def main() -> None:
         output = answer(oracle, workloads, given)
         cases.append({"id": f"d3-{index:04d}", "input": given, "output": output})
     lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases)
-    head = '{"art":"openpipe-art==0.5.23","function":"layout","seed":%d,"cases":[\n' % SEED
+    head = f'{{"art":"openpipe-art==0.5.23","function":"layout","seed":{SEED},"cases":[\n'
     out.write_text(head + lines + "\n]}\n")
 
 
