@@ -13,7 +13,7 @@ from waveplan import Budget, Model, Topology, Training, models
 from waveplan.packing import Packing
 from waveplan.pricing import Measures, bind, price
 from waveplan.recurrent import gdn_schedule
-from waveplan.rules import published_rules
+from waveplan.rules import RuleSet, default_rules, published_rules
 
 RECORDS = {
     record["id"]: record
@@ -31,10 +31,11 @@ def charge(
     model: Model = MODEL_A,
     topology: Topology | None = None,
     training: Training | None = None,
+    rules: RuleSet | None = None,
     **group: int,
 ) -> int:
     """What a formula over rules, facts and measures yields for a plan of one group."""
-    rules = published_rules().redefine("output_total", formula)
+    rules = (rules or published_rules()).redefine("output_total", formula)
     bound = bind(model, topology or Topology(), training or Training(), rules)
     values = {**ONE, **group}
     plan = {"packed_tokens": values["group_tokens"], "retained_rows": values["rows"]}
@@ -220,6 +221,55 @@ def gathered_outputs() -> None:
         assert raw[1] - raw[0] == times * 4_000
 
 
+def router_state() -> None:
+    ours = default_rules()
+    both = one_group("moe.router_state", rules=ours)
+    assert both == value("router-state-ep1") + value("shared-expert-fc1") == 6_404
+    alone = replace(MODEL_A, shared_ffn=0, shared_gate=False)
+    assert one_group("moe.router_state", model=alone, rules=ours) == value("router-state-ep1")
+
+
+def attention_mixer_cp() -> None:
+    priced = charge("attention_mixer_features * dtype_bytes", rules=default_rules())
+    assert priced == 95_232
+    assert value("mixer-attn-cp2") <= priced <= 1.02 * value("mixer-attn-cp2")
+
+
+def recurrent_mixer_cp() -> None:
+    priced = charge("gdn_mixer_features * dtype_bytes", rules=default_rules())
+    assert priced == 94_208
+    assert value("mixer-gdn-cp2") <= priced <= 1.08 * value("mixer-gdn-cp2")
+
+
+def attention_mixer_dense() -> None:
+    # The projections and their copies bound what was traced on both ranks.
+    priced = charge("attention_width * dtype_bytes", DENSE, Topology(cp=2), rules=default_rules())
+    assert value("mixer-attn-27b-cp2") <= priced == 92_160
+
+
+def dense_cp_layer() -> None:
+    # Under dense CP: 7 F for the FC1 stage, a quarter of H for the query and key norms.
+    ours, cp2 = default_rules(), Topology(cp=2)
+    stage = charge("fc1_stage * 1 B", DENSE, cp2, rules=ours) / DENSE.ffn
+    assert value("dense-fc1-stage-cp2") <= stage == 7
+    rows = 4_000
+    features = [
+        charge("max_groups(layer_features * 1 B)", DENSE, cp2, rules=rules, rows=rows)
+        for rules in (published_rules(), ours)
+    ]
+    more = (features[1] - features[0]) / rows - DENSE.ffn
+    assert value("dense-qknorm-cp2") <= more / DENSE.hidden == 0.25
+
+
+def dense_no_grad_cp() -> None:
+    rows = 4_000
+    size = charge(
+        "dense.no_grad_stage", DENSE, Topology(cp=2), rules=default_rules(), rows=rows, gradient=0
+    )
+    beside = size / 2 / rows - 6 * DENSE.ffn
+    assert value("dense-nograd-cp2") <= beside / DENSE.hidden == 4.25
+
+
 TESTED: dict[str, Callable[[], None]] = {
     "moe-routed-elements": routed_elements,
     "moe-bytes-per-token-ep1": routed_bytes,
@@ -246,20 +296,20 @@ TESTED: dict[str, Callable[[], None]] = {
     "activation-factor": activation_factor,
     "admission": admission,
     "cp-output-coexist": gathered_outputs,
+    "router-state-ep1": router_state,
+    "shared-expert-fc1": router_state,
+    "mixer-attn-cp2": attention_mixer_cp,
+    "mixer-gdn-cp2": recurrent_mixer_cp,
+    "mixer-attn-27b-cp2": attention_mixer_dense,
+    "dense-fc1-stage-cp2": dense_cp_layer,
+    "dense-qknorm-cp2": dense_cp_layer,
+    "dense-nograd-cp2": dense_no_grad_cp,
 }
 
 NOT_TESTED = {
-    "router-state-ep1": "no published rule; see the default rules",
     "router-state-ep2": "how the dispatcher's metadata divides is not known; unmeasured",
-    "shared-expert-fc1": "no published rule; see the default rules",
     "routing-map-cache-leak": "a leak that was repaired, not a cost",
     "probs-graph-leak": "a leak that was repaired, not a cost",
-    "dense-fc1-stage-cp2": "6.83 F was seen where the rule charges 6 F: dense CP is a known miss",
-    "dense-qknorm-cp2": "part of the dense CP layer, which is priced as a whole",
-    "dense-nograd-cp2": "the rule covers CP 1 alone, where traces fit 6 F + 4 H",
-    "mixer-attn-cp2": "no published rule",
-    "mixer-gdn-cp2": "no published rule",
-    "mixer-attn-27b-cp2": "no published rule",
     "cp-attn-record-rank0": "depends on which keys a rank fetches; no rule reads that",
     "cp-attn-record-rank1": "depends on which keys a rank fetches; no rule reads that",
     "head-bounded": "a bounded head chunk of one test, not the head that is priced",

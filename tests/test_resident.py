@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from waveplan import Budget, Topology, Training, models
+from waveplan import Budget, Planner, Topology, Training, models
 from waveplan.resident import Resident, resident
 
 MODEL_A = models.get("qwen3.6-35b-a3b")
@@ -130,4 +130,6 @@ def test_what_is_left_of_a_device() -> None:
     one = resident(MODEL_A, Topology(), Training(lora_rank=8, optimizer="sgd"))
     left = budget.limit(one.total)
     assert left == 141 * 2**30 - budget.reserved - one.total
+    planner = Planner(MODEL_A, Topology(), Training(lora_rank=8, optimizer="sgd"), budget)
+    assert planner.limit == left
     assert 55e9 < left < 75e9

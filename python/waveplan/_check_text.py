@@ -20,7 +20,7 @@ EXPLAINED = {
     "art-recompute-csv-22": _FUSED,
     "art-recompute-csv-15": _FEW,
     "art-recompute-csv-36": _FEW,
-    "art-recompute-csv-30": "if balanced just over the target: what is kept per routed row is a bound",
+    "art-recompute-csv-30": "if balanced just over: what is kept per routed row is a bound",
     "art-recompute-csv-14 (resident)": _SMALL,
     "art-recompute-csv-37 (resident)": _SMALL,
     "art-recompute-csv-12 (resident)": _SMALL,

@@ -90,7 +90,12 @@ class Planner:
         """Largest width used so far: where the next search looks first."""
 
     def _limit(self) -> int:
-        free = self.budget.limit()
+        used = None
+        if self.budget.needs_resident:
+            from waveplan.resident import resident
+
+            used = resident(self.model, self.topology, self.training).total
+        free = self.budget.limit(used)
         extra = 0.0 if self.bound.measured or self.margin is None else self.margin
         return int(free / (1 + extra))
 
