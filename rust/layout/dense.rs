@@ -260,7 +260,8 @@ impl<T: Cost> Dense<T> {
                 self.visit_free(forest, costs, i);
             }
         }
-        self.tie_depths.sort_unstable_by_key(|tie| std::cmp::Reverse(tie.0));
+        self.tie_depths
+            .sort_unstable_by_key(|tie| std::cmp::Reverse(tie.0));
         self.finish(forest, costs);
         Ok(())
     }
