@@ -135,7 +135,7 @@ def differences(row: Row, made: Assignment, want: dict) -> list[str]:
             if not close(ours, want[name])
         ]
     else:
-        assert made.score == float(want["score"])
+        wrong += [] if made.score == float(want["score"]) else ["score"]
         wrong += [
             name
             for name, ours in WORK.items()
