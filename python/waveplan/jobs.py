@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from waveplan.budget import Budget, format_bytes
-from waveplan.errors import InputError
+from waveplan.errors import InputError, UnpricedError
 from waveplan.topology import Topology
 from waveplan.training import Training
 
@@ -116,6 +116,8 @@ class Job:
     rule_set: str = "default"
     rules: str | None = None
     strict: bool = False
+    margin: float = 0.1
+    """Added to prices that leave out or extrapolate a rule, so that they may be trusted."""
     compatible: bool = False
     trust: Literal["rules", "profile"] = "rules"
 
@@ -186,11 +188,12 @@ class Job:
 
         Raises:
             InputError: the configuration is impossible; the message says why.
+            UnpricedError: ``strict``, and a rule does not cover the job as measured.
         """
         from waveplan.planner import Planner
 
         model, topology, training = self.facts()
-        return Planner(
+        planner = Planner(
             model,
             topology,
             training,
@@ -198,4 +201,9 @@ class Job:
             rules=None if self.compatible else self.rule_set_of(),
             trust="profile" if self.compatible else self.trust,
             compatible=self.compatible,
+            margin=None if self.compatible else self.margin,
         )
+        states = (*planner.bound.off, *planner.bound.unmeasured)
+        if self.strict and states:
+            raise UnpricedError("; ".join(str(state) for state in states))
+        return planner

@@ -117,6 +117,13 @@ def add_prices(parser: argparse.ArgumentParser) -> None:
     )
     prices.add_argument("--rules", metavar="FILE", help="a TOML file of rules to add or override")
     prices.add_argument(
+        "--margin",
+        type=float,
+        default=0.1,
+        metavar="SHARE",
+        help="kept back where a rule is off or unmeasured for the job (default: 0.1)",
+    )
+    prices.add_argument(
         "--strict", action="store_true", help="refuse where a rule does not cover the job"
     )
 

@@ -110,7 +110,7 @@ def plan(
         print("interrupted: these are the waves planned so far", file=sys.stderr)
     elapsed = time.perf_counter() - start
     print(file=out)
-    show(*_summary(planner, waves, run, elapsed), out=out)
+    show(*_summary(job, planner, waves, run, elapsed), out=out)
     if explain and waves:
         tightest = max(waves, key=lambda wave: wave.required)
         print(file=out)
@@ -161,7 +161,9 @@ def _wave_line(number: int, wave: Wave) -> str:
     return _line(cells, str(wave.stopped))
 
 
-def _summary(planner: Planner, waves: list[Wave], run: Waves, elapsed: float) -> list[str]:
+def _summary(
+    job: Job, planner: Planner, waves: list[Wave], run: Waves, elapsed: float
+) -> list[str]:
     parts = []
     if waves:
         widest = max(wave.width for wave in waves)
@@ -173,7 +175,10 @@ def _summary(planner: Planner, waves: list[Wave], run: Waves, elapsed: float) ->
         )
         off = (*planner.bound.off, *planner.bound.unmeasured)
         if off:
-            lines = [f"{len(off)} rules do not cover this job as measured:"]
+            lines = [
+                f"{len(off)} rules do not cover this job as measured; "
+                f"a margin of {job.margin:.0%} is kept back for them:"
+            ]
             lines += [f"  {item}" for item in off]
             parts.append("\n".join(lines))
     if run.refused:
