@@ -135,6 +135,10 @@ def _record(**changes: Any) -> dict[str, Any]:
         ({"model": "nothing", "geometry": {"hidden": 8}}, "the geometry lacks layers, heads"),
         ({"tokens": {"global_packed": None}}, "packed tokens are not stated"),
         ({"recompute": {"granularity": "per-chunk"}}, "recompute 'per-chunk'"),
+        ({"tokens": {"global_packed": "many"}}, "malformed"),
+        ({"topology": {"tp": "four"}}, "tp must be an integer"),
+        ({"topology": {"tp": 5}}, "tp is 5: it must divide heads"),
+        ({"lora_rank": -1}, "lora_rank is -1"),
     ],
 )
 def test_records_that_cannot_be_priced(changes: dict[str, Any], reason: str) -> None:

@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import waveplan
 from waveplan import InputError, Model, models
@@ -257,6 +259,40 @@ def test_missing_keys_are_all_listed_in_one_line() -> None:
 def test_wrong_values(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Model.from_hf(_config(**changes))
+
+
+_JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 1 << 70) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=4,
+)
+
+
+@given(
+    st.sampled_from(models.names()),
+    st.lists(st.tuples(st.integers(0, 40), _JUNK), min_size=1, max_size=3),
+)
+def test_junk_values_are_refused_in_one_line_or_accepted(
+    name: str, changes: list[tuple[int, Any]]
+) -> None:
+    config = dict(models._table()[name])
+    keys = sorted(config)
+    for place, junk in changes:
+        config[keys[place % len(keys)]] = junk
+    message, total = "", 1
+    try:
+        total = Model.from_hf(config).parameters().total
+    except InputError as error:
+        message = str(error)
+    assert "\n" not in message
+    assert total > 0
+
+
+def test_sizes_that_no_model_has() -> None:
+    with pytest.raises(InputError, match="num_hidden_layers is 1000000000: it must be at most"):
+        Model.from_hf(_config(num_hidden_layers=10**9))
+    with pytest.raises(InputError, match="hidden_size is 4294967296: it must be at most"):
+        Model.from_hf(_config(hidden_size=2**32))
 
 
 def test_unreadable_files(tmp_path: Any) -> None:

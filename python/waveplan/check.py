@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from waveplan._values import integer
 from waveplan.errors import InputError
 from waveplan.evidence import Job, Unusable, job, model_of, topology_of
 from waveplan.pricing import bind, price
@@ -295,8 +296,10 @@ def check(
         _check_shape(index, record)
         try:
             rows.append(_priced(record, job(record), chosen))
-        except Unusable as reason:
+        except (Unusable, InputError) as reason:
             unpriced.append(Unpriced(record["id"], str(reason)))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            unpriced.append(Unpriced(record["id"], f"malformed: {error}"))
         if base := _resident(record, bases):
             rows.append(base)
     return Report(chosen.name, tuple(rows), tuple(unpriced))
@@ -368,16 +371,16 @@ def _resident(record: Mapping[str, Any], seen: set[tuple[Any, ...]]) -> Row | No
         return None
     try:
         model, topology = model_of(record), topology_of(record)
-        topology.check(model)
-    except (InputError, Unusable):
-        return None
-    key = (model.name, topology)
-    if key in seen:
-        return None
+        # Records state the base before any backward; an unstated rank is a small one.
+        training = Training(lora_rank=record.get("lora_rank") or 1, phase="forward")
+        key = (model.name, topology)
+        if key in seen:
+            return None
+        made = resident(model, topology, training)
+        integer("baseline_bytes", observed, 1)
+    except (InputError, Unusable, TypeError):
+        return None  # the record is listed for its peak already
     seen.add(key)
-    # Records state the base before any backward; an unstated rank is a small one.
-    training = Training(lora_rank=record.get("lora_rank") or 1, phase="forward")
-    made = resident(model, topology, training)
     return Row(
         id=f"{record['id']} (resident)",
         group="resident",

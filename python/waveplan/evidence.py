@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from waveplan import _core, models
+from waveplan._values import integer
 from waveplan.assignment import AssignSettings, assign, owned_token_ms
 from waveplan.errors import InputError, WaveplanError
 from waveplan.layout import choose_layout
@@ -119,7 +120,10 @@ def _cut(model: Model, layers: int) -> Model:
 def topology_of(record: Mapping[str, Any]) -> Topology:
     """The record's ranks; unstated sizes are 1, and dp follows from the expert ranks."""
     stated = record["topology"]
-    sizes = {name: stated.get(name) or 1 for name in ("tp", "cp", "pp", "ep", "etp")}
+    sizes = {
+        name: integer(name, stated.get(name) or 1, 1, 1 << 20)
+        for name in ("tp", "cp", "pp", "ep", "etp")
+    }
     dense = sizes["tp"] * sizes["cp"]
     experts = sizes["ep"] * sizes["etp"]
     dp = stated.get("dp") or max(1, experts // dense)

@@ -16,7 +16,7 @@ from typing import Any
 
 from waveplan._values import integer
 from waveplan.errors import InputError
-from waveplan.model import ATTENTION, GDN, Model
+from waveplan.model import ATTENTION, GDN, LARGEST_SIZE, MOST_LAYERS, Model
 
 __all__ = ["FAMILIES", "read"]
 
@@ -108,7 +108,8 @@ class _Keys:
         """An integer under the first spelling present."""
         for name in names:
             if (value := self.values.get(name)) is not None:
-                return integer(name, value, least)
+                most = MOST_LAYERS if name == "num_hidden_layers" else LARGEST_SIZE
+                return integer(name, value, least, most)
         return None
 
     def need(self, *names: str, least: int = 1) -> int:
@@ -243,7 +244,7 @@ def _layer_kinds(keys: _Keys, fixed: _Family, layers: int) -> tuple[str, ...]:
         if not isinstance(listed, list | tuple):
             raise InputError(f"layer_types must be a list, not {listed!r}")
         for index, kind in enumerate(listed):
-            if kind not in _LAYER_TYPES:
+            if not isinstance(kind, str) or kind not in _LAYER_TYPES:
                 raise InputError(
                     f"layer_types[{index}] is {kind!r}: known are {', '.join(_LAYER_TYPES)}"
                 )
@@ -303,6 +304,8 @@ def _moe_layers(keys: _Keys, layers: int, *, known: bool) -> tuple[bool, ...]:
         every = keys.count("moe_layer_freq", least=1) or 1
         return tuple(i >= (dense_first or 0) and i % every == 0 for i in range(layers))
     step, dense = keys.count("decoder_sparse_step", least=1), keys.get("mlp_only_layers")
+    if dense is not None and not isinstance(dense, list | tuple):
+        raise InputError(f"mlp_only_layers must be a list, not {dense!r}")
     if step is None and dense is None and not known:
         keys.missing.append(
             "which layers have experts (mlp_only_layers, first_k_dense_replace or moe_layer_freq)"

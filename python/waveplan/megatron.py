@@ -13,7 +13,7 @@ from typing import Any
 
 from waveplan._values import integer
 from waveplan.errors import InputError
-from waveplan.model import ATTENTION, GDN, Model
+from waveplan.model import ATTENTION, GDN, LARGEST_SIZE, MOST_LAYERS, Model
 from waveplan.topology import Topology
 from waveplan.training import Training
 
@@ -165,7 +165,8 @@ class _Arguments:
         text = str(value).strip()
         if isinstance(value, str) and re.fullmatch(r"-?\d+", text):
             value = int(text)
-        return integer(f"--{name.replace('_', '-')}", value)
+        most = MOST_LAYERS if name == "num_layers" else LARGEST_SIZE
+        return integer(f"--{name.replace('_', '-')}", value, 0, most)
 
     def need(self, name: str) -> int:
         if self.table.get(name) is None:

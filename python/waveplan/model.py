@@ -34,6 +34,10 @@ _DTYPE_ALIASES = {
     "fp8": "float8_e4m3fn",
 }
 
+# Bounds that keep tables small and products of four sizes within reach of a checked error.
+MOST_LAYERS = 1 << 16
+LARGEST_SIZE = 1 << 31
+
 # Widths of dense FFN activations kept for backward, in units of ffn per row: a natively fused
 # gated unit, the eager one, and the eager one with clamped inputs.
 ACTIVATIONS = {"native": 3, "eager": 5, "clamped": 7}
@@ -138,11 +142,12 @@ class Model:
     family: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("hidden", "layers", "vocab", "heads", "kv_groups", "head_dim"):
-            self._set(name, integer(name, getattr(self, name), 1))
+        self._set("layers", integer("layers", self.layers, 1, MOST_LAYERS))
+        for name in ("hidden", "vocab", "heads", "kv_groups", "head_dim"):
+            self._set(name, integer(name, getattr(self, name), 1, LARGEST_SIZE))
         for name in _COUNTS:
-            self._set(name, integer(name, getattr(self, name)))
-        self._set("norms_per_layer", integer("norms_per_layer", self.norms_per_layer, 1))
+            self._set(name, integer(name, getattr(self, name), 0, LARGEST_SIZE))
+        self._set("norms_per_layer", integer("norms_per_layer", self.norms_per_layer, 1, 16))
         for name in _FLAGS:
             flag(name, getattr(self, name))
         self._set("dtype", dtype_name(self.dtype))
