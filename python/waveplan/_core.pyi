@@ -410,6 +410,9 @@ class Engine:
     ) -> tuple[Found, list[tuple[int, int, str, int, int, bool, bool]]]:
         """Plans these requests as one forward, split if it must be; with everything priced."""
 
+    def part_costs(self, requests: NDArray[int64], profiles: Sequence[object]) -> list[list[int]]:
+        """The ladder's lower bound of a part's price, and its cost-optimal and shared price."""
+
 @final
 class Session:
     """One search, alone or in step with other ranks."""
@@ -420,8 +423,12 @@ class Session:
         """Entries of the first table, known before anything is priced."""
     def growth(self) -> NDArray[int64]:
         """First table of quotes of this rank."""
-    def bisection(self, agreed: NDArray[int64]) -> NDArray[int64]:
-        """Takes the first agreed table; second table of quotes of this rank."""
+    def agree_growth(self, agreed: NDArray[int64]) -> int:
+        """Takes the first agreed table; entries of the second one."""
+    def bisection(self) -> NDArray[int64]:
+        """Second table of quotes of this rank."""
+    def quote(self, width: int, kind: int) -> int:
+        """One quote of this rank, as bits."""
     def finish(self, agreed: NDArray[int64]) -> Found:
         """Takes the second agreed table; ends the search on this rank."""
     @property

@@ -19,15 +19,16 @@ class Agreement(Protocol):
     """What connects the ranks of a job: two reductions over all of them.
 
     Every rank calls the same reductions in the same order with arrays of the same length, and
-    gets the same result. A wave needs four calls, however many widths it prices:
+    gets the same result. A wave takes four calls, however many widths it prices:
 
-    1. `all_min` of free bytes per data-parallel rank (and of what all ranks must agree on);
-    2. `all_min` of the quotes of every width that growth can ask;
-    3. `all_min` of the quotes of every width that bisection can ask;
-    4. `all_max` of the outcome: bytes needed, refusals, failures, fingerprints.
+    1. `all_min`: what all ranks must agree on, and the free bytes of each data-parallel rank;
+    2. `all_min`: the quotes of every width that growth can ask, this rank's own share priced;
+    3. `all_min`: the same for every width that bisection can ask;
+    4. `all_max`: failures, refusals, bytes needed, fingerprints of the plans.
 
-    The first entry of each array says whether its rank is well, so that a rank that fails takes
-    the others out of the search in the same call instead of leaving them waiting.
+    `Planner.observe` takes one `all_max`. The first entry of each array says whether its rank is
+    well, so a rank that fails takes the others out in the same call instead of leaving them
+    waiting.
     """
 
     @property

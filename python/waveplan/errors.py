@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from waveplan.refusal import Change
     from waveplan.wave import Binding, Probe, Tried
 
-__all__ = ["InputError", "InternalError", "UnpricedError", "WaveRefused", "WaveplanError"]
+__all__ = [
+    "InputError",
+    "InternalError",
+    "RankError",
+    "UnpricedError",
+    "WaveRefused",
+    "WaveplanError",
+]
 
 
 class WaveplanError(Exception):
@@ -32,6 +39,13 @@ class UnpricedError(WaveplanError):
 
 class InternalError(WaveplanError, RuntimeError):
     """A bug in waveplan."""
+
+
+class RankError(WaveplanError, RuntimeError):
+    """Another rank failed while a wave was planned, or the ranks do not agree.
+
+    The rank that failed raises its own error.
+    """
 
 
 class WaveRefused(WaveplanError):  # noqa: N818  (the public name)

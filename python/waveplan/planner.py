@@ -49,8 +49,9 @@ class Planner:
             order of probes. Otherwise ours, never narrower.
         device: the GPU, which selects the layout score; None at a desk.
         scoring: the layout score itself, instead of `device`.
-        margin: a fraction added to prices that leave out or extrapolate a rule, so that they
-            may be trusted; None: such prices need a profile.
+        margin: a fraction of the budget kept back when a rule is off or unmeasured, so that
+            prices may be believed; None: what the rule set states, and with a set that states
+            none such prices need a profile.
     """
 
     def __init__(
@@ -126,9 +127,9 @@ class Planner:
         return f"tp{t.tp} cp{t.cp} pp{t.pp} ep{t.ep} etp{t.etp} {score}"
 
     @property
-    def measured(self) -> bool:
-        """Prices may be believed without a profile."""
-        return self.bound.measured or self.margin is not None
+    def has_margin(self) -> bool:
+        """A margin stands in for rules that are off or unmeasured, so prices may be believed."""
+        return self.bound.rules.margin or self.margin is not None
 
     def waves(self, requests: Any, on_refusal: Refusals = "raise", start: int = 0) -> Waves:
         """Plans the pool wave by wave, from item `start` on.
@@ -151,8 +152,11 @@ class Planner:
         """
         return self.waves(requests, start=start).plan_next()
 
-    def plan(self, requests: Any) -> Plan:
+    def plan(self, requests: Any, *, limit: int | None = None) -> Plan:
         """Plans all requests as one forward, split if it must be.
+
+        Args:
+            limit: bytes free instead of the planner's own.
 
         Raises:
             WaveRefused: no plan or split that was tried fits.
@@ -161,9 +165,10 @@ class Planner:
         engine = self._engine(pool)
         everything = np.arange(len(pool), dtype=np.int64)
         profiles = self.profiles.columns(self.context, pool.mixes)
-        found, probes = engine.plan(everything, self.limit, profiles)
+        free = self.limit if limit is None else limit
+        found, probes = engine.plan(everything, free, profiles)
         if found.kind == "refused":
-            raise refused(self, pool, found, everything, _probes(probes))
+            raise refused(self, pool, found, everything, _probes(probes), free)
         return plan_of(found, self.bound, pool)
 
     def observe(
@@ -270,7 +275,7 @@ class Waves:
         session = self._engine.session(start, planner.limit, planner.widest, profiles)
         found = session.alone()
         if found.kind == "refused":
-            raise refused(planner, pool, found, found.items, _probes(session.probes))
+            raise refused(planner, pool, found, found.items, _probes(session.probes), planner.limit)
         plan = plan_of(found, planner.bound, pool)
         width = found.width
         wave = Wave(
@@ -351,7 +356,7 @@ class _EngineSettings:
 
     compatible: bool
     trust_rules: bool
-    measured: bool
+    margin: bool
     dp: int
     dp_rank: int
     tp: int
@@ -406,7 +411,7 @@ class _EngineSettings:
         return cls(
             compatible=planner.compatible,
             trust_rules=planner.trust == "rules",
-            measured=planner.measured,
+            margin=planner.has_margin,
             dp=topology.dp,
             dp_rank=planner.agreement.dp_rank,
             tp=topology.tp,

@@ -49,6 +49,7 @@ def refused(
     found: core.Found,
     items: NDArray[np.int64],
     probes: tuple[Probe, ...],
+    limit: int,
 ) -> WaveRefused:
     """The error for a wave that cannot run."""
     plan = plan_of(found, planner.bound, pool)
@@ -63,35 +64,43 @@ def refused(
     message = (
         f"the smallest wave ({requests} request{'s' * (requests != 1)}, {plan.packed_tokens} "
         f"packed of {plan.logical_tokens} tokens) needs {format_bytes(found.required)} of "
-        f"{format_bytes(planner.limit)}; {why}"
+        f"{format_bytes(limit)}; {why}"
     )
     wave = np.sort(plan.requests)
     return WaveRefused(
         message,
         plan=plan,
         required=found.required,
-        limit=planner.limit,
+        limit=limit,
         width=found.width,
         indices=items,
         tried=tried,
         probes=probes,
         binding=lambda: binding_of(plan),
-        change=lambda: changes(planner, pool, wave, tried),
+        change=lambda: changes(planner, pool, wave, tried, limit),
     )
 
 
 def changes(
-    planner: Planner, pool: Requests, rows: NDArray[np.int64], tried: tuple[Tried, ...]
+    planner: Planner,
+    pool: Requests,
+    rows: NDArray[np.int64],
+    tried: tuple[Tried, ...],
+    limit: int,
 ) -> list[Change]:
     """The smallest changes that would make these rows fit as one forward, split or not."""
     found = []
-    planned = [attempt.required for attempt in tried if attempt.kind != "bound"]
-    found.append(Change("budget", min(planned)))
+    enough = min(attempt.required for attempt in tried if attempt.kind != "bound")
+    cheaper: int | None = enough
+    while cheaper is not None:  # a rung that a bound rejected may need less than what was planned
+        enough = cheaper
+        cheaper = _needs(planner, cut(pool, rows, int(pool.lengths[rows].max())), enough - 1)
+    found.append(Change("budget", enough))
     longest = int(pool.lengths[rows].max())
     low, high = 0, longest  # high does not fit; low does, or is 0
     while high - low > 1:
         middle = (low + high) // 2
-        if _fits(planner, pool, rows, middle):
+        if _fits(planner, pool, rows, middle, limit):
             low = middle
         else:
             high = middle
@@ -101,22 +110,26 @@ def changes(
     while ranks <= MOST_RANKS:
         try:
             topology = replace(planner.topology, cp=ranks)
-            wider = planner.like(topology=topology, budget=Budget(available=max(1, planner.limit)))
+            wider = planner.like(topology=topology, budget=Budget(available=max(1, limit)))
         except InputError:
             break
-        if _fits(wider, pool, rows, longest):
+        if _fits(wider, pool, rows, longest, limit):
             found.append(Change("cp", ranks))
             break
         ranks *= 2
     return found
 
 
-def _fits(planner: Planner, pool: Requests, rows: NDArray[np.int64], most: int) -> bool:
+def _fits(planner: Planner, pool: Requests, rows: NDArray[np.int64], most: int, limit: int) -> bool:
+    return _needs(planner, cut(pool, rows, most), limit) is not None
+
+
+def _needs(planner: Planner, pool: Requests, limit: int) -> int | None:
+    """Bytes of the first plan or split that fits in `limit`."""
     try:
-        planner.plan(cut(pool, rows, most))
+        return planner.plan(pool, limit=limit).required
     except WaveRefused:
-        return False
-    return True
+        return None
 
 
 def cut(pool: Requests, rows: NDArray[np.int64], most: int) -> Requests:

@@ -61,9 +61,7 @@ class Binding:
     """What it charges."""
 
     def __str__(self) -> str:
-        return (
-            f"rank {self.rank}, {self.phase}, {self.term or 'outputs'} ({format_bytes(self.bytes)})"
-        )
+        return f"rank {self.rank}, {self.phase}, {self.term} ({format_bytes(self.bytes)})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +145,12 @@ class Wave:
         """The plan's price, see `Plan.price`."""
         return self.plan.price
 
+    @cached_property
+    def unpriced(self) -> tuple[str, ...]:
+        """Rules that matter to this wave but are off or unmeasured here, each with its reason."""
+        price = self.price
+        return tuple(str(state) for state in (*price.off, *price.unmeasured))
+
     def to_dict(self) -> dict[str, Any]:
         """Stable JSON."""
         stopped = self.stopped
@@ -158,6 +162,7 @@ class Wave:
             "limit": self.limit,
             "rejected": self.rejected,
             "cold": self.cold,
+            "unpriced": list(self.unpriced),
             "stopped": {"kind": stopped.kind, "width": stopped.width, "text": str(stopped)},
             "probes": [probe._asdict() for probe in self.probes],
             "plan": self.plan.to_dict(),
@@ -173,11 +178,8 @@ class Wave:
 def binding_of(plan: Plan) -> Binding:
     """What decides a plan's price."""
     forward = plan.largest
-    backward = forward.required > forward.result("forward_required") + int(
-        forward.result("hybridep_growth") * 1.10
-    )
-    terms = forward.price.terms
-    name = max(terms, key=lambda term: terms[term], default="")
+    why = forward.price.explanation
     group = max(forward.groups, key=lambda group: group.rows, default=None)
     rank = 0 if group is None else int(np.argmax(group.rank_rows))
-    return Binding(rank, "backward" if backward else "forward", name, terms.get(name, 0))
+    phase: Literal["forward", "backward"] = "backward" if why.phase == "backward" else "forward"
+    return Binding(rank, phase, why.term, why.terms().get(why.term, 0))

@@ -209,7 +209,7 @@ impl Engine {
         if self.settings.compatible {
             &[Mode::Optimal, Mode::Full]
         } else {
-            &[Mode::Optimal, Mode::Full, Mode::Published]
+            &[Mode::Optimal, Mode::Full, Mode::Fitting, Mode::Published]
         }
     }
 

@@ -23,17 +23,17 @@ pub use ladder::{Refusal, Rung, Tried};
 pub use plan::{FlatPlan, GroupPlan, Mode};
 pub use probe::{Kind, Probe};
 pub use profile::{Curve, Observed, Profile, Rates, TRUST_GROWTH};
-pub use wave::{Found, Planned, Session, Wave, plan};
+pub use wave::{Found, Planned, Session, Wave, part_costs, plan};
 
 /// Which prices may be believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
     /// Only within eight times what a profile has seen.
     Profile,
-    /// Also where every rule in force is measured.
+    /// Also where no rule that matters to the plan is missing or unmeasured.
     Rules {
-        /// No rule in force is unmeasured or missing.
-        measured: bool,
+        /// A margin stands in for such rules, so that all prices may be believed.
+        margin: bool,
     },
 }
 

@@ -15,8 +15,6 @@ use crate::recurrent::{self, Recurrent};
 use crate::split::{Cost, scaled};
 use crate::tree::{Tree, TreeWorkspace};
 
-/// The default choice of layouts.
-const EXACT: Method = Method::Compatible;
 /// Where a fitting layout is looked for: half way, in thousandths.
 pub(super) const ROOM: i64 = 500;
 /// How the layouts of a plan are chosen, in the order in which they are tried.
@@ -187,7 +185,7 @@ impl Work {
             Mode::Full => Method::Full,
             Mode::Published => Method::Compatible,
             Mode::Optimal | Mode::Fitting if compatible => Method::Compatible,
-            Mode::Optimal | Mode::Fitting => EXACT,
+            Mode::Optimal | Mode::Fitting => Method::Exact,
         };
         let options = Options {
             method,
@@ -441,11 +439,14 @@ impl Pricer {
         } = &mut self.work;
         (settings.program).evaluate(&measures.plan, &measures.groups, values)?;
         let covered = scale.packed <= 0 || profile.is_some_and(|p| p.window() >= scale.packed);
-        let measured = settings.trust == Trust::Rules { measured: true };
+        let believed = match settings.trust {
+            Trust::Profile => false,
+            Trust::Rules { margin } => margin || values.root(root::UNPRICED) == 0,
+        };
         let estimate = Estimate {
             required: values.root(root::REQUIRED),
             packed: scale.packed,
-            trusted: covered || measured,
+            trusted: covered || believed,
             profiled: profile.is_some(),
         };
         Ok((estimate, covered))

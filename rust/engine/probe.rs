@@ -186,6 +186,31 @@ impl Prober {
         Ok(mode)
     }
 
+    /// Where only full sharing fits in memory, looks for a layout between it and the
+    /// cost-optimal one that fits too.
+    pub(super) fn refine(&mut self, width: usize) -> Result<()> {
+        let known = |mode| self.plans.get(&(width, mode)).map(FlatPlan::required);
+        let (Some(full), Some(optimal)) = (known(Mode::Full), known(Mode::Optimal)) else {
+            return Ok(());
+        };
+        let short = optimal > self.available && full <= self.available;
+        if self.best.get(&width) != Some(&Mode::Full) || !short {
+            return Ok(());
+        }
+        let span = i128::from(optimal) - i128::from(full);
+        let room = (i128::from(self.available) - i128::from(full)) * 1000 / span;
+        for room in [room as i64, room as i64 * 3 / 4, room as i64 / 2] {
+            self.share(width)?;
+            let plan = self.pricer.plan(&self.share, Mode::Fitting, room)?;
+            self.plans.insert((width, Mode::Fitting), plan);
+            if self.priced(width, Mode::Fitting)?.usable() {
+                self.best.insert(width, Mode::Fitting);
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Prices a plan and records the probe.
     fn priced(&mut self, width: usize, mode: Mode) -> Result<Verdict> {
         let available = self.available;

@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::ladder::{Climbed, Refusal, Rung};
-use super::plan::{FlatPlan, Pricer, Share};
+use super::plan::{FlatPlan, Mode, Pricer, Share};
 use super::probe::{Probe, Prober};
 use super::{Engine, Profiles};
 use crate::error::{Error, Result};
+use crate::split::Cost;
 use crate::width::{
     self, Geometry, Judge, Machine, Next, Outcome, QUOTES, Quote, Quoted, Quotes, Stop,
 };
@@ -72,6 +73,7 @@ pub struct Session {
     judge: Judge,
     prober: Prober,
     agreed: Table,
+    interval: Option<(usize, usize)>,
 }
 
 impl Session {
@@ -92,6 +94,7 @@ impl Session {
             judge,
             prober: Prober::new(engine, profiles, start, available),
             agreed: Table::default(),
+            interval: None,
         })
     }
 
@@ -139,16 +142,19 @@ impl Session {
         chains.iter().map(Vec::len).sum::<usize>() * QUOTES
     }
 
-    /// Takes the first agreed table and gives the second: the widths that bisection can ask.
-    pub fn bisection(&mut self, agreed: &[i64]) -> Result<Vec<i64>> {
+    /// Takes the first agreed table; entries of the second one, known before it is priced.
+    pub fn agree_growth(&mut self, agreed: &[i64]) -> Result<usize> {
         let widths = self.geometry.growth_widths(self.hint).concat();
         self.agreed.fill(&widths, agreed)?;
-        let Some((best, failed)) = self.interval()? else {
-            return Ok(Vec::new());
-        };
-        let widths = self.geometry.bisection_widths(best, failed);
+        self.interval = self.interval()?;
+        Ok(self.bisection_widths().len() * QUOTES)
+    }
+
+    /// Second table: the widths that bisection can ask. Below a width that nothing makes fit
+    /// here, no wider one is asked.
+    pub fn bisection(&mut self) -> Result<Vec<i64>> {
         let mut rows: BTreeMap<usize, [i64; QUOTES]> = BTreeMap::new();
-        let mut open = vec![(best, failed)];
+        let mut open: Vec<(usize, usize)> = self.interval.into_iter().collect();
         while let Some((low, high)) = open.pop() {
             let Some(width) = self.geometry.middle(low, high) else {
                 continue;
@@ -160,18 +166,28 @@ impl Session {
             open.push((low, width));
             rows.insert(width, row);
         }
-        Ok(widths
-            .iter()
-            .flat_map(|width| rows.get(width).copied().unwrap_or([0; QUOTES]))
-            .collect())
+        let widths = self.bisection_widths();
+        let row = |width| rows.get(width).copied().unwrap_or([0; QUOTES]);
+        Ok(widths.iter().flat_map(row).collect())
+    }
+
+    fn bisection_widths(&self) -> Vec<usize> {
+        let widths = |(best, failed)| self.geometry.bisection_widths(best, failed);
+        self.interval.map(widths).unwrap_or_default()
+    }
+
+    /// One quote of this rank, as bits, for tests of the tables.
+    pub fn quote(&mut self, width: usize, kind: usize) -> Result<i64> {
+        match KINDS.get(kind) {
+            Some(&kind) => Ok(i64::from(self.prober.quote(width, kind)?.bits())),
+            None => Err(Error::input(format!("kind is {kind}: there are {QUOTES}"))),
+        }
     }
 
     /// Takes the second agreed table and ends the search.
     pub fn finish(&mut self, agreed: &[i64]) -> Result<Found> {
-        if let Some((best, failed)) = self.interval()? {
-            let widths = self.geometry.bisection_widths(best, failed);
-            self.agreed.fill(&widths, agreed)?;
-        }
+        let widths = self.bisection_widths();
+        self.agreed.fill(&widths, agreed)?;
         let outcome = width::search(self.geometry, self.hint, &mut self.judge, &mut self.agreed)?;
         self.end(outcome)
     }
@@ -212,6 +228,9 @@ impl Session {
             Outcome::Ladder => return self.ladder(),
         };
         let executed = self.judge.executed(width);
+        if executed == Quote::PlanBest {
+            self.prober.refine(width)?;
+        }
         let planned = self.prober.take(width, executed)?;
         let decided = self.judge.decided(width);
         let required = match decided {
@@ -265,6 +284,22 @@ fn found(width: usize, items: Vec<usize>, climbed: Climbed) -> Found {
         stop: Stop::Memory(width),
         stopped: None,
     })
+}
+
+/// The ladder's lower bound on the price of these requests as one part of a split, and their
+/// price with cost-optimal and with full-sharing layouts.
+pub fn part_costs(
+    engine: Arc<Engine>,
+    profiles: Arc<Profiles>,
+    requests: &[u32],
+) -> Result<[Cost; 3]> {
+    let mut pricer = Pricer::new(engine, profiles);
+    let mut share = Share::default();
+    pricer.load(requests, &mut share)?;
+    let lower = pricer.lower_cost(&share)?;
+    let optimal = pricer.plan(&share, Mode::Optimal, 0)?.cost;
+    let full = pricer.plan(&share, Mode::Full, 0)?.cost;
+    Ok([lower, optimal, full])
 }
 
 /// Plans these requests as one forward, split if it must be; with everything priced.

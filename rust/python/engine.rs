@@ -37,7 +37,7 @@ type Column<'py> = Bound<'py, PyArray1<i64>>;
 struct EngineFacts<'py> {
     compatible: bool,
     trust_rules: bool,
-    measured: bool,
+    margin: bool,
     dp: usize,
     dp_rank: usize,
     tp: i64,
@@ -170,7 +170,7 @@ impl PyEngine {
         let recurrent = facts.recurrent.as_ref().map(settings_from).transpose()?;
         let trust = if facts.trust_rules {
             Trust::Rules {
-                measured: facts.measured,
+                margin: facts.margin,
             }
         } else {
             Trust::Profile
@@ -234,6 +234,24 @@ impl PyEngine {
         })
     }
 
+    /// The split ladder's lower bound on the price of these requests as one part, and their
+    /// price with cost-optimal and with full-sharing layouts.
+    fn part_costs(
+        &self,
+        py: Python<'_>,
+        requests: PyReadonlyArray1<'_, i64>,
+        profiles: Vec<(SignatureColumns, ProfileColumns)>,
+    ) -> PyResult<[[i64; 8]; 3]> {
+        let count = self.engine.pool().requests();
+        let requests = row_indices(py, "requests", slice(py, "requests", &requests)?, count)?;
+        let profiles = profiles_from(profiles);
+        let engine = Arc::clone(&self.engine);
+        let costs = detached(py, move || {
+            crate::engine::part_costs(engine, profiles, &requests)
+        })?;
+        Ok(costs.map(|cost| cost_columns(&cost)))
+    }
+
     /// Plans these requests as one forward, split if it must be; with what was tried.
     fn plan(
         &self,
@@ -255,6 +273,21 @@ impl PyEngine {
         };
         Ok((found, probes.iter().map(probe_columns).collect()))
     }
+}
+
+/// A price inside a split: required, retained, checkpoint retained, workspace, input gradient,
+/// peak increment, buffer growth, adapter gradient.
+fn cost_columns(cost: &Cost) -> [i64; 8] {
+    [
+        cost.required,
+        cost.retained,
+        cost.checkpoint_retained,
+        cost.checkpoint_workspace,
+        cost.input_gradient,
+        cost.peak_increment,
+        cost.hybridep_growth,
+        cost.adapter_gradient,
+    ]
 }
 
 /// Width, requests, what was priced, packed tokens, bytes, fits, trusted.
@@ -318,15 +351,21 @@ impl PySession {
         self.lock().growth_len()
     }
 
-    /// Takes the first agreed table; second table of quotes of this rank.
-    fn bisection<'py>(
-        &self,
-        py: Python<'py>,
-        agreed: PyReadonlyArray1<'_, i64>,
-    ) -> PyResult<Column<'py>> {
+    /// Takes the first agreed table; entries of the second one.
+    fn agree_growth(&self, py: Python<'_>, agreed: PyReadonlyArray1<'_, i64>) -> PyResult<usize> {
         let agreed = slice(py, "agreed", &agreed)?.to_vec();
-        let bits = detached(py, || self.lock().bisection(&agreed))?;
+        detached(py, || self.lock().agree_growth(&agreed))
+    }
+
+    /// Second table of quotes of this rank.
+    fn bisection<'py>(&self, py: Python<'py>) -> PyResult<Column<'py>> {
+        let bits = detached(py, || self.lock().bisection())?;
         Ok(column(py, bits))
+    }
+
+    /// One quote of this rank, as bits.
+    fn quote(&self, py: Python<'_>, width: usize, kind: usize) -> PyResult<i64> {
+        detached(py, || self.lock().quote(width, kind))
     }
 
     /// Takes the second agreed table; ends the search on this rank.
@@ -542,31 +581,10 @@ impl PyPlan {
         PyArray1::from_slice(py, &self.plan.roots)
     }
 
-    /// Its price inside a split: required, retained, checkpoint retained, workspace, input
-    /// gradient, peak increment, buffer growth, adapter gradient.
+    /// Its price inside a split.
     #[getter]
     fn cost(&self) -> [i64; 8] {
-        let Cost {
-            required,
-            retained,
-            checkpoint_retained,
-            checkpoint_workspace,
-            input_gradient,
-            peak_increment,
-            hybridep_growth,
-            adapter_gradient,
-            ..
-        } = self.plan.cost;
-        [
-            required,
-            retained,
-            checkpoint_retained,
-            checkpoint_workspace,
-            input_gradient,
-            peak_increment,
-            hybridep_growth,
-            adapter_gradient,
-        ]
+        cost_columns(&self.plan.cost)
     }
 
     /// Adapter slot, gradient, routed of group `g`.

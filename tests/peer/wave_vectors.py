@@ -1,0 +1,199 @@
+"""Writes tests/golden/e3_wave.json: width searches of the published planner on seeded inputs.
+
+Run with the published planner's environment, and on PYTHONPATH a module ``oracle`` that drives
+it (``wave``) and a module ``workloads`` that makes rows from a spec:
+
+    PYTHONPATH=HARNESS PEER_HOME=PEER python tests/peer/wave_vectors.py 500 \
+        tests/golden/e3_wave.json
+
+The first argument is the number of cases, the third (0) the first seed. Cases mix generators,
+context-parallel and data-parallel ranks, items of several requests, outputs, partial labels,
+gradient modes, profiles and hints; budgets lie around the prices that the search meets.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import oracle
+import workloads
+
+SPLITS_FROM = 500
+"""From this seed on, cases aim at the split ladder."""
+
+
+def spec(rng: random.Random, seed: int) -> dict[str, Any]:
+    """Rows of a case: small enough that the published planner takes well under a second."""
+    kind = rng.choice(
+        ("unique", "grpo", "agentic", "near_identical", "one_token", "short", "blocks", "prefixes")
+    )
+    params: dict[str, Any] = {
+        "unique": lambda: {"count": rng.randint(3, 14), "total": rng.randint(4000, 60_000)},
+        "grpo": lambda: {
+            "groups": rng.randint(1, 6),
+            "k": rng.randint(2, 8),
+            "prompt": [50, 1200],
+            "completion": [10, 600],
+        },
+        "agentic": lambda: {
+            "trees": rng.randint(1, 3),
+            "requests": rng.randint(2, 6),
+            "tokens": [800, 6000],
+        },
+        "near_identical": lambda: {"count": rng.randint(4, 24), "length": rng.randint(200, 3000)},
+        "one_token": lambda: {
+            "count": rng.randint(3, 20),
+            "length": rng.randint(200, 1500),
+            "step": rng.choice((1, 17, 60)),
+        },
+        "short": lambda: {"count": rng.randint(20, 280), "tokens": [8, 200]},
+        "blocks": lambda: {"count": rng.randint(6, 36), "block": [32, 900], "depth": 4},
+        "prefixes": lambda: {"count": rng.randint(3, 16), "length": rng.randint(50, 900)},
+    }[kind]()
+    return {"gen": kind, "seed": 7_000_000 + seed, "params": params}
+
+
+def outputs(rng: random.Random, rows: list[Any]) -> dict[str, Any]:
+    """What the rows ask for: one choice for all, or one per row."""
+    count = len(rows)
+    given: dict[str, Any] = {}
+    draw = rng.random()
+    if draw < 0.35:
+        return given
+    if draw < 0.5:
+        given["labels"] = [rng.choice((0, 1, len(r) // 3, 510, 513, len(r))) for r in rows]
+        given["labels"] = [min(n, len(r)) for n, r in zip(given["labels"], rows, strict=True)]
+        return given
+    if draw < 0.6:
+        given["top_k"] = rng.choice((1, 4, 20))
+        return given
+    if draw < 0.7:
+        given["hidden"] = True
+        given["target"] = rng.random() < 0.5
+        return given
+    if draw < 0.75:
+        given["logits"] = True
+        given["target"] = rng.random() < 0.5
+        return given
+    period = rng.randint(2, 4)
+    given["target"] = [i % period != 1 for i in range(count)]
+    given["hidden"] = [i % period == 1 and rng.random() < 0.7 for i in range(count)]
+    given["top_k"] = [5 if i % period == 0 and rng.random() < 0.4 else None for i in range(count)]
+    if rng.random() < 0.3:
+        given["logits"] = [i % period == 1 and rng.random() < 0.2 for i in range(count)]
+    if rng.random() < 0.5:
+        given["labels"] = [rng.choice((None, len(r) // 2, 1)) for r in rows]
+    return given
+
+
+def profile(rng: random.Random, tokens: int) -> dict[str, Any] | None:
+    """A learned profile, or none."""
+    if rng.random() < 0.12:
+        return None
+    made: dict[str, Any] = {
+        "bytes_per_token": rng.choice((0.0, 0.0, 0.0, 60_000.5, 250_000.0, 400_000.0)),
+        "packed_tokens": max(1, int(tokens * rng.choice((0.005, 0.03, 0.2, 1.0, 1.0, 1.0)))),
+        "logical_per_packed": rng.choice((1.0, 1.2, 2.0, 4.0)),
+    }
+    if rng.random() < 0.35:
+        made["retained"] = rng.choice((500.0, 2000.0, 60_000.0, 160_000.0))
+    if made["bytes_per_token"] and rng.random() < 0.4:
+        made["warm_bytes_per_token"] = rng.choice((30_000.0, 90_000.0))
+        made["warm_packed_tokens"] = max(1, tokens // rng.choice((10, 40)))
+        made["warm_logical_per_packed"] = rng.choice((1.0, 1.5))
+        made["caller_plans"] = 3
+    return made
+
+
+def draw(seed: int) -> dict[str, Any]:
+    """The input of one case, without its budget."""
+    rng = random.Random(seed)
+    given: dict[str, Any] = {"spec": spec(rng, seed), "cp": rng.choice((1, 1, 1, 2, 2, 3, 4, 8))}
+    rows = workloads.make(given["spec"])
+    given |= outputs(rng, rows)
+    given["profile"] = profile(rng, sum(map(len, rows)))
+    mode = rng.random()
+    if mode < 0.15:
+        given["no_grad"] = True
+    elif mode < 0.4:
+        period = rng.randint(2, 5)
+        given["no_grad"] = [i % period == 0 for i in range(len(rows))]
+    if rng.random() < 0.4:
+        given["item_size"] = rng.randint(2, max(2, min(9, len(rows) // 2)))
+    items = -(-len(rows) // given.get("item_size", 1))
+    if rng.random() < 0.3:
+        size = rng.randint(2, 6)
+        given["dp"] = [rng.randrange(size), size]
+    if rng.random() < 0.15 and items > 2:
+        given["start"] = rng.randint(1, items - 1)
+    if rng.random() < 0.3:
+        given["last_width"] = rng.randint(1, items)
+    if rng.random() < 0.25:
+        given["gdn"] = False
+    if rng.random() < 0.2:
+        given["head"] = False
+        given.pop("logits", None)
+    given["scoring"] = rng.choice(("h200", "h200", "cpu", "v1"))
+    return given
+
+
+def split(rng: random.Random, given: dict[str, Any]) -> dict[str, Any]:
+    """The same case as one whose minimum wave has to be split: items of many requests, and a
+    profile that knows what a forward retains."""
+    rows = workloads.make(given["spec"])
+    given = {key: value for key, value in given.items() if key not in ("dp", "start")}
+    given["item_size"] = rng.randint(2, min(12, len(rows)))
+    tokens = sum(map(len, rows[: given["item_size"]]))
+    given["profile"] = {
+        "bytes_per_token": 0.0,
+        "packed_tokens": max(1, int(tokens * rng.choice((0.05, 0.3, 1.0)))),
+        "logical_per_packed": rng.choice((1.0, 1.3, 3.0)),
+        "retained": rng.choice((500.0, 30_000.0, 160_000.0)),
+    }
+    return given
+
+
+def ask(given: dict[str, Any], available: int) -> dict[str, Any]:
+    """The published planner's answer."""
+    options = {key: value for key, value in given.items() if key != "spec"}
+    if "dp" in options:
+        options["dp"] = tuple(options["dp"])
+    return oracle.wave(workloads.make(given["spec"]), available=available, **options)
+
+
+def case(seed: int) -> dict[str, Any]:
+    """One case: the budget is a random point between the least and the whole pool's price."""
+    given = draw(seed)
+    rng = random.Random(seed + 1_000_003)
+    if seed >= SPLITS_FROM:
+        given = split(rng, given)
+    wide = {**given, "profile": {"bytes_per_token": 0.0, "packed_tokens": 1 << 40}}
+    most = ask(wide, 1 << 60)["required"]
+    least = ask({**wide, "profile": None}, 1 << 60)["required"]
+    point = rng.choice((rng.uniform(0, 1.05), rng.uniform(0, 0.3), rng.uniform(-0.1, 0.02)))
+    available = max(1, int(least + point * (most - least)))
+    if seed >= SPLITS_FROM:
+        available = max(1, int(ask(given, 1 << 60)["required"] * rng.uniform(0.3, 0.98)))
+    elif rng.random() < 0.12:
+        available = max(1, int(least * rng.uniform(0.3, 1.0)))
+    output = ask(given, available)
+    return {"id": f"e3-{seed:03d}", "input": {**given, "available": available}, "output": output}
+
+
+def main() -> None:
+    """Writes the cases."""
+    count, path = int(sys.argv[1]), sys.argv[2]
+    first = int(sys.argv[3]) if len(sys.argv) > 3 else 0
+    cases = [case(seed) for seed in range(first, first + count)]
+    head = {"art": "openpipe-art 0.5.23", "function": "wave", "seeds": [first, first + count - 1]}
+    lines = ",\n".join(json.dumps(made, separators=(",", ":")) for made in cases)
+    opening = json.dumps({**head, "cases": []})[:-2]
+    Path(path).write_text(f"{opening}\n{lines}\n]}}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,303 @@
+"""The planner: waves of a pool, what stops them, refusals, plans."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import workloads
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waveplan import (
+    Alone,
+    InputError,
+    Planner,
+    Requests,
+    Topology,
+    Training,
+    WaveRefused,
+    models,
+)
+from waveplan.profiles import Observed, Rates
+from waveplan.rules import published_rules
+from waveplan.scoring import Scoring
+
+MODEL = models.get("Qwen3.6-35B-A3B")
+GIB = 1 << 30
+
+
+def planner(free: int | str = "24GiB", cp: int = 1, dp: int = 1, **options: Any) -> Planner:
+    return Planner(MODEL, Topology(dp=dp, cp=cp), Training(), free, **options)
+
+
+def grpo(groups: int = 4, k: int = 4, seed: int = 5) -> list[np.ndarray]:
+    return workloads.grpo(seed, groups=groups, k=k, prompt=(200, 900), completion=(50, 700))
+
+
+def test_a_first_wave_grows_under_measured_rules_and_not_under_profiles() -> None:
+    rows = grpo()
+    wave = planner().wave(rows)
+    assert wave.width == len(rows)
+    assert wave.stopped.kind == "end"
+    assert wave.cold
+    careful = planner(trust="profile").wave(rows)
+    assert careful.width == 1
+    assert careful.stopped.kind == "trust"
+    assert "first of its kind" in str(careful.stopped)
+
+
+@pytest.mark.parametrize("cp", [1, 2, 4])
+@pytest.mark.parametrize("compatible", [False, True])
+def test_waves_run_every_item_once_and_fit(cp: int, compatible: bool) -> None:
+    rows = grpo(groups=8, k=5)
+    plans = planner("8GiB", cp=cp, compatible=compatible)
+    waves = list(plans.waves(rows))
+    assert np.concatenate([wave.indices for wave in waves]).tolist() == list(range(len(rows)))
+    assert all(wave.required <= wave.limit == 8 * GIB for wave in waves)
+    for wave in waves:
+        seen = np.sort(np.concatenate([group.requests for group in wave.groups]))
+        assert seen.tolist() == np.sort(wave.rows).tolist() == wave.indices.tolist()
+
+
+def test_ranks_take_strided_shares() -> None:
+    rows = grpo(groups=8, k=5)
+    taken = []
+    for rank in range(3):
+        plans = planner("4GiB", dp=3, agreement=Alone(dp_rank=rank))
+        wave = plans.wave(rows, start=4)
+        assert wave.indices.tolist() == list(range(4 + rank, 4 + wave.width, 3))
+        taken.append(wave.width)
+    assert max(taken) > 3
+
+
+def test_memory_stops_a_wave_and_says_where() -> None:
+    wave = planner("6GiB", cp=2).wave(grpo(groups=8, k=5))
+    stopped = wave.stopped
+    assert stopped.kind == "memory"
+    assert stopped.width > wave.width
+    assert stopped.plan is not None
+    assert stopped.required is not None
+    assert stopped.required > 6 * GIB
+    binding = stopped.binding
+    assert binding is not None
+    rows = max(stopped.plan.groups, key=lambda group: group.rows).rank_rows
+    assert rows[binding.rank] == rows.max()
+    assert binding.phase in ("forward", "backward")
+    assert binding.term in stopped.plan.price.terms
+    assert str(stopped.width) in str(stopped)
+
+
+def test_probes_tell_every_price() -> None:
+    plans = planner("6GiB", cp=2)
+    wave = plans.wave(grpo(groups=8, k=5))
+    widths = {probe.width for probe in wave.probes}
+    assert {1, 2, 4, wave.width, wave.stopped.width} <= widths
+    rejected = {probe.width for probe in wave.probes if not probe.fits}
+    usable = {probe.width for probe in wave.probes if probe.fits}
+    assert wave.rejected == len(rejected - usable)
+    chosen = [p for p in wave.probes if p.width == wave.width and p.fits]
+    assert wave.required in {p.required for p in chosen}
+
+
+def test_refused_items_are_raised_or_skipped_and_listed() -> None:
+    rows = grpo()
+    rows.insert(3, np.arange(60_000))
+    plans = planner("8GiB")
+    waves = plans.waves(rows)
+    assert next(waves).indices.tolist() == [0, 1, 2]
+    with pytest.raises(WaveRefused, match="a single request cannot be split"):
+        next(waves)
+    skipping = plans.waves(rows, on_refusal="skip")
+    done = np.concatenate([wave.indices for wave in skipping]).tolist()
+    assert done == [0, 1, 2, *range(4, len(rows))]
+    assert [refusal.indices.tolist() for refusal in skipping.refused] == [[3]]
+
+
+def test_a_refusal_tells_what_was_tried_and_what_would_fit() -> None:
+    plans = planner("8GiB")
+    rows = [np.arange(30_000), np.arange(30_000) + 7]
+    with pytest.raises(WaveRefused) as caught:
+        plans.plan(rows)
+    refusal = caught.value
+    assert refusal.limit == 8 * GIB
+    assert refusal.required > refusal.limit
+    assert refusal.tried[0].parts == 1
+    assert max(tried.parts for tried in refusal.tried) == 2
+    assert refusal.binding.term in refusal.price.terms
+    changes = {change.kind: change.value for change in refusal.change}
+    planner(changes["budget"]).plan(rows)
+    with pytest.raises(WaveRefused):
+        planner(changes["budget"] - 1).plan(rows)
+    longest = changes["tokens"]
+    plans.plan([row[:longest] for row in rows])
+    with pytest.raises(WaveRefused):
+        plans.plan([row[: longest + 1] for row in rows])
+    planner("8GiB", cp=changes["cp"]).plan(rows)
+    with pytest.raises(WaveRefused):
+        planner("8GiB", cp=changes["cp"] // 2).plan(rows)
+
+
+def test_a_call_that_does_not_fit_is_split() -> None:
+    pool = Requests(workloads.unique(3, count=6, total=40_000))
+    rows = pool.rows
+    plans = planner("1TiB")
+    tokens = int(pool.lengths.sum())
+    # What a forward retains must be known, or each part counts as retaining all it needs.
+    seen = Observed(later=((tokens, 0),), retained=((tokens, GIB // 20),), here=True)
+    plans.profiles[plans.signature_of(pool)] = seen
+    whole = plans.plan(pool)
+    plan = plans.plan(pool, limit=int(whole.required * 0.85))
+    assert plan.split
+    assert sorted(plan.requests.tolist()) == list(range(len(rows)))
+    assert plan.required < whole.required
+    parts = np.concatenate(plan.part_requests)
+    assert sorted(parts.tolist()) == list(range(len(rows)))
+
+
+def test_expert_parallelism_switches_splitting_off() -> None:
+    plans = Planner(MODEL, Topology(cp=2, ep=2), Training(), "8GiB")
+    with pytest.raises(WaveRefused, match="expert parallelism") as caught:
+        plans.plan([np.arange(90_000), np.arange(90_000) + 5])
+    assert {tried.parts for tried in caught.value.tried} == {1}
+
+
+def test_a_plan_owns_its_stages() -> None:
+    rows = grpo()
+    plan = planner(cp=2).plan(Requests(rows, gradient=[i % 3 > 0 for i in range(len(rows))]))
+    assert [group.gradient for group in plan.groups] == [False, True]
+    for group in plan.groups:
+        assert group.packing.packed_tokens == group.packed_tokens
+        assert group.assignment is not None
+        assert group.assignment.rank_tokens.sum() == group.packed_tokens
+        assert group.rank_rows.max() == group.rows
+        assert group.work >= group.work_bound
+        assert group.tree.row_count == len(group.requests)
+    assert plan.packed_tokens == sum(group.packed_tokens for group in plan.groups)
+
+
+def test_plans_are_stable_json_with_a_fingerprint() -> None:
+    rows = grpo()
+    first, again = planner(cp=2).plan(rows), planner(cp=2).plan(rows)
+    assert first.fingerprint == again.fingerprint
+    assert json.dumps(first.to_dict()) == json.dumps(again.to_dict())
+    assert first.to_dict()["version"] == 1
+    assert planner(cp=4).plan(rows).fingerprint != first.fingerprint
+    assert planner(cp=2).plan(rows[:-1]).fingerprint != first.fingerprint
+    json.dumps(planner().wave(rows).to_dict())
+
+
+def test_a_pool_with_nothing_to_do_costs_nothing() -> None:
+    wave = planner().wave(Requests(grpo(), targets=False))
+    assert wave.width == 16
+    assert wave.plan.packed_tokens == 0
+    assert wave.required == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: planner("12 bananas"), "bananas"),
+        (lambda: planner(0), "positive"),
+        (lambda: planner(trust="hope"), "trust"),
+        (lambda: planner(agreement=object()), "agreement"),
+        (lambda: planner(agreement=Alone(dp_rank=1)), "dp_rank"),
+        (lambda: planner(margin=-1), "margin"),
+        (lambda: planner().waves([]), "empty"),
+        (lambda: planner().waves(grpo(), start=16), "start"),
+        (lambda: planner().waves(grpo(), start=-1), "start"),
+        (lambda: planner().waves(grpo(), on_refusal="maybe"), "on_refusal"),  # type: ignore
+        (lambda: planner().waves([[1, 2], []]), "row 1 is empty"),
+        (lambda: Planner(MODEL, Topology(tp=3), Training(), 1), "tp"),
+    ],
+)
+def test_wrong_values_are_one_line_errors(call: Any, text: str) -> None:
+    with pytest.raises(InputError, match=text) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+rows_lists = st.builds(
+    lambda kind, seed, size: {
+        "grpo": lambda: workloads.grpo(
+            seed, groups=1 + size // 4, k=3, prompt=(20, 400), completion=(5, 300)
+        ),
+        "blocks": lambda: workloads.blocks(seed, count=3 + size, block=(16, 400)),
+        "one_token": lambda: workloads.one_token(seed, count=2 + size, length=300, step=11),
+        "short": lambda: workloads.short(seed, count=10 + 4 * size, tokens=(8, 90)),
+    }[kind](),
+    st.sampled_from(["grpo", "blocks", "one_token", "short"]),
+    st.integers(0, 10_000),
+    st.integers(0, 20),
+)
+
+
+@given(
+    rows=rows_lists,
+    cp=st.sampled_from([1, 2, 4]),
+    point=st.floats(0.05, 1.1),
+    trust=st.sampled_from([0.02, 0.1, 1.0]),
+    scoring=st.sampled_from(["gdn-moe-h2048", "dense-h2560", None]),
+    gradient=st.sampled_from([True, False]),
+)
+def test_never_narrower_than_the_published_planner(
+    rows: list[np.ndarray], cp: int, point: float, trust: float, scoring: str | None, gradient: bool
+) -> None:
+    facts = {"layers": MODEL.layers, "gdn_layers": MODEL.gdn_layers, "cp": cp}
+    score = Scoring(version=1, **facts) if scoring is None else Scoring.from_table(scoring, **facts)
+    pool = Requests(rows, gradient=gradient)
+    tokens = sum(map(len, rows))
+    widths = []
+    for compatible in (True, False):
+        plans = planner(
+            1 << 50,
+            cp=cp,
+            rules=published_rules(),
+            trust="profile",
+            compatible=compatible,
+            scoring=score,
+        )
+        seen = max(1, int(tokens * trust))
+        plans.profiles[plans.signature_of(pool)] = (
+            Rates(0.0, seen) if compatible else Observed(later=((seen, 0),), here=True)
+        )
+        if not widths:
+            least = plans.wave(pool).required * 0.05
+            limit = int(least + point * plans.plan(pool).required)
+        plans.widest, plans.limit = None, limit
+        try:
+            widths.append(plans.wave(pool).width)
+        except WaveRefused:
+            widths.append(0)
+    assert widths[1] >= widths[0]
+
+
+@given(rows=rows_lists, cp=st.sampled_from([2, 3, 4]), retained=st.sampled_from([None, 900.0, 9e4]))
+def test_the_ladders_bound_is_at_most_the_exact_price(
+    rows: list[np.ndarray], cp: int, retained: float | None
+) -> None:
+    plans = planner(1 << 50, cp=cp, compatible=True)
+    pool = Requests(rows)
+    everything = np.arange(len(rows), dtype=np.int64)
+    if retained is not None:
+        tokens = sum(map(len, rows))
+        plans.profiles[plans.signature_of(pool)] = Rates(0.0, tokens, 1.5, retained)
+    profiles = plans.profiles.columns(plans.context, pool.mixes)
+    lower, optimal, full = plans._engine(pool).part_costs(everything, profiles)
+    for exact in (optimal, full):
+        assert lower[0] <= exact[0], "required"
+        assert lower[1] <= exact[1], "retained"
+
+
+def test_under_context_parallelism_whole_plans_decide() -> None:
+    """No bound over all tokens rejects a width there; the busiest rank's rows are priced."""
+    even = [np.arange(4096), np.arange(4096) + 5000]
+    uneven = [np.arange(7000), np.arange(300) + 9000]
+    for rows in (even, uneven):
+        wave = planner("100GiB", cp=2, compatible=True).wave(Requests(rows, items=[2]))
+        assert {probe.kind for probe in wave.probes} <= {"optimal", "full"}
+        group = wave.groups[0]
+        assert group.rows == group.rank_rows.max()
+        assert group.rows * 2 >= group.packed_tokens

@@ -1,0 +1,292 @@
+"""What observed peaks teach, and what they must not do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from slow_width import KINDS, Quote, Search
+
+from waveplan import (
+    InputError,
+    Planner,
+    Profiles,
+    Requests,
+    Topology,
+    Training,
+    WaveRefused,
+    _core,
+    models,
+)
+from waveplan.profiles import MOST_POINTS, Observation, Observed, Profile, Rates, at, envelope
+from waveplan.rules import published_rules
+from waveplan.scoring import Scoring
+
+MODEL = models.get("Qwen3.6-35B-A3B")
+GIB = 1 << 30
+LEARNED = [name for name, _ in _core.PLAN_MEASURES].index("learned_bytes")
+
+
+def planner(limit: int = 1 << 50, cp: int = 1, **options: Any) -> Planner:
+    options.setdefault("scoring", Scoring(version=1, layers=40, gdn_layers=30, cp=cp))
+    return Planner(MODEL, Topology(cp=cp), Training(), limit, **options)
+
+
+def rows(*lengths: int) -> list[np.ndarray]:
+    return [np.arange(n, dtype=np.int64) + 100_000 * i for i, n in enumerate(lengths)]
+
+
+def learned(profile: Profile, *lengths: int, compatible: bool = False) -> int:
+    plans = planner(compatible=compatible)
+    pool = Requests(rows(*lengths))
+    plans.profiles[plans.signature_of(pool)] = profile
+    return int(plans.plan(pool).measures.plan[LEARNED])
+
+
+def test_a_tiny_first_call_does_not_price_a_large_one() -> None:
+    profile = Observed().after(Observation(27, 27, 108, 473_836_140))
+    assert profile.peak == ((27, 473_836_032),)
+    alone = learned(profile, 17_063)
+    assert alone <= 8 * 473_836_032 + 6_144 * 17_063 + 4_292_608
+    both = profile.after(Observation(103_960, 103_960, 0, 22 * 10**9))
+    price = learned(both, 17_063)
+    # 22 GB over 103,960 tokens is 3.6 GB here; the first call's one-time bytes stay apart.
+    assert 3 * 10**9 < price < 4 * 10**9
+    assert both.fixed == pytest.approx(473_836_032 - 22e9 * 27 / 103_960, rel=1e-6)
+    anew = Profiles()
+    plans = planner()
+    pool = Requests(rows(17_063))
+    anew[plans.signature_of(pool)] = both
+    plans.profiles = anew.fresh()
+    again = int(plans.plan(pool).measures.plan[LEARNED])
+    assert again == price + both.fixed, "a new process pays for its first call"
+
+
+@pytest.mark.parametrize("compatible", [False, True])
+def test_a_learned_peak_does_not_vanish_beyond_the_trust_window(compatible: bool) -> None:
+    seen = Observation(10, 10, 40, 10**9)
+    profile: Profile = Rates.first(seen) if compatible else Observed().after(seen)
+    inside = learned(profile, 80, compatible=compatible)
+    beyond = learned(profile, 81, compatible=compatible)
+    assert inside > 7 * 10**9
+    assert beyond >= inside
+
+
+@pytest.mark.parametrize("compatible", [False, True])
+def test_retained_memory_is_no_fraction_of_a_backward_peak(compatible: bool) -> None:
+    """A forward of 60 GiB that retains 30 and a backward of 100, run as two halves.
+
+    Both halves' retained 30 and one half's transient 35 are 65, with the factor 71.5 GiB; half
+    of each half's peak as retained would make it 82.5.
+    """
+    profile: Profile
+    if compatible:
+        profile = Rates(100 * GIB / 2000, 2000, 1.0, retained=30 * GIB / 2000)
+    else:
+        profile = Observed(later=((2000, 100 * GIB),), retained=((2000, 30 * GIB),), here=True)
+
+    def plan(limit: float) -> int:
+        plans = planner(int(limit * GIB), compatible=compatible)
+        pool = Requests(rows(1000, 1000))
+        plans.profiles[plans.signature_of(pool)] = profile
+        made = plans.plan(pool)
+        assert made.split
+        return made.required
+
+    assert plan(72.5) / GIB == pytest.approx(71.5, rel=2e-3)
+    with pytest.raises(WaveRefused):
+        plan(71.4)
+
+
+def shared_pair_rows() -> list[np.ndarray]:
+    return [np.array([7, 100 + i]) for i in range(16)]
+
+
+def test_full_sharing_inside_the_trust_window() -> None:
+    """Sixteen two-token requests that share one token, a profile of two rows."""
+    pool = Requests(shared_pair_rows())
+    plans = planner(cp=2, compatible=True)
+    plans.profiles[plans.signature_of(pool)] = Rates(0.0, 2)
+    wave = plans.wave(pool)
+    assert wave.width == 15
+    assert wave.plan.forwards[0].mode == "full"
+    assert wave.plan.packed_tokens == 16
+
+    def width(retry: bool) -> int:
+        def quote(width: int, kind: str) -> Quote:
+            tokens = 1 + width if kind == "plan_full" and retry else 2 * width
+            return Quote(False, True, tokens <= 16, True)
+
+        bits = np.array(
+            [[quote(w, kind).bits for kind in KINDS] for w in range(17)], dtype=np.int64
+        ).ravel()
+        found = int(_core.width_search(16, 0, 1, None, False, bits)[0])
+        assert found == Search(16, 0, 1, None, False, quote).run()[0]
+        return found
+
+    assert width(retry=True) == 15
+    assert width(retry=False) == 8
+
+
+def test_the_minimum_wave_is_taken_with_sharing_where_that_is_trusted() -> None:
+    pool = Requests(shared_pair_rows(), items=[16])
+    plans = planner(cp=2, compatible=True)
+    plans.profiles[plans.signature_of(pool)] = Rates(0.0, 3)
+    wave = plans.wave(pool)
+    assert wave.plan.packed_tokens == 17
+    assert wave.plan.forwards[0].mode == "full"
+    assert not wave.cold
+    plans.profiles[plans.signature_of(pool)] = Rates(0.0, 2)
+    assert plans.wave(pool).cold
+
+
+def test_the_price_follows_the_busiest_ranks_rows() -> None:
+    """Two 4,096-token requests that share 1,228 tokens: 6,964 packed, 4,096 or more on a rank."""
+    head = np.arange(1228)
+    pair = [np.concatenate([head, np.arange(2868) + 10_000 * (i + 1)]) for i in range(2)]
+    plan = planner(cp=2, compatible=True, scoring=None).plan(Requests(pair))
+    full = planner(cp=2, compatible=True).plan(Requests(pair))
+    for made in (plan, full):
+        group = made.groups[0]
+        assert group.rows == group.rank_rows.max() >= 4096
+        assert group.rows not in (6964, 3482)
+        assert made.forwards[0].result("checkpoint_retained") == group.rows * 40 * 2048 * 2
+
+
+@given(
+    lengths=st.lists(st.integers(1, 400), min_size=1, max_size=6),
+    rate=st.floats(0, 1e6),
+    tokens=st.integers(1, 3000),
+    sharing=st.floats(1, 8),
+    retained=st.one_of(st.none(), st.floats(0, 1e5)),
+    compatible=st.booleans(),
+)
+def test_a_profile_never_lowers_a_price_below_the_rules(
+    lengths: list[int],
+    rate: float,
+    tokens: int,
+    sharing: float,
+    retained: float | None,
+    compatible: bool,
+) -> None:
+    pool = Requests(rows(*lengths))
+
+    def required(profile: Profile) -> int:
+        plans = planner(compatible=compatible, rules=published_rules())
+        plans.profiles[plans.signature_of(pool)] = profile
+        return plans.plan(pool).required
+
+    floor = required(Rates(0.0, 1) if compatible else Observed(later=((1, 0),)))
+    if compatible:
+        assert required(Rates(rate, tokens, sharing, retained)) >= floor
+    else:
+        kept = () if retained is None else ((tokens, int(retained)),)
+        seen = Observed(later=((tokens, int(rate * tokens)),), sharing=sharing, retained=kept)
+        assert required(seen) >= floor
+
+
+points = st.lists(st.tuples(st.integers(1, 10**6), st.integers(0, 10**12)), max_size=40)
+
+
+@given(points=points, at_tokens=st.lists(st.floats(0, 10**7), min_size=2, max_size=20))
+def test_curves_never_fall_and_cover_what_was_seen(
+    points: list[tuple[int, int]], at_tokens: list[float]
+) -> None:
+    curve = envelope(points)
+    assert len(curve) <= MOST_POINTS
+    assert envelope(curve) == curve
+    values = [at(curve, tokens) for tokens in sorted(at_tokens)]
+    assert values == sorted(values)
+    for tokens, peak in points:
+        assert at(curve, tokens) >= peak * (1 - 1e-12)
+
+
+def test_whole_waves_stay_apart_from_partial_readings() -> None:
+    plans = planner(trust="profile")
+    pool = Requests(rows(100, 100, 100))
+    signature = plans.signature_of(pool)
+    for peak, whole in ((10**9, True), (4 * 10**8, False), (5 * 10**8, True)):
+        plans.profiles.observe(signature, Observation(100, 100, 400, peak, whole=whole))
+    seen = plans.profiles[signature]
+    assert isinstance(seen, Observed)
+    assert seen.first == (100, 10**9 - 400)
+    assert seen.later == ((100, 5 * 10**8 - 400),)
+    assert seen.partial == ((100, 4 * 10**8 - 400),)
+    assert seen.fixed == 5 * 10**8
+
+
+def test_published_rates_keep_warm_waves_apart() -> None:
+    rates = Rates.first(Observation(100, 200, 0, 10**6, retained=400_000))
+    assert rates == Rates(1e4, 100, 2.0, 4000.0, whole_waves=1)
+    rates = rates.after(Observation(50, 60, 0, 300_000))
+    assert (rates.warm_bytes_per_token, rates.warm_packed_tokens) == (6000.0, 50)
+    assert rates.bytes_per_token == 1e4
+    rates = rates.after(Observation(10, 10, 0, 90_000, whole=False))
+    assert (rates.warm_bytes_per_token, rates.warm_packed_tokens) == (9000.0, 50)
+    assert rates.whole_waves == 2
+
+
+def test_a_wave_teaches_the_next_one() -> None:
+    plans = planner(trust="profile")
+    pool = Requests(rows(*[100] * 32))
+    waves = plans.waves(pool)
+    first = next(waves)
+    assert first.width == 1
+    assert first.cold
+    plans.observe(first, peak_bytes=2 * 10**9, retained_bytes=10**8)
+    second = next(waves)
+    assert second.width == 8, "up to eight times the tokens seen"
+    assert not second.cold
+    assert second.stopped.kind == "trust"
+    assert "eight times" in str(second.stopped)
+
+
+def test_profiles_are_saved_and_loaded(tmp_path: Path) -> None:
+    for published in (False, True):
+        profiles = Profiles(published=published)
+        plans = planner(compatible=published)
+        for lengths, mode in (((100,), True), ((100, 50), False)):
+            pool = Requests(rows(*lengths), gradient=mode)
+            for peak in (10**9, 10**8):
+                seen = Observation(sum(lengths), sum(lengths), 7, peak, retained=10**6)
+                profiles.observe(plans.signature_of(pool), seen)
+        path = tmp_path / "profiles.json"
+        profiles.save(path)
+        loaded = Profiles.load(path)
+        assert dict(loaded.items()) == dict(profiles.items())
+        assert loaded.to_dict() == profiles.to_dict()
+        assert json.loads(path.read_text())["version"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "cannot be read"),
+        ('{"version": 2, "kind": "observed", "profiles": []}', "version 2"),
+        ('{"version": 1, "kind": "observed", "profiles": [{}]}', "cannot be read"),
+    ],
+)
+def test_files_that_are_no_profiles_are_refused(tmp_path: Path, text: str, why: str) -> None:
+    path = tmp_path / "profiles.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=why):
+        Profiles.load(path)
+    with pytest.raises(InputError, match="No such file"):
+        Profiles.load(tmp_path / "none.json")
+
+
+def test_wrong_readings_are_refused() -> None:
+    with pytest.raises(InputError, match="peak_bytes"):
+        Observation(10, 10, 0, -1)
+    with pytest.raises(InputError, match="no packed tokens"):
+        Observation(0, 0, 0, 1)
+    plans = planner()
+    signature = plans.signature_of(Requests(rows(3)))
+    with pytest.raises(InputError, match="hold Observed"):
+        plans.profiles[signature] = Rates(0.0, 1)
