@@ -13,7 +13,14 @@ from waveplan.assignment import (
     owned_token_ms,
 )
 from waveplan.budget import Budget, format_bytes, parse_bytes
-from waveplan.errors import InputError, InternalError, UnpricedError, WaveplanError, WaveRefused
+from waveplan.errors import (
+    InputError,
+    InternalError,
+    RankError,
+    UnpricedError,
+    WaveplanError,
+    WaveRefused,
+)
 from waveplan.layout import Layout, Score, choose_layout
 from waveplan.model import Model
 from waveplan.packing import Packing, pack
@@ -52,6 +59,7 @@ __all__ = [
     "Planner",
     "Profiles",
     "Ragged",
+    "RankError",
     "Recurrent",
     "RecurrentSettings",
     "Requests",

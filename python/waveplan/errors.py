@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
@@ -98,3 +98,20 @@ class WaveRefused(WaveplanError):  # noqa: N818  (the public name)
     def change(self) -> list[Change]:
         """The smallest changes that would fit, each computed when first asked for."""
         return self._change()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Stable JSON."""
+        return {
+            "message": str(self),
+            "required": self.required,
+            "limit": self.limit,
+            "width": self.width,
+            "indices": self.indices.tolist(),
+            "tried": [tried._asdict() for tried in self.tried],
+            "binding": {
+                "rank": self.binding.rank,
+                "phase": self.binding.phase,
+                "term": self.binding.term,
+                "bytes": self.binding.bytes,
+            },
+        }

@@ -228,6 +228,11 @@ class Forward:
         return int(plan[_PLAN["logical_tokens"]] + plan[_PLAN["inactive_tokens"]])
 
     @property
+    def active_tokens(self) -> int:
+        """Tokens of its requests that ask for an output."""
+        return int(self.measures.plan[_PLAN["logical_tokens"]])
+
+    @property
     def output_bytes(self) -> int:
         """Bytes of all requested outputs."""
         return int(self.measures.plan[_PLAN["output_bytes"]])
@@ -307,6 +312,11 @@ class Plan:
     def logical_tokens(self) -> int:
         """Tokens of all requests."""
         return sum(forward.logical_tokens for forward in self.forwards)
+
+    @property
+    def active_tokens(self) -> int:
+        """Tokens of the requests that ask for an output."""
+        return sum(forward.active_tokens for forward in self.forwards)
 
     @property
     def output_bytes(self) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from waveplan import _core as core
 from waveplan.agreement import Agreement, Alone, check_agreement
@@ -15,13 +15,15 @@ from waveplan.budget import Budget
 from waveplan.errors import InputError
 from waveplan.facts import facts as facts_of
 from waveplan.plan import Plan, plan_of
-from waveplan.pricing import BoundRules, Measures, bind_facts
+from waveplan.pricing import Measures, bind_facts
 from waveplan.profiles import Observation, Profiles, Signature
 from waveplan.recurrent import RecurrentSettings
 from waveplan.refusal import refused
 from waveplan.requests import Requests
 from waveplan.scoring import Device, Scoring
-from waveplan.wave import Probe, Stopped, Wave
+from waveplan.together import Ranks
+from waveplan.wave import Probe, Wave
+from waveplan.waves import Refusals, Waves
 
 if TYPE_CHECKING:
     from waveplan.model import Model
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
     from waveplan.training import Training
 
 __all__ = ["Planner", "Waves"]
-
-Refusals = Literal["raise", "skip"]
 
 
 class Planner:
@@ -142,7 +142,7 @@ class Planner:
             on_refusal: "raise" `WaveRefused` when not even the smallest wave fits, or "skip"
                 its items and list them in `Waves.refused`.
         """
-        return Waves(self, _requests(requests), on_refusal, start)
+        return Waves(self, requests, on_refusal, start)
 
     def wave(self, requests: Any, start: int = 0) -> Wave:
         """The next wave from item `start` on.
@@ -168,7 +168,8 @@ class Planner:
         free = self.limit if limit is None else limit
         found, probes = engine.plan(everything, free, profiles)
         if found.kind == "refused":
-            raise refused(self, pool, found, everything, _probes(probes), free)
+            tried = tuple(Probe(*row) for row in probes)
+            raise refused(self, pool, found, tried, free, indices=everything)
         return plan_of(found, self.bound, pool)
 
     def observe(
@@ -185,22 +186,38 @@ class Planner:
             retained_bytes: bytes above that level after the forward, if read.
             whole: the peak covers forward, loss and backward of the whole wave; a split wave's
                 never counts as whole.
+
+        With other ranks, every rank calls it once a wave: the largest reading counts.
         """
         plan = wave.plan
+        peak, retained = self._agreed_peaks(wave, peak_bytes, retained_bytes)
         if plan.packed_tokens <= 0:
             return
-        logical = sum(
-            forward.measures.to_dict()["plan"]["logical_tokens"] for forward in plan.forwards
-        )
         seen = Observation(
             plan.packed_tokens,
-            logical,
+            plan.active_tokens,
             plan.output_bytes,
-            int(peak_bytes),
-            None if retained_bytes is None else int(retained_bytes),
+            peak,
+            retained,
             bool(whole) and not plan.split,
         )
         self.profiles.observe(wave.signature, seen)
+
+    def _agreed_peaks(self, wave: Wave, peak: int, retained: int | None) -> tuple[int, int | None]:
+        """The largest readings of this data-parallel rank's processes, so that they go on
+        pricing alike."""
+        if self.agreement.size == 1:
+            return int(peak), None if retained is None else int(retained)
+        ranks = Ranks(self.agreement, self.topology.dp, f"observing the wave at {wave.start}")
+
+        def values() -> NDArray[np.int64]:
+            slots = np.full((self.topology.dp, 2), -1, np.int64)
+            slots[self.agreement.dp_rank] = (peak, -1 if retained is None else retained)
+            return slots.ravel()
+
+        agreed = ranks.all_max(2 * self.topology.dp, values).reshape(-1, 2)
+        most, kept = agreed[self.agreement.dp_rank].tolist()
+        return most, None if kept < 0 else kept
 
     def signature_of(self, pool: Requests, rows: Any = None) -> Signature:
         """What the profile of a plan of these rows (all by default) is kept by."""
@@ -228,110 +245,8 @@ class Planner:
         )
 
 
-class Waves:
-    """The waves of one pool, planned one after another as they are asked for."""
-
-    def __init__(self, planner: Planner, pool: Requests, on_refusal: Refusals, start: int) -> None:
-        if on_refusal not in ("raise", "skip"):
-            raise InputError(f'on_refusal is {on_refusal!r}: it must be "raise" or "skip"')
-        if not len(pool):
-            raise InputError("the pool is empty: there is nothing to plan")
-        items = len(pool.item_sizes)
-        if not 0 <= start < items:
-            raise InputError(f"start is {start} of {items} items: nothing is left to plan")
-        self.planner = planner
-        self.pool = pool
-        self.start = start
-        """First item not yet planned."""
-        self.refused: list[Any] = []
-        """With on_refusal="skip": the `WaveRefused` of every item skipped, in order."""
-        self._skip = on_refusal == "skip"
-        self._engine = planner._engine(pool)
-
-    def __iter__(self) -> Iterator[Wave]:
-        return self
-
-    def __next__(self) -> Wave:
-        from waveplan.errors import WaveRefused
-
-        while self.start < len(self.pool.item_sizes):
-            try:
-                return self.plan_next()
-            except WaveRefused as refusal:
-                if not self._skip:
-                    raise
-                self.refused.append(refusal)
-                self.start += refusal.width
-        raise StopIteration
-
-    def plan_next(self) -> Wave:
-        """The next wave.
-
-        Raises:
-            WaveRefused: not even the smallest wave fits; `start` stays where it is.
-        """
-        planner, pool, start = self.planner, self.pool, self.start
-        profiles = planner.profiles.columns(planner.context, pool.mixes)
-        session = self._engine.session(start, planner.limit, planner.widest, profiles)
-        found = session.alone()
-        if found.kind == "refused":
-            raise refused(planner, pool, found, found.items, _probes(session.probes), planner.limit)
-        plan = plan_of(found, planner.bound, pool)
-        width = found.width
-        wave = Wave(
-            indices=found.items,
-            width=width,
-            start=start,
-            plan=plan,
-            required=found.required,
-            limit=planner.limit,
-            probes=_probes(session.probes),
-            rejected=session.rejected,
-            cold=found.cold,
-            stopped=self._stopped(found),
-            signature=planner.signature_of(pool, np.sort(plan.requests)),
-        )
-        self.start += width
-        planner.widest = max(width, planner.widest or 0)
-        return wave
-
-    def _stopped(self, found: core.Found) -> Stopped:
-        planner = self.planner
-        kind, width = found.stop
-        plan = None
-        if found.stopped is not None:
-            plan = plan_of_one(found.stopped, planner.bound, self.pool)
-        reason = ""
-        if kind == "trust":
-            reason = "no profile of such a plan yet, and the wave runs as the first of its kind"
-            if width != found.width:
-                reason = f"{width} items are beyond eight times what the profile has seen"
-            elif planner.trust == "rules":
-                states = (*planner.bound.off, *planner.bound.unmeasured)
-                reason += "; not measured here: " + ", ".join(state.name for state in states)
-        return Stopped(_STOPS[kind], width, planner.limit, plan, reason)
-
-
-_STOPS: dict[str, Literal["memory", "trust", "end"]] = {
-    "memory": "memory",
-    "trust": "trust",
-    "end": "end",
-}
-
-
-def plan_of_one(made: core.Plan, bound: BoundRules, pool: Requests) -> Plan:
-    """A plan of one forward."""
-    from waveplan.plan import Forward
-
-    return Plan((Forward(made, bound, pool.adapters),), made.required)
-
-
 def _requests(requests: Any) -> Requests:
     return requests if isinstance(requests, Requests) else Requests(requests)
-
-
-def _probes(columns: list[tuple[int, int, str, int, int, bool, bool]]) -> tuple[Probe, ...]:
-    return tuple(Probe(*row) for row in columns)
 
 
 def _rules(rules: RuleSet | None, compatible: bool) -> RuleSet:

@@ -47,15 +47,18 @@ def refused(
     planner: Planner,
     pool: Requests,
     found: core.Found,
-    items: NDArray[np.int64],
     probes: tuple[Probe, ...],
     limit: int,
+    *,
+    indices: NDArray[np.int64] | None = None,
 ) -> WaveRefused:
     """The error for a wave that cannot run."""
     plan = plan_of(found, planner.bound, pool)
     tried = tuple(Tried(*row) for row in found.tried)
     requests = len(plan.requests)
-    if requests == 1:
+    if found.kind != "refused":
+        why = "another data-parallel rank could not find a split that fits its share"
+    elif requests == 1:
         why = "a single request cannot be split"
     elif found.unsplittable:
         why = "expert parallelism switches splitting off"
@@ -73,7 +76,7 @@ def refused(
         required=found.required,
         limit=limit,
         width=found.width,
-        indices=items,
+        indices=found.items if indices is None else indices,
         tried=tried,
         probes=probes,
         binding=lambda: binding_of(plan),
@@ -90,6 +93,8 @@ def changes(
 ) -> list[Change]:
     """The smallest changes that would make these rows fit as one forward, split or not."""
     found = []
+    if not tried:  # another rank's refusal: nothing here has to change
+        return []
     enough = min(attempt.required for attempt in tried if attempt.kind != "bound")
     cheaper: int | None = enough
     while cheaper is not None:  # a rung that a bound rejected may need less than what was planned

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Ranks", "Settled"]
 
-T = TypeVar("T")
 LEAST = np.iinfo(np.int64).min
 MOST = np.iinfo(np.int64).max
 
@@ -66,9 +65,6 @@ class Ranks:
 
     def all_max(self, length: int, work: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
         """The maximum over ranks of what `work` gives, as `all_min`."""
-        return -self.all_min(length, lambda: -work()) if length == 0 else self._max(length, work)
-
-    def _max(self, length: int, work: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
         values = np.full(1 + length, LEAST, np.int64)
         failure = None
         try:
@@ -95,7 +91,9 @@ class Ranks:
         except Exception as error:
             if failure is not None:
                 raise failure from error
-            raise RankError(f"the ranks could not be reached while {self.where}: {error}") from error
+            raise RankError(
+                f"the ranks could not be reached while {self.where}: {error}"
+            ) from error
         if agreed.shape != values.shape or agreed.dtype != np.int64:
             raise RankError(
                 f"the agreement returned {agreed.dtype}{list(agreed.shape)} for "
@@ -126,25 +124,25 @@ class Ranks:
 
     def settle(
         self,
+        entries: int,
         session: Callable[[], core.Session],
         fingerprint: Callable[[core.Found], int],
-    ) -> Settled:
-        """The other three reductions: both tables of quotes, then the outcome."""
+    ) -> tuple[core.Session, Settled]:
+        """The other three reductions: both tables of quotes (the first has so many `entries`),
+        then the outcome."""
         made: list[core.Session] = []
+        found: list[core.Found] = []
 
-        def length() -> NDArray[np.int64]:
+        def growth() -> NDArray[np.int64]:
             made.append(session())
             return made[0].growth()
 
-        # The length is known to every rank before pricing: geometry is agreed by then.
-        first = session()
-        agreed = self.all_min(first.growth_len(), first.growth)
-        entries = first.agree_growth(np.ascontiguousarray(agreed))
-        second = self.all_min(entries, first.bisection)
-        found: list[core.Found] = []
+        first = np.ascontiguousarray(self.all_min(entries, growth))
+        entries = made[0].agree_growth(first)
+        second = np.ascontiguousarray(self.all_min(entries, lambda: made[0].bisection()))
 
         def outcome() -> NDArray[np.int64]:
-            found.append(first.finish(np.ascontiguousarray(second)))
+            found.append(made[0].finish(second))
             mark = fingerprint(found[0])
             slots = np.full(2 * self.dp, LEAST, np.int64)
             slots[2 * self.agreement.dp_rank] = mark
@@ -159,4 +157,4 @@ class Ranks:
                 f"the ranks made different plans while {self.where}: their rows, profiles or "
                 "versions differ"
             )
-        return Settled(found[0], bool(ended[0]), int(ended[1]))
+        return made[0], Settled(found[0], bool(ended[0]), int(ended[1]))

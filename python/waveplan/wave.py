@@ -129,6 +129,8 @@ class Wave:
     """Why it is not wider."""
     signature: Any = None
     """What its profile is kept by."""
+    most_required: int = 0
+    """The most bytes needed on any rank of the job."""
 
     @property
     def rows(self) -> NDArray[np.int64]:

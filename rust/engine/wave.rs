@@ -135,13 +135,6 @@ impl Session {
         Ok(bits)
     }
 
-    /// Entries of the first table.
-    #[must_use]
-    pub fn growth_len(&self) -> usize {
-        let chains = self.geometry.growth_widths(self.hint);
-        chains.iter().map(Vec::len).sum::<usize>() * QUOTES
-    }
-
     /// Takes the first agreed table; entries of the second one, known before it is priced.
     pub fn agree_growth(&mut self, agreed: &[i64]) -> Result<usize> {
         let widths = self.geometry.growth_widths(self.hint).concat();

@@ -346,11 +346,6 @@ impl PySession {
         Ok(column(py, bits))
     }
 
-    /// Entries of the first table, known before anything is priced.
-    fn growth_len(&self) -> usize {
-        self.lock().growth_len()
-    }
-
     /// Takes the first agreed table; entries of the second one.
     fn agree_growth(&self, py: Python<'_>, agreed: PyReadonlyArray1<'_, i64>) -> PyResult<usize> {
         let agreed = slice(py, "agreed", &agreed)?.to_vec();

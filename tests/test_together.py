@@ -1,0 +1,286 @@
+"""Ranks that plan in step: threads joined by a barrier stand in for processes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import workloads
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from slow_width import KINDS, Quote, Search
+
+from waveplan import (
+    InputError,
+    Planner,
+    RankError,
+    Requests,
+    Topology,
+    Training,
+    WaveRefused,
+    models,
+)
+from waveplan.profiles import Observed, Rates
+
+MODEL = models.get("Qwen3.6-35B-A3B")
+GIB = 1 << 30
+
+
+class Thread:
+    """The agreement of one thread; all of them share a board."""
+
+    def __init__(self, board: Board, rank: int, dp: int) -> None:
+        self.board, self.rank, self.dp_rank = board, rank, rank % dp
+        self.calls = 0
+
+    @property
+    def size(self) -> int:
+        return self.board.size
+
+    def all_min(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._reduce(values, np.min)
+
+    def all_max(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._reduce(values, np.max)
+
+    def _reduce(self, values: NDArray[np.int64], op: Any) -> NDArray[np.int64]:
+        self.calls += 1
+        board = self.board
+        board.slots[self.rank] = values.copy()
+        board.barrier.wait()
+        made = op(np.stack(board.slots), axis=0)
+        board.barrier.wait()
+        return made
+
+
+class Board:
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.slots: list[NDArray[np.int64]] = [np.zeros(0, np.int64)] * size
+        self.barrier = threading.Barrier(size, timeout=20)
+
+
+def together(size: int, dp: int, work: Callable[[Thread], Any]) -> list[Any]:
+    """What `work` returns or raises on every rank."""
+    board = Board(size)
+    results: list[Any] = [None] * size
+
+    def run(rank: int) -> None:
+        try:
+            results[rank] = work(Thread(board, rank, dp))
+        except Exception as error:
+            results[rank] = error
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads), "a rank hangs"
+    return results
+
+
+def planner(agreement: Any, dp: int, free: int, cp: int = 1, **options: Any) -> Planner:
+    return Planner(MODEL, Topology(dp=dp, cp=cp), Training(), free, agreement=agreement, **options)
+
+
+def pool(seed: int = 3, count: int = 30) -> Requests:
+    return Requests(workloads.blocks(seed, count=count, block=(64, 700)))
+
+
+def test_all_ranks_get_the_same_waves_in_four_reductions_each() -> None:
+    def work(agreement: Thread) -> Any:
+        plans = planner(agreement, 3, 4 * GIB, cp=2)
+        waves = list(plans.waves(pool()))
+        return [(w.start, w.width, w.indices.tolist()) for w in waves], agreement.calls
+
+    results = together(3, 3, work)
+    shapes = [[wave[:2] for wave in waves] for waves, _ in results]
+    assert shapes[0] == shapes[1] == shapes[2]
+    assert {calls for _, calls in results} == {4 * len(shapes[0])}
+    seen = sorted(i for waves, _ in results for wave in waves for i in wave[2])
+    assert seen == list(range(30))
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    count=st.integers(2, 40),
+    dp=st.integers(1, 4),
+    cp=st.sampled_from([1, 2]),
+    limits=st.lists(st.floats(0.02, 1.2), min_size=4, max_size=4),
+    compatible=st.booleans(),
+    gradient=st.booleans(),
+    trust=st.sampled_from([0, 0.01, 0.1, 1.0]),
+    hint=st.one_of(st.none(), st.integers(1, 40)),
+)
+def test_the_tables_equal_the_protocol_probe_by_probe(
+    seed: int,
+    count: int,
+    dp: int,
+    cp: int,
+    limits: list[float],
+    compatible: bool,
+    gradient: bool,
+    trust: float,
+    hint: int | None,
+) -> None:
+    requests = Requests(workloads.blocks(seed, count=count, block=(8, 300)), gradient=gradient)
+    tokens = int(requests.lengths.sum())
+    whole = Planner(MODEL, Topology(cp=cp), Training(), 1 << 50).plan(requests).required
+    free = [max(1, int(whole * limit / dp)) for limit in limits[:dp]]
+    free[0] = max(free)
+
+    def make(agreement: Any) -> Planner:
+        plans = planner(agreement, dp, free[agreement.dp_rank], cp, compatible=compatible)
+        seen = max(1, int(tokens * trust))
+        if trust:
+            profile = Rates(0.0, seen) if compatible else Observed(later=((seen, 0),))
+            plans.profiles[plans.signature_of(requests)] = profile
+        plans.widest = hint
+        return plans
+
+    def live(agreement: Thread) -> Any:
+        wave = make(agreement).wave(requests)
+        return wave.width, wave.stopped.kind, wave.stopped.width
+
+    results = together(dp, dp, live)
+
+    board = Board(1)
+    sessions = []
+    for rank in range(dp):
+        lone = Thread(board, 0, 1)
+        lone.dp_rank = rank
+        plans = make(lone)
+        waves = plans.waves(requests)
+        sessions.append(waves._session(plans.limit))
+
+    def quote(width: int, kind: str) -> Quote:
+        bits = [s.quote(width, KINDS.index(kind)) for s in sessions]
+        both = int(np.bitwise_and.reduce(bits))
+        return Quote(*(bool(both >> i & 1) for i in range(4)))
+
+    search = Search(count, 0, dp, hint, not compatible, quote)
+    expected = search.run()
+    if expected[0]:
+        assert results == [expected] * dp
+    else:
+        least = min(dp, count)
+        for found in results:
+            assert isinstance(found, WaveRefused) or found[0] == least
+
+
+def test_an_empty_share_and_unequal_budgets() -> None:
+    def work(agreement: Thread) -> Any:
+        plans = planner(agreement, 4, (6 + agreement.dp_rank) * GIB)
+        wave = plans.wave(pool(count=9), start=6)
+        return wave.width, wave.indices.tolist(), wave.limit, wave.most_required
+
+    results = together(4, 4, work)
+    assert [width for width, *_ in results] == [3, 3, 3, 3]
+    assert [indices for _, indices, *_ in results] == [[6], [7], [8], []]
+    assert [limit // GIB for *_, limit, _ in results] == [6, 7, 8, 9]
+    assert len({most for *_, most in results}) == 1
+
+
+def test_processes_of_one_share_take_the_least_of_their_memory() -> None:
+    """Two data-parallel ranks of two processes each: plans are equal within a share."""
+
+    def work(agreement: Thread) -> Any:
+        plans = planner(agreement, 2, (8 - agreement.rank) * GIB, cp=2)
+        wave = plans.wave(pool())
+        plans.observe(wave, peak_bytes=10**9 + agreement.rank)
+        learned = plans.profiles[wave.signature]
+        assert isinstance(learned, Observed)
+        return wave.limit // GIB, wave.width, wave.plan.fingerprint, learned.first
+
+    results = together(4, 2, work)
+    assert [limit for limit, *_ in results] == [6, 5, 6, 5]
+    assert len({width for _, width, *_ in results}) == 1
+    assert results[0][2:] == results[2][2:]
+    assert results[1][2:] == results[3][2:]
+    assert results[0][2] != results[1][2]
+
+
+def failing(results: list[Any], culprit: int, kind: type[Exception]) -> None:
+    for rank, result in enumerate(results):
+        assert isinstance(result, kind if rank == culprit else RankError), result
+        assert rank == culprit or "another rank failed" in str(result)
+
+
+def test_bad_rows_on_one_rank_are_an_error_on_all() -> None:
+    def work(agreement: Thread) -> Any:
+        rows = [[1, 2, 3]] * 5 + [[-1] if agreement.rank == 1 else [1]]
+        return planner(agreement, 3, GIB).wave(rows)
+
+    failing(together(3, 3, work), 1, InputError)
+
+
+@pytest.mark.parametrize("method", ["growth", "bisection", "finish"])
+def test_a_rank_that_raises_in_the_middle_takes_all_out(method: str) -> None:
+    def work(agreement: Thread) -> Any:
+        waves = planner(agreement, 3, 3 * GIB).waves(pool())
+        if agreement.rank == 2:
+            real = waves._session
+
+            class Broken:
+                def __init__(self, session: Any) -> None:
+                    self.session = session
+
+                def __getattr__(self, name: str) -> Any:
+                    if name == method:
+                        raise MemoryError("no memory for tables")
+                    return getattr(self.session, name)
+
+            waves._session = lambda limit: Broken(real(limit))  # type: ignore
+        return next(waves)
+
+    failing(together(3, 3, work), 2, MemoryError)
+
+
+def test_a_slow_rank_is_waited_for() -> None:
+    def work(agreement: Thread) -> Any:
+        if agreement.rank == 1:
+            time.sleep(0.3)
+        return planner(agreement, 2, 4 * GIB).wave(pool()).width
+
+    results = together(2, 2, work)
+    assert results[0] == results[1] > 1
+
+
+def test_a_refusal_on_one_rank_is_one_on_all() -> None:
+    def work(agreement: Thread) -> Any:
+        rows = [np.arange(50), np.arange(40_000), np.arange(60), np.arange(70)]
+        waves = planner(agreement, 2, 4 * GIB).waves(rows, on_refusal="skip")
+        done = [wave.width for wave in waves]
+        return done, [str(refusal) for refusal in waves.refused]
+
+    results = together(2, 2, work)
+    assert results[0][0] == results[1][0] == [2]
+    assert "another data-parallel rank" in results[0][1][0]
+    assert "a single request cannot be split" in results[1][1][0]
+
+
+@pytest.mark.parametrize("what", ["widest", "items"])
+def test_ranks_that_do_not_agree_fail_loudly(what: str) -> None:
+    def work(agreement: Thread) -> Any:
+        plans = planner(agreement, 1, 4 * GIB)
+        if what == "widest":
+            plans.widest = 4 + agreement.rank
+        return plans.wave(pool(count=20 + (agreement.rank if what == "items" else 0)))
+
+    for result in together(2, 1, work):
+        assert isinstance(result, RankError)
+        assert f"disagree on {what}" in str(result)
+
+
+def test_different_plans_within_a_share_fail_loudly() -> None:
+    def work(agreement: Thread) -> Any:
+        return planner(agreement, 1, 4 * GIB).wave(pool(seed=3 + agreement.rank, count=1))
+
+    for result in together(2, 1, work):
+        assert isinstance(result, RankError)
