@@ -11,13 +11,10 @@ if TYPE_CHECKING:
 
 __all__ = ["EXPLAINED", "page", "text"]
 
-_FUSED = "compiled: the compiler fuses the gated unit, whose eager form is priced"
 _FEW = "a few hundred rows: two first-call allowances of 64 MiB weigh more than the rows"
 _SMALL = "the allowance is one sum for all models; small ones hold 160 to 240 MB beside weights"
 EXPLAINED = {
     "art-848-golden-27": "27 tokens: 474 MB of fixed first-use buffers, more than any rule charges",
-    "art-recompute-csv-21": _FUSED,
-    "art-recompute-csv-22": _FUSED,
     "art-recompute-csv-15": _FEW,
     "art-recompute-csv-36": _FEW,
     "art-recompute-csv-30": "if balanced just over: what is kept per routed row is a bound",

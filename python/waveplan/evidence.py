@@ -149,7 +149,7 @@ def training_of(record: Mapping[str, Any], gradient: bool, assumed: list[str]) -
         recompute_num_layers=recompute.get("num_layers") or 1,
         recompute_modules=(recompute.get("modules") or ()) if granularity == "selective" else (),
         lora_rank=rank,
-        compiled="eager" not in trainer,
+        compiled=", compiled" in trainer,
         phase="forward+backward" if gradient else "forward",
     )
 

@@ -81,7 +81,8 @@ class Training:
     """Selective recompute: Megatron's module names; empty: "core_attn"."""
     phase: str = "forward+backward"
     """"forward" or "forward+backward"."""
-    compiled: bool = True
+    compiled: bool = False
+    """Layers run compiled: a gated unit that is no fused one keeps less."""
     output_layer: bool = True
     """The last pipeline stage has a vocabulary head."""
 

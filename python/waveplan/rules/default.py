@@ -31,6 +31,11 @@ DEFINITIONS = {
         " if gdn_layers > 0 else 0",
         "a recurrent mixer at its widest moment, its exchange between ranks included",
     ),
+    "kept_activation": (
+        "3 if compiled and activation == 5 else activation",
+        "FFN widths that a dense unit keeps: a compiled one fuses its parts and keeps gate, up "
+        "and product, as a native one does",
+    ),
     "attention_mixer_features": (
         "2 * hidden + ((7 if attention_gate else 5) + 3) * heads * head_dim"
         " + 5 * kv_groups * head_dim if attention_layers > 0 else 0",
@@ -83,7 +88,7 @@ REDEFINED = {
         "kept_common + ((tp // sp * etp * (6 * topk * expert_ffn + 2 * hidden * max(0, topk - 1))"
         " + 6 * shared_ffn if routing_balanced"
         " else tp * (6 * moe_ffn_width + 2 * hidden * max(0, topk - 1)))"
-        " if experts > 0 else activation * ffn)"
+        " if experts > 0 else kept_activation * ffn)"
     ),
     "kept_rows": "packed_tokens if experts > 0 and not routing_balanced else retained_rows",
     "routed_per_row": "topk if ep == 1 or routing_balanced else ceildiv(3 * topk, 2)",
