@@ -19,6 +19,7 @@ from waveplan import (
     assign,
     owned_token_ms,
 )
+from waveplan.assignment import stage_times
 from waveplan.errors import InputError
 
 
@@ -370,3 +371,19 @@ def test_owned_token_ms():
     )
     with pytest.raises(InputError, match="tp is 0"):
         owned_token_ms(hidden=1, ffn=1, tp=0)
+
+
+@given(rows(), st.integers(1, 6))
+def test_stage_times_play_out_to_the_forward_time(row, cp):
+    settings = AssignSettings(chunk=8, block=4, owned_token_ms=0.01)
+    packed = Row(*map(np.array, row))
+    made = assign(packed, cp, settings)
+    local, compute, exchange = stage_times(packed, cp, settings)
+    for rank in range(cp):
+        end, fetch = local[rank], 0.0
+        for work, wait in zip(compute[rank], exchange[rank], strict=True):
+            if work > 0:
+                start = max(end, fetch + wait)
+                end, fetch = start + work, start
+        owned = made.rank_tokens[rank] * settings.owned_token_ms
+        assert made.forward_ms[rank] == pytest.approx(end + owned / 3.0, rel=1e-12)

@@ -229,6 +229,14 @@ def assign(
 ) -> Assignment:
     """Assigns a packed row's chunks; `settings` has the attributes of AssignSettings."""
 
+def stage_times(
+    lengths: NDArray[int64],
+    parents: NDArray[int64],
+    ranks: int,
+    settings: object,
+) -> tuple[int, NDArray[float64]]:
+    """Number of fetch stages, and per rank: local ms, then compute and exchange ms a stage."""
+
 def parse_ids(
     group_ids: NDArray[int64],
     parent_ids: NDArray[int64],

@@ -23,6 +23,7 @@ __all__ = [
     "assign",
     "attention_slices",
     "owned_token_ms",
+    "stage_times",
 ]
 
 _COSTS = "ms"
@@ -267,6 +268,22 @@ def assign(
     lengths, parents = _columns(packing)
     made = _core.assign(lengths, parents, ranks, settings)
     return _wrap(made)
+
+
+def stage_times(
+    packing: PackedRow, cp: int, settings: AssignSettings | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Modelled forward milliseconds of what `assign` answers, taken apart.
+
+    Returns ``local`` [C], and ``compute`` and ``exchange`` [C, fetch stages]. They overlap in
+    time, so they do not add up to ``Assignment.forward_ms``, which also has the owned tokens'
+    share. With a workload profile: of the answer that the profile challenges.
+    """
+    ranks = integer("cp", cp, 1, 1 << 20)
+    lengths, parents = _columns(packing)
+    stages, times = _core.stage_times(lengths, parents, ranks, settings or AssignSettings())
+    table = times.reshape(ranks, 1 + 2 * stages)
+    return table[:, 0], table[:, 1::2], table[:, 2::2]
 
 
 def attention_slices(packing: PackedRow) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

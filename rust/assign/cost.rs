@@ -99,6 +99,38 @@ impl Evaluator {
         (plan.slowest, plan.score) = slowest(&plan.forward, &plan.backward);
     }
 
+    /// Forward milliseconds of each rank and stage of `cuts`: the local stage, then per fetch
+    /// stage its compute and its exchange. Zeros where there is nothing to do.
+    pub(super) fn stage_times(
+        &mut self,
+        cuts: &[u32],
+        pairs: &ChunkPairs,
+        settings: &AssignSettings,
+    ) -> Vec<f64> {
+        self.count(cuts, pairs);
+        let width = 1 + 2 * self.stages;
+        let mut times = vec![0.0; (cuts.len() - 1) * width];
+        for (h, &rank) in self.holders.iter().enumerate() {
+            let r = rank as usize;
+            let (low, high) = (cuts[r], cuts[r + 1]);
+            let remotes = &self.remotes[h * self.stages..(h + 1) * self.stages];
+            let all = pairs.weight_sums[high as usize] - pairs.weight_sums[low as usize];
+            let local = Local {
+                pairs: all - remotes.iter().map(|remote| remote.pairs).sum::<i64>(),
+                tokens: pairs.span_tokens(low, high),
+            };
+            let row = &mut times[r * width..(r + 1) * width];
+            row[0] = local.stage_ms(settings.local_pair_ms, settings);
+            for (w, remote) in remotes.iter().enumerate() {
+                if active(std::slice::from_ref(remote)).next().is_some() {
+                    row[1 + 2 * w] = remote.stage_ms(settings.remote_pair_ms, settings);
+                    row[2 + 2 * w] = remote.comm_ms(settings.fetch_token_ms, settings);
+                }
+            }
+        }
+        times
+    }
+
     /// Counts what every rank computes, fetches and sends per stage.
     fn count(&mut self, cuts: &[u32], pairs: &ChunkPairs) {
         self.holders.clear();
@@ -280,18 +312,22 @@ struct Local {
     tokens: i64,
 }
 
+impl Local {
+    fn stage_ms(self, pair_ms: f64, s: &AssignSettings) -> f64 {
+        let (pairs, tokens) = (self.pairs as f64, self.tokens as f64);
+        if self.pairs > 0 {
+            s.stage_overhead_ms + pairs * pair_ms + tokens * s.merge_token_ms + 2.0 * s.interval_ms
+        } else {
+            0.0
+        }
+    }
+}
+
 /// Forward and backward milliseconds of a rank with chunks.
 fn rank_times(local: Local, remotes: &[Remote], s: &AssignSettings) -> (f64, f64) {
-    let (pairs, tokens) = (local.pairs as f64, local.tokens as f64);
-    let stage = |pair_ms: f64| {
-        s.stage_overhead_ms + pairs * pair_ms + tokens * s.merge_token_ms + 2.0 * s.interval_ms
-    };
-    let (local_forward, local_backward) = if local.pairs > 0 {
-        (stage(s.local_pair_ms), stage(s.local_backward_pair_ms))
-    } else {
-        (0.0, 0.0)
-    };
-    let owned = tokens * s.owned_token_ms;
+    let local_forward = local.stage_ms(s.local_pair_ms, s);
+    let local_backward = local.stage_ms(s.local_backward_pair_ms, s);
+    let owned = local.tokens as f64 * s.owned_token_ms;
     (
         forward_ms(local_forward, remotes, s) + owned / 3.0,
         backward_ms(local_backward, remotes, s) + owned * (2.0 / 3.0),

@@ -135,6 +135,27 @@ pub fn assign(
     Ok(made)
 }
 
+/// Forward milliseconds per rank and stage of what [`assign`] answers: for each rank the local
+/// stage, then compute and exchange of every fetch stage. Returns the number of fetch stages too.
+/// With a workload profile: those of the answer that the profile challenges.
+pub fn stage_times(
+    segments: &Segments,
+    ranks: usize,
+    settings: &AssignSettings,
+    workspace: &mut Workspace,
+) -> Result<(usize, Vec<f64>)> {
+    let made = assign(segments, ranks, settings, workspace)?;
+    if made.owners.is_empty() {
+        return Ok((0, vec![0.0; ranks]));
+    }
+    let search = &mut workspace.search;
+    let stages = search.evaluator.bounds.len() - 1;
+    let times = search
+        .evaluator
+        .stage_times(&search.best.cuts, &workspace.pairs, settings);
+    Ok((stages, times))
+}
+
 impl Workspace {
     /// The contiguous start balances pairs and owned tokens.
     fn cut_contiguous(&mut self, ranks: usize, settings: &AssignSettings) {

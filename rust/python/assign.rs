@@ -279,6 +279,26 @@ fn assign(
     .map(PyAssignment)
 }
 
+/// Forward milliseconds per rank and stage, and the number of fetch stages.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value)] // PyO3 hands over owned arguments
+fn stage_times<'py>(
+    py: Python<'py>,
+    lengths: PyReadonlyArray1<'py, i64>,
+    parents: PyReadonlyArray1<'py, i64>,
+    ranks: usize,
+    settings: AssignSettings,
+) -> PyResult<(usize, Column<'py, f64>)> {
+    let settings = settings.into();
+    let lengths = slice(py, "lengths", &lengths)?;
+    let parents = slice(py, "parents", &parents)?;
+    let (stages, times) = detached(py, || {
+        let segments = Segments::new(lengths, parents)?;
+        core::stage_times(&segments, ranks, &settings, &mut Workspace::default())
+    })?;
+    Ok((stages, times.into_pyarray(py)))
+}
+
 /// Lengths and parents (-1 for a root) of a packed row given as ids per token.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value)] // PyO3 hands over owned arguments
@@ -323,6 +343,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyAssignment>()?;
     module.add_class::<PyProfiledWork>()?;
     module.add_function(wrap_pyfunction!(assign, module)?)?;
+    module.add_function(wrap_pyfunction!(stage_times, module)?)?;
     module.add_function(wrap_pyfunction!(parse_ids, module)?)?;
     module.add_function(wrap_pyfunction!(attention_slices, module)?)
 }

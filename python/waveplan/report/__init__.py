@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from waveplan.assignment import stage_times
 from waveplan.budget import format_bytes
 from waveplan.pricing import Measures, Price, price
 from waveplan.rules import names
@@ -49,7 +50,7 @@ def collect(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> di
         "waves": [_wave(i + 1, wave) for i, wave in enumerate(waves)],
         "tightest": None if tightest is None else _memory(tightest + 1, waves[tightest]),
         "tree": {"nodes": [], "hidden": 0} if tightest is None else _tree(waves[tightest]),
-        "attention": None if tightest is None else _attention(waves[tightest]),
+        "attention": None if tightest is None else _attention(planner, waves[tightest]),
         "probes": [
             {
                 "wave": i + 1,
@@ -156,14 +157,15 @@ def _tree(wave: Wave) -> dict[str, Any]:
     return {"nodes": nodes, "hidden": hidden}
 
 
-def _attention(wave: Wave) -> dict[str, Any] | None:
+def _attention(planner: Planner, wave: Wave) -> dict[str, Any] | None:
     group = _largest_group(wave)
     if group is None or group.assignment is None:
         return None
     made = group.assignment
-    stages = np.stack([made.forward_ms, made.backward_ms], axis=1)
+    local, compute, _ = stage_times(group.packing, made.ranks, planner._settings.assign)
+    stages = np.concatenate([local[:, None], compute], axis=1)
     return {
-        "stages": ["forward", "backward"],
+        "stages": ["local keys", *(f"fetch stage {i + 1}" for i in range(compute.shape[1]))],
         "ranks": [
             {
                 "rank": rank,
