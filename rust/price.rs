@@ -139,9 +139,9 @@ impl Node {
 /// Plan nodes of one level, then the loop over groups that the next level needs.
 #[derive(Debug, Clone, Default)]
 struct Level {
-    plan: Vec<u32>,
-    each_group: Vec<u32>,
-    folds: Vec<u32>,
+    plan: Vec<(u32, Node)>,
+    each_group: Vec<(u32, Node)>,
+    folds: Vec<(u32, Node)>,
 }
 
 /// A bound price: nodes in order, the levels in which they run, and the results.
@@ -300,29 +300,30 @@ impl Program {
         values.slots.clear();
         values.slots.extend_from_slice(&self.constants);
         let slots = values.slots.as_mut_slice();
+        let mut faults = Faults::default();
         for level in &self.levels {
-            for &at in &level.plan {
-                slots[at as usize] = step(self.nodes[at as usize], slots, plan, &[])?;
+            for &(at, node) in &level.plan {
+                slots[at as usize] = faults.step(node, slots, plan, &[]);
             }
             if level.folds.is_empty() {
                 continue;
             }
             for group in groups.chunks_exact(width) {
-                for &at in &level.each_group {
-                    slots[at as usize] = step(self.nodes[at as usize], slots, plan, group)?;
+                for &(at, node) in &level.each_group {
+                    slots[at as usize] = faults.step(node, slots, plan, group);
                 }
-                for &at in &level.folds {
+                for &(at, node) in &level.folds {
+                    let value = faults.step(node, slots, plan, group);
                     let kept = slots[at as usize];
-                    slots[at as usize] = match self.nodes[at as usize] {
-                        Node::SumGroups(a) => {
-                            kept.checked_add(slots[a as usize]).ok_or(TOO_LARGE)?
-                        }
-                        Node::MaxGroups(a) => kept.max(slots[a as usize]),
-                        _ => return Err(Error::Internal("a fold that does not fold")),
+                    slots[at as usize] = if matches!(node, Node::SumGroups(_)) {
+                        faults.keep(kept.overflowing_add(value))
+                    } else {
+                        kept.max(value)
                     };
                 }
             }
         }
+        faults.check()?;
         values.roots.clear();
         values
             .roots
@@ -336,17 +337,17 @@ impl Program {
 fn schedule(nodes: &[Node], per_group: &[bool], level_of: &[usize]) -> Vec<Level> {
     let depth = level_of.iter().copied().max().unwrap_or(0) + 1;
     let mut levels = vec![Level::default(); depth];
-    for (i, node) in nodes.iter().enumerate() {
+    for (i, &node) in nodes.iter().enumerate() {
         if node.folds() {
-            levels[level_of[i] - 1].folds.push(i as u32);
+            levels[level_of[i] - 1].folds.push((i as u32, node));
         } else if !per_group[i] && !matches!(node, Node::Const(_)) {
-            levels[level_of[i]].plan.push(i as u32);
+            levels[level_of[i]].plan.push((i as u32, node));
         }
     }
     for level in &mut levels {
         let mut needed = vec![false; nodes.len()];
-        for &fold in &level.folds {
-            let (operands, _) = nodes[fold as usize].operands();
+        for (_, fold) in &level.folds {
+            let (operands, _) = fold.operands();
             needed[operands[0] as usize] = true;
         }
         for i in (0..nodes.len()).rev() {
@@ -359,66 +360,94 @@ fn schedule(nodes: &[Node], per_group: &[bool], level_of: &[usize]) -> Vec<Level
                 needed[operand as usize] = true;
             }
         }
-        level.each_group = (0..nodes.len() as u32)
-            .filter(|&i| needed[i as usize])
+        level.each_group = (0..nodes.len())
+            .filter(|&i| needed[i])
+            .map(|i| (i as u32, nodes[i]))
             .collect();
     }
     levels
 }
 
-const TOO_LARGE: Error = Error::Overflow("a price");
-
-#[inline]
-fn step(node: Node, slots: &[i64], plan: &[i64], group: &[i64]) -> Result<i64> {
-    let at = |i: u32| slots[i as usize];
-    match node {
-        Node::Const(value) => Ok(value),
-        Node::Plan(m) => Ok(plan[m as usize]),
-        Node::Group(m) => Ok(group[m as usize]),
-        Node::Add(a, b) => at(a).checked_add(at(b)).ok_or(TOO_LARGE),
-        Node::Sub(a, b) => at(a).checked_sub(at(b)).ok_or(TOO_LARGE),
-        Node::Mul(a, b) => at(a).checked_mul(at(b)).ok_or(TOO_LARGE),
-        Node::FloorDiv(a, b) => divide(at(a), at(b), false),
-        Node::CeilDiv(a, b) => divide(at(a), at(b), true),
-        Node::Min(a, b) => Ok(at(a).min(at(b))),
-        Node::Max(a, b) => Ok(at(a).max(at(b))),
-        Node::Less(a, b) => Ok(i64::from(at(a) < at(b))),
-        Node::Equal(a, b) => Ok(i64::from(at(a) == at(b))),
-        Node::Choose(a, b, c) => Ok(if at(a) != 0 { at(b) } else { at(c) }),
-        Node::Scale(a, factor) => scale(at(a), factor),
-        Node::SumGroups(_) | Node::MaxGroups(_) => Err(Error::Internal("a fold outside its loop")),
-    }
+/// What went wrong in an evaluation; looked at once, at its end.
+#[derive(Debug, Clone, Copy, Default)]
+struct Faults {
+    overflow: bool,
+    zero: bool,
 }
 
-/// Quotient rounded towards minus infinity, or plus infinity with `up`.
-fn divide(a: i64, b: i64, up: bool) -> Result<i64> {
-    if b == 0 {
-        return Err(Error::input("a rule divides by 0"));
+impl Faults {
+    #[inline]
+    fn keep(&mut self, (value, overflow): (i64, bool)) -> i64 {
+        self.overflow |= overflow;
+        value
     }
-    let quotient = a.checked_div(b).ok_or(TOO_LARGE)?;
-    let exact = a % b == 0;
-    let negative = (a < 0) != (b < 0);
-    Ok(match (exact, negative, up) {
-        (false, true, false) => quotient - 1,
-        (false, false, true) => quotient + 1,
-        _ => quotient,
-    })
-}
 
-/// A float64 product, truncated towards 0.
-fn scale(value: i64, factor: f64) -> Result<i64> {
-    let product = value as f64 * factor;
-    // 2^63 is exact in float64; everything below it truncates into range.
-    if product.abs() < 9_223_372_036_854_775_808.0 {
-        Ok(product as i64)
-    } else {
-        Err(TOO_LARGE)
+    fn check(self) -> Result<()> {
+        // An overflowed divisor may be a false zero: the overflow is the cause.
+        if self.overflow {
+            Err(Error::Overflow("a price"))
+        } else if self.zero {
+            Err(Error::input("a rule divides by 0"))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Quotient rounded towards minus infinity, or plus infinity with `up`.
+    #[inline]
+    fn divide(&mut self, a: i64, b: i64, up: bool) -> i64 {
+        if b == 0 {
+            self.zero = true;
+            return 0;
+        }
+        let quotient = self.keep(a.overflowing_div(b));
+        let exact = a.wrapping_rem(b) == 0;
+        let negative = (a < 0) != (b < 0);
+        match (exact, negative, up) {
+            (false, true, false) => quotient - 1,
+            (false, false, true) => quotient + 1,
+            _ => quotient,
+        }
+    }
+
+    /// A float64 product, truncated towards 0.
+    #[inline]
+    fn scale(&mut self, value: i64, factor: f64) -> i64 {
+        let product = value as f64 * factor;
+        // 2^63 is exact in float64; everything below it truncates into range.
+        self.overflow |= product.abs() >= 9_223_372_036_854_775_808.0;
+        product as i64
+    }
+
+    #[inline]
+    fn step(&mut self, node: Node, slots: &[i64], plan: &[i64], group: &[i64]) -> i64 {
+        let at = |i: u32| slots[i as usize];
+        match node {
+            Node::Const(value) => value,
+            Node::Plan(m) => plan[m as usize],
+            Node::Group(m) => group[m as usize],
+            Node::Add(a, b) => self.keep(at(a).overflowing_add(at(b))),
+            Node::Sub(a, b) => self.keep(at(a).overflowing_sub(at(b))),
+            Node::Mul(a, b) => self.keep(at(a).overflowing_mul(at(b))),
+            Node::FloorDiv(a, b) => self.divide(at(a), at(b), false),
+            Node::CeilDiv(a, b) => self.divide(at(a), at(b), true),
+            Node::Min(a, b) => at(a).min(at(b)),
+            Node::Max(a, b) => at(a).max(at(b)),
+            Node::Less(a, b) => i64::from(at(a) < at(b)),
+            Node::Equal(a, b) => i64::from(at(a) == at(b)),
+            Node::Choose(a, b, c) => at(if at(a) != 0 { b } else { c }),
+            Node::Scale(a, factor) => self.scale(at(a), factor),
+            // Folds run in their own place, after each group.
+            Node::SumGroups(a) | Node::MaxGroups(a) => at(a),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const TOO_LARGE: Error = Error::Overflow("a price");
 
     fn run(nodes: Vec<Node>, root: u32, plan: &[i64], groups: &[[i64; 2]]) -> Result<i64> {
         let program = Program::new(nodes, vec![root])?;
@@ -446,12 +475,16 @@ mod tests {
 
     #[test]
     fn divides_as_python_does() {
+        let mut faults = Faults::default();
         for (a, b, down, up) in [(7, 2, 3, 4), (-7, 2, -4, -3), (7, -2, -4, -3), (6, 3, 2, 2)] {
-            assert_eq!(divide(a, b, false), Ok(down));
-            assert_eq!(divide(a, b, true), Ok(up));
+            assert_eq!(faults.divide(a, b, false), down);
+            assert_eq!(faults.divide(a, b, true), up);
         }
-        assert!(divide(1, 0, false).is_err());
-        assert_eq!(divide(i64::MIN, -1, false), Err(TOO_LARGE));
+        assert_eq!(faults.check(), Ok(()));
+        faults.divide(1, 0, false);
+        assert!(matches!(faults.check(), Err(Error::Input(_))));
+        faults.divide(i64::MIN, -1, false);
+        assert_eq!(faults.check(), Err(TOO_LARGE));
     }
 
     #[test]
