@@ -418,3 +418,20 @@ def test_every_rule_says_where_it_comes_from() -> None:
             assert one.why, one.name
             assert one.source, one.name
         assert max_groups(measure("rows")).op == "max_groups"
+
+
+def test_a_formula_of_several_lines_is_placed(tmp_path: Path) -> None:
+    text = "[rule.\"my.rule\"]\ncovers = 'x'\nbytes = '''\nrows * 2 B\n  + hiden * 3 B\n'''\n"
+    path = write(tmp_path, text)
+    with pytest.raises(InputError) as caught:
+        RuleSet.from_toml(path)
+    assert str(caught.value).startswith(f"{path}:5:5: no 'hiden'")
+
+
+def test_forward_alone_has_no_backward_part() -> None:
+    measures = Measures.of({"packed_tokens": 100}, [{"rows": 100, "gradient": 1}])
+    both = bind(MODEL, Topology(), Training(), default_rules()).results(measures)
+    forward = Training(phase="forward")
+    alone = bind(MODEL, Topology(), forward, default_rules()).results(measures)
+    assert alone["input_gradient"] == 0 < both["input_gradient"]
+    assert alone["required"] < both["required"]

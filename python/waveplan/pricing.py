@@ -20,7 +20,7 @@ from waveplan.rules.totals import ROOT_TOTALS
 
 if TYPE_CHECKING:
     from waveplan.model import Model
-    from waveplan.rules.explain import Explanation
+    from waveplan.rules.explain import Explanation, Shared
     from waveplan.rules.ruleset import RuleSet
     from waveplan.topology import Topology
     from waveplan.training import Training
@@ -106,6 +106,13 @@ class BoundRules:
     program: Program
     doubtful: tuple[str, ...] = ()
     """Rules off or unmeasured; what they would charge follows the named results."""
+
+    @cached_property
+    def shared(self) -> Shared:
+        """What explanations of this configuration share."""
+        from waveplan.rules.explain import Shared
+
+        return Shared(self)
 
     @property
     def off(self) -> tuple[Status, ...]:

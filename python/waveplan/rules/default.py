@@ -7,6 +7,7 @@ boundaries instead, which stands in for the parts at few layers and overshoots a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 from waveplan.rules.published import published_rules
@@ -114,6 +115,7 @@ RULES = [
         " - gdn.pending)",
         covers=f"{_MOE}; widths traced at CP=2 are charged at every CP",
         coverage="moe_recomputed",
+        measured="mla == 0",
         needed="moe_layers > 0 and recompute_full",
         why="the widest mixer while it is recomputed, beyond a recurrent layer's pending saves",
         source="traced at CP 2: attention 94 of 95.2 KB a row, recurrent 88 of 94.2 KB",
@@ -135,7 +137,7 @@ RULES = [
         covers=f"{_MOE}, without a profile",
         coverage="moe_recomputed",
         measured="hidden == 2048 and ep == 1",
-        needed="moe_layers > 0 and recompute_full",
+        needed="moe_layers > 0 and recompute_full and backward",
         lives="gradient",
         why="unexplained: the first gradient call peaks 100 to 214 KB a row above later ones; the "
         "largest measured excess is charged, and nothing once a profile exists",
@@ -175,9 +177,16 @@ _OVERRIDES: dict[str, dict[str, str]] = {
     "checkpoint.input_gradient": {
         "bytes": "max_groups(shard_rows * hidden * dtype_bytes if gradient else 0)"
         " if tp > 1 or dense_cp or moe_recomputed else checkpoint.retained",
+        "needed": "recompute_full and backward",
         "why": "gradient of one boundary; as large as all where the layer's parts are not priced",
         "source": "observed peaks grow by one boundary a layer, not two",
     },
+    "checkpoint.first_call": {"needed": "recompute_full and backward"},
+    "adapter.gradient": {"needed": "lora and recompute_full and backward"},
+    "selective.activations": {
+        "measured": "pp == 1 and mla == 0 and (experts == 0 or ep == 1 or tp == ep)"
+    },
+    "sequence_parallel.workspace": {"measured": "mla == 0"},
     "dense.no_grad_stage": {
         "bytes": "max_groups(0 if gradient else rows * dtype_bytes * (max(6, activation) * ffn"
         " + (4 * hidden if cp == 1 else ceildiv(17 * hidden, 4))))",
@@ -200,7 +209,6 @@ def default_rules() -> RuleSet:
     for name, text in REDEFINED.items():
         old = definitions[name]
         definitions[name] = Definition(name, parse(text, name), old.why, old.step)
-    made = RuleSet("default", rules, definitions, margin=True)
     for name, changes in _OVERRIDES.items():
-        made = made.override(name, ours=True, **changes)
-    return RuleSet("default", made.rules, made.definitions, margin=True)
+        rules[name] = replace(rules[name], ours=True, **changes)  # type: ignore[arg-type]
+    return RuleSet("default", rules, definitions, margin=True)

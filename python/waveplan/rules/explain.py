@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -155,12 +156,13 @@ def _line(term: Term, level: int, binding: bool, prefix: str) -> str:
 def explain(price: Price) -> Explanation:
     """The explanation of a price."""
     bound = price.bound
-    reader = _Reader(bound, price.measures)
+    with bound.shared.lock:
+        reader = _Reader(bound, price.measures)
+        tree, raw = reader.total("required"), reader.total("raw")
     notes = [f"{'off':>12}   {state}" for state in price.off]
     notes += [f"{'unmeasured':>12}   {state}" for state in price.unmeasured]
     if price.margin:
         notes.append(f"{format_bytes(price.margin):>12}   margin for unpriced rules")
-    tree, raw = reader.total("required"), reader.total("raw")
     backward = _binds(raw, "selective") or (
         _binds(raw, "with_backward") and price.results["input_gradient"] > 0
     )
@@ -179,21 +181,30 @@ def _binds(tree: Term, name: str) -> bool:
     return False
 
 
+class Shared:
+    """What all explanations of one configuration share: compiled formulas, used under a lock."""
+
+    def __init__(self, bound: BoundRules) -> None:
+        self.lock = threading.Lock()
+        self.compiler = Compiler(bound.rules, bound.facts, bound.states)
+        self.entries = {name: Expr("name", value=name) for name in ("required", "raw")}
+        self.weighs: dict[int, bool] = {}
+
+
 class _Reader:
     """Walks the total's formulas with the values that one plan gives them."""
 
     def __init__(self, bound: BoundRules, measures: Measures) -> None:
         self.rules = bound.rules
         self.states = bound.states
-        self.compiler = Compiler(bound.rules, bound.facts, bound.states)
+        self.shared = bound.shared
+        self.compiler = bound.shared.compiler
         self.plan = measures.plan.tolist()
         self.groups = measures.groups.tolist()
         self.values: list[int | list[int]] = []
-        self._weighs: dict[int, bool] = {}
-        self._alive: list[Expr] = []
 
     def total(self, name: str) -> Term:
-        return self.term(Expr("name", value=name), (), None)
+        return self.term(self.shared.entries[name], (), None)
 
     def value(self, expr: Expr, env: Env, group: int | None) -> int:
         index = self.compiler.compile(expr, env)
@@ -226,10 +237,10 @@ class _Reader:
 
     def weighs(self, expr: Expr) -> bool:
         """Whether a formula mentions rules or steps of the total, which deserve lines."""
-        found = self._weighs.get(id(expr))
+        # Formulas live as long as their rule set, so their identity is a key.
+        found = self.shared.weighs.get(id(expr))
         if found is None:
-            self._alive.append(expr)
-            found = self._weighs[id(expr)] = self._mentions(expr)
+            found = self.shared.weighs[id(expr)] = self._mentions(expr)
         return found
 
     def _mentions(self, expr: Expr) -> bool:

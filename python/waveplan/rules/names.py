@@ -39,4 +39,4 @@ def suggest(wrong: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(wrong, list(known), n=3)
     if close:
         return f"did you mean {' or '.join(close)}?"
-    return "facts, measures and rules are listed by `waveplan rules --names`"
+    return "known are the facts and measures of waveplan.rules.names, and rules by name"

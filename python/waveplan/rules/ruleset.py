@@ -25,9 +25,9 @@ Formula = Expr | str | int
 TRUE = as_expr(1)
 
 
-def _formula(name: str, part: str, value: Formula, line: int = 1) -> Expr:
+def _formula(name: str, part: str, value: Formula) -> Expr:
     source = name if part == "bytes" else f"{name}.{part}"
-    return parse(value, source, line) if isinstance(value, str) else as_expr(value)
+    return parse(value, source) if isinstance(value, str) else as_expr(value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,6 @@ class Rule:
     why: str = ""
     source: str = ""
     ours: bool = False
-    line: int = field(default=1, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or "." not in self.name:
@@ -73,7 +72,7 @@ class Rule:
         if not self.covers:
             raise InputError(f"{self.name}.covers is empty: say what the rule is measured for")
         for part in ("bytes", "coverage", "needed", "measured"):
-            parsed = _formula(self.name, part, getattr(self, part), self.line)
+            parsed = _formula(self.name, part, getattr(self, part))
             object.__setattr__(self, part, parsed)
 
     @property

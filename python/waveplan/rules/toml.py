@@ -80,7 +80,7 @@ def _apply(rules: RuleSet, path: Path, text: str, name: str, entry: dict[str, An
         if key == "total":
             total = str(value)
         elif key in _FORMULAS and isinstance(value, str):
-            values[key] = parse(value, str(path), line)
+            values[key] = parse(value, str(path), _first_line(text, line))
         else:
             values[key] = value
     try:
@@ -101,6 +101,12 @@ def _placed(error: InputError, path: Path, line: int) -> InputError:
     """The error with the file and line in front, if they are not there yet."""
     message = str(error)
     return InputError(message if message.startswith(f"{path}:") else f"{path}:{line}: {message}")
+
+
+def _first_line(text: str, line: int) -> int:
+    """Where a value begins whose key stands on ``line``: TOML drops a newline after quotes."""
+    opening = text.splitlines()[line - 1].rstrip()
+    return line + 1 if opening.endswith(("'''", '"""')) else line
 
 
 def _line(text: str, key: str, after: int = 1) -> int:
