@@ -39,7 +39,7 @@ impl Cost {
     /// Freed when the subforward returns.
     #[must_use]
     pub fn ephemeral(&self) -> i64 {
-        self.required - self.retained
+        self.required.saturating_sub(self.retained)
     }
 }
 
@@ -114,17 +114,17 @@ pub fn rungs(requests: usize) -> Vec<usize> {
 ///
 /// The larger of two sums: everything retained and the largest transient share; or, with
 /// gradients, every checkpointed extent with its input gradient and one workspace. The largest
-/// buffer growth counts once in either.
+/// buffer growth counts once in either. A sum past 63 bits is the largest number.
 #[must_use]
 pub fn rung_required(costs: &[Cost]) -> i64 {
     let growth = costs.iter().map(|c| c.hybridep_growth).max().unwrap_or(0);
-    let retained: i64 = costs.iter().map(|c| c.retained).sum();
+    let retained = sum(costs.iter().map(|c| c.retained));
     let transient = costs
         .iter()
-        .map(|c| c.ephemeral() - scaled(c.hybridep_growth))
+        .map(|c| c.ephemeral().saturating_sub(scaled(c.hybridep_growth)))
         .max()
         .unwrap_or(0);
-    let forward = retained + transient + scaled(growth);
+    let forward = sum([retained, transient, scaled(growth)]);
     if costs.iter().all(|c| c.input_gradient == 0) {
         return forward;
     }
@@ -137,18 +137,22 @@ pub fn rung_required(costs: &[Cost]) -> i64 {
     let adapters: i64 = if shared {
         gradients.max().unwrap_or(0)
     } else {
-        gradients.sum()
+        sum(gradients)
     };
-    let extents: i64 = costs
+    let extents = sum(costs
         .iter()
-        .map(|c| c.checkpoint_retained + c.input_gradient)
-        .sum();
+        .flat_map(|c| [c.checkpoint_retained, c.input_gradient]));
     let workspace = costs
         .iter()
         .map(|c| c.checkpoint_workspace)
         .max()
         .unwrap_or(0);
-    forward.max(scaled(extents + workspace + adapters + growth))
+    forward.max(scaled(sum([extents, workspace, adapters, growth])))
+}
+
+/// A sum that stays at the largest number instead of wrapping.
+fn sum(bytes: impl IntoIterator<Item = i64>) -> i64 {
+    bytes.into_iter().fold(0, i64::saturating_add)
 }
 
 /// Order of execution: the largest forward transient first, so that it runs while the least is
@@ -156,7 +160,9 @@ pub fn rung_required(costs: &[Cost]) -> i64 {
 #[must_use]
 pub fn execution_order(costs: &[Cost]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..costs.len()).collect();
-    order.sort_by_key(|&i| -(costs[i].ephemeral() - costs[i].peak_increment));
+    order.sort_by_key(|&i| {
+        std::cmp::Reverse(costs[i].ephemeral().saturating_sub(costs[i].peak_increment))
+    });
     order
 }
 

@@ -140,6 +140,17 @@ def test_a_refusal_tells_what_was_tried_and_what_would_fit() -> None:
         planner("8GiB", cp=changes["cp"] // 2).plan(rows)
 
 
+def test_the_best_oversized_plan_may_be_asked_for() -> None:
+    rows = [*grpo(groups=1), np.arange(60_000)]
+    waves = list(planner("8GiB").waves(rows, on_refusal="oversized"))
+    assert [wave.required <= wave.limit for wave in waves] == [True, False]
+    assert waves[1].indices.tolist() == [4]
+    with pytest.raises(WaveRefused) as caught:
+        planner("8GiB").wave(rows, start=4)
+    assert caught.value.oversized.required == waves[1].required
+    planner(waves[1].required).wave(rows, start=4)
+
+
 def test_a_call_that_does_not_fit_is_split() -> None:
     pool = Requests(workloads.unique(3, count=6, total=40_000))
     rows = pool.rows

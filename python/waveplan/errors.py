@@ -67,6 +67,7 @@ class WaveRefused(WaveplanError):  # noqa: N818  (the public name)
         probes: tuple[Probe, ...],
         binding: Callable[[], Binding],
         change: Callable[[], list[Change]],
+        best: Callable[[], Plan],
     ) -> None:
         super().__init__(message)
         self.plan = plan
@@ -82,7 +83,7 @@ class WaveRefused(WaveplanError):  # noqa: N818  (the public name)
         self.tried = tried
         """Unsplit, shared, and each rung of the split ladder, with bytes."""
         self.probes = probes
-        self._binding, self._change = binding, change
+        self._binding, self._change, self._best = binding, change, best
 
     @property
     def price(self) -> Price:
@@ -93,6 +94,11 @@ class WaveRefused(WaveplanError):  # noqa: N818  (the public name)
     def binding(self) -> Binding:
         """Rank, phase and term that decide the price of `plan`."""
         return self._binding()
+
+    @cached_property
+    def oversized(self) -> Plan:
+        """The plan or split of these requests that needs least, although it does not fit."""
+        return self._best()
 
     @cached_property
     def change(self) -> list[Change]:

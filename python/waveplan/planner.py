@@ -139,8 +139,9 @@ class Planner:
 
         Args:
             requests: `Requests`, or rows (all labelled, one item a row).
-            on_refusal: "raise" `WaveRefused` when not even the smallest wave fits, or "skip"
-                its items and list them in `Waves.refused`.
+            on_refusal: what happens when not even the smallest wave fits: "raise"
+                `WaveRefused`, "skip" its items and list them in `Waves.refused`, or give the
+                "oversized" wave that needs least.
         """
         return Waves(self, requests, on_refusal, start)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from waveplan import _core as core
 from waveplan.budget import Budget, format_bytes
 from waveplan.errors import InputError, WaveRefused
-from waveplan.plan import plan_of
+from waveplan.plan import Plan, plan_of
 from waveplan.requests import Requests
 from waveplan.rows import Rows
 from waveplan.wave import Probe, Tried, binding_of
@@ -80,27 +80,33 @@ def refused(
         tried=tried,
         probes=probes,
         binding=lambda: binding_of(plan),
-        change=lambda: changes(planner, pool, wave, tried, limit),
+        change=lambda: changes(planner, pool, wave, limit),
+        best=lambda: cheapest(planner, pool, wave),
     )
 
 
-def changes(
-    planner: Planner,
-    pool: Requests,
-    rows: NDArray[np.int64],
-    tried: tuple[Tried, ...],
-    limit: int,
-) -> list[Change]:
+def cheapest(planner: Planner, pool: Requests, rows: NDArray[np.int64]) -> Plan:
+    """Of everything the ladder tries for these rows, the plan or split that needs least.
+
+    A rung that a lower bound rejected may need less than what was planned, so each answer is
+    asked again with one byte less until nothing fits.
+    """
+    engine = planner._engine(pool)
+    profiles = planner.profiles.columns(planner.context, pool.mixes)
+    found, _ = engine.plan(rows, (1 << 63) - 1, profiles)
+    while True:
+        best = plan_of(found, planner.bound, pool)
+        found, _ = engine.plan(rows, best.required - 1, profiles)
+        if found.kind == "refused":
+            return best
+
+
+def changes(planner: Planner, pool: Requests, rows: NDArray[np.int64], limit: int) -> list[Change]:
     """The smallest changes that would make these rows fit as one forward, split or not."""
-    found = []
-    if not tried:  # another rank's refusal: nothing here has to change
+    best = cheapest(planner, pool, rows).required
+    if best <= limit:  # another rank's refusal: nothing here has to change
         return []
-    enough = min(attempt.required for attempt in tried if attempt.kind != "bound")
-    cheaper: int | None = enough
-    while cheaper is not None:  # a rung that a bound rejected may need less than what was planned
-        enough = cheaper
-        cheaper = _needs(planner, cut(pool, rows, int(pool.lengths[rows].max())), enough - 1)
-    found.append(Change("budget", enough))
+    found = [Change("budget", best)]
     longest = int(pool.lengths[rows].max())
     low, high = 0, longest  # high does not fit; low does, or is 0
     while high - low > 1:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Waves"]
 
-Refusals = Literal["raise", "skip"]
+Refusals = Literal["raise", "skip", "oversized"]
 
 _STOPS: dict[str, Literal["memory", "trust", "end"]] = {
     "memory": "memory",
@@ -56,9 +56,11 @@ class Waves:
             self._failure = error  # told to the other ranks by the first reduction
 
     def _prepare(self, requests: Any, on_refusal: Refusals, start: int) -> None:
-        if on_refusal not in ("raise", "skip"):
-            raise InputError(f'on_refusal is {on_refusal!r}: it must be "raise" or "skip"')
-        self._skip = on_refusal == "skip"
+        if on_refusal not in ("raise", "skip", "oversized"):
+            raise InputError(
+                f'on_refusal is {on_refusal!r}: it must be "raise", "skip" or "oversized"'
+            )
+        self._mode = on_refusal
         pool = requests if isinstance(requests, Requests) else Requests(requests)
         if not len(pool):
             raise InputError("the pool is empty: there is nothing to plan")
@@ -76,7 +78,7 @@ class Waves:
             try:
                 return self.plan_next()
             except WaveRefused as refusal:
-                if not self._skip:
+                if self._mode != "skip":
                     raise
                 self.refused.append(refusal)
                 self.start += refusal.width
@@ -99,14 +101,18 @@ class Waves:
             session, settled, limit = self._together()
             found = settled.found
         if settled.refused:
-            raise refused(planner, self.pool, found, _probes(session), limit)
-        plan = plan_of(found, planner.bound, self.pool)
+            refusal = refused(planner, self.pool, found, _probes(session), limit)
+            if self._mode != "oversized":
+                raise refusal
+            plan = refusal.oversized
+        else:
+            plan = plan_of(found, planner.bound, self.pool)
         wave = Wave(
             indices=found.items,
             width=found.width,
             start=self.start,
             plan=plan,
-            required=found.required,
+            required=plan.required if settled.refused else found.required,
             limit=limit,
             probes=_probes(session),
             rejected=session.rejected,
@@ -132,7 +138,8 @@ class Waves:
         def facts() -> tuple[int, ...]:
             if self._failure is not None:
                 raise self._failure
-            mode = 2 * planner.compatible + self._skip
+            modes = ("raise", "skip", "oversized")
+            mode = 3 * planner.compatible + modes.index(self._mode)
             tokens = int(self.pool.lengths.sum())
             return self.start, self.items, len(self.pool), tokens, planner.widest or 0, mode
 

@@ -85,6 +85,9 @@ impl Pricer {
             if mode == Mode::Full {
                 full = Some(plan);
             }
+            if !self.engine.settings.compatible && !share.sharing() {
+                break; // every mode packs the rows alike
+            }
         }
         let plan = match full {
             Some(plan) => plan,

@@ -158,6 +158,14 @@ pub(super) struct Share {
     signature: Signature,
 }
 
+impl Share {
+    /// Whether there is anything to decide: some rows share tokens.
+    pub(super) fn sharing(&self) -> bool {
+        let decides = |tree: &Tree| (0..tree.len()).any(|s| tree.is_decision(s));
+        self.trees.iter().any(decides)
+    }
+}
+
 /// Reusable memory of all stages.
 #[derive(Debug, Default)]
 pub(super) struct Work {

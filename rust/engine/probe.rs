@@ -180,6 +180,9 @@ impl Prober {
             if ranked.is_none_or(|best| (rank.0, rank.1) < (best.0, best.1)) {
                 ranked = Some(rank);
             }
+            if !self.share.sharing() {
+                break; // every mode packs the rows alike
+            }
         }
         let mode = ranked.map_or(Mode::Full, |(.., mode)| mode);
         self.best.insert(width, mode);

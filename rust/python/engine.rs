@@ -371,13 +371,13 @@ impl PySession {
     }
 
     #[getter]
-    fn rejected(&self) -> usize {
-        self.lock().rejected()
+    fn rejected(&self, py: Python<'_>) -> usize {
+        py.detach(|| self.lock().rejected())
     }
 
     #[getter]
-    fn probes(&self) -> Vec<ProbeColumns> {
-        self.lock().probes().iter().map(probe_columns).collect()
+    fn probes(&self, py: Python<'_>) -> Vec<ProbeColumns> {
+        py.detach(|| self.lock().probes().iter().map(probe_columns).collect())
     }
 }
 
