@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 
 from waveplan.cli import main
+from waveplan.cli.progress import Progress
+from waveplan.cli.render import Table, show
 
 MODEL = ["--model", "qwen3.6-35b-a3b"]
 
@@ -38,8 +41,9 @@ def test_demo_plans_the_bundled_rollouts_to_their_end(capsys: pytest.CaptureFixt
     status, out, err = run(capsys, "demo")
     assert (status, err) == (0, "")
     assert "98 requests, 694,654 tokens" in out
-    assert "memory: " in out
-    assert "end of the pool" in out
+    assert "memory of a rank: 40.00 GiB free" in out
+    assert "the pool ends" in out
+    assert "tightest: wave 1 needs" in out
 
 
 def test_json_is_one_document_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,7 +53,7 @@ def test_json_is_one_document_on_stdout(capsys: pytest.CaptureFixture[str]) -> N
     assert document["version"] == 1
     planned = [item for wave in document["waves"] for item in wave["indices"]]
     assert sorted(planned) == list(range(98))
-    assert all(wave["required"] <= document["limit_bytes"] for wave in document["waves"])
+    assert all(wave["required"] <= document["memory"]["limit"] for wave in document["waves"])
     assert "98 requests" in err
 
 
@@ -81,7 +85,8 @@ def test_plan_html_and_explain(
         str(page),
     )
     assert status == 0
-    assert "shared prefixes stored once" in out
+    assert "1 shared prefix stored once; layout proven best" in out
+    assert "tokens 0 to 300 of 4 rows" in out
     text = page.read_text(encoding="utf-8")
     data = json.loads(text.split('id="waveplan-data">')[1].split("</script>")[0])
     assert sum(wave["requests"] for wave in data["waves"]) == 6
@@ -107,27 +112,10 @@ def test_rules_list_states_for_a_job(capsys: pytest.CaptureFixture[str]) -> None
     assert status == 0
     assert states["moe.shared_expert_return"]["state"] == "off"
     assert "TP=2" in states["moe.shared_expert_return"]["reason"]
-    status, out, _ = run(capsys, "rules")
-    assert "measured for" in out
-
-
-def test_sweep_lists_impossible_configurations_and_resumes(
-    capsys: pytest.CaptureFixture[str], rows: str, tmp_path: Path
-) -> None:
-    output = tmp_path / "sweep.jsonl"
-    argv = ["sweep", rows, *MODEL, "--cp", "1,2", "--ep", "1,3", "--available", "20GiB,40GiB"]
-    argv += ["--output", str(output), "--jobs", "2", "--json"]
-    status, out, _ = run(capsys, *argv)
-    results = json.loads(out)["results"]
-    assert status == 1
-    assert [item["status"] for item in results].count("impossible") == 4
-    assert all("ep" in item["reason"] for item in results if item["status"] == "impossible")
-    lines = output.read_text().splitlines()
-    assert len(lines) == 8
-    output.write_text("\n".join([*lines[:5], lines[5][:40]]))
-    status, again, _ = run(capsys, *argv)
-    assert json.loads(again)["results"] == results
-    assert len(output.read_text().splitlines()) == 8
+    _, out, _ = run(capsys, "rules", *MODEL, "--tp", "2")
+    assert "not charged at TP=2" in out
+    assert "measured for" not in run(capsys, "rules")[1]
+    assert "measured for" in run(capsys, "rules", "--verbose")[1]
 
 
 @pytest.mark.parametrize(
@@ -150,6 +138,19 @@ def test_sweep_lists_impossible_configurations_and_resumes(
         (["plan", "ROWS", *MODEL, "--available", "40GiB", "--rules", "no.toml"], "no.toml"),
         (["check", "no.json"], "no.json"),
         (["bench", "--repeat", "0"], "--repeat"),
+        ([], "COMMAND"),
+        (["plan"], "ROWS"),
+        (["plan", "ROWS", *MODEL], "--budget"),
+        (["plan", "ROWS", *MODEL, "--cp", "two", "--available", "40GiB"], "two"),
+        (["plan", "ROWS", *MODEL, "--available", "4GiB", "--budget", "4GiB"], "--budget"),
+        (["plan", "ROWS", "--model", "qwen3.6-35b", "--available", "40GiB"], "did you mean"),
+        (["plan", "ROWS", *MODEL, "--budget", "60GB"], "nothing is left for waves"),
+        (["plan", "ROWS", *MODEL, "--available", "40GiB", "--html", "no/a.html"], "no folder"),
+        (["plan", "ROWS", *MODEL, "--available", "40GiB", "--html", "/"], "is a folder"),
+        (["plan", "ROWS", *MODEL, "--available", "40GiB", "--plot", "a.bmp"], ".png"),
+        (["plan", "ROWS", *MODEL, "--available", "40GiB", "--margin", "-1"], "margin"),
+        (["plan", "ROWS", *MODEL, "--available", "9GiB", "--tp", "2", "--strict"], "TP=2"),
+        (["price", "ROWS", "--tokens", "5", *MODEL], "either"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -177,3 +178,144 @@ def test_every_command_helps_with_an_example() -> None:
         )
         assert f"waveplan {command}" in done.stdout
         assert "example:" in done.stdout
+
+
+def test_the_budget_of_a_device_says_what_is_left(
+    capsys: pytest.CaptureFixture[str], rows: str
+) -> None:
+    status, out, _ = run(capsys, "plan", rows, "--model", "qwen3-1.7b", "--budget", "24GiB")
+    assert status == 0
+    assert "24.00 GiB device - " in out
+    assert "resident" in out
+    assert "737.28 MiB reserve = " in out
+    _, text, _ = run(capsys, "plan", rows, "--model", "qwen3-1.7b", "--budget", "24GiB", "--json")
+    memory = json.loads(text)["memory"]
+    assert memory["device"] - memory["resident"] - memory["reserve"] == memory["free"]
+    assert memory["free"] - memory["margin"] == memory["limit"]
+    allowances = sum(term["bytes"] for term in memory["resident_terms"])
+    assert allowances == memory["resident"]
+
+
+def test_a_margin_is_kept_back_and_said(capsys: pytest.CaptureFixture[str], rows: str) -> None:
+    argv = ["plan", rows, *MODEL, "--tp", "2", "--available", "40GiB"]
+    _, out, _ = run(capsys, *argv, "--margin", "0.25")
+    assert "for waves: 32.00 GiB, after a margin of 25%" in out
+    assert "without a measurement for this job" in out
+    _, text, _ = run(capsys, *argv, "--margin", "0.25", "--json")
+    document = json.loads(text)
+    assert document["memory"]["limit"] == int((40 << 30) / 1.25)
+    assert {item["state"] for item in document["off"]} <= {"off", "unmeasured"}
+    assert document["off"]
+
+
+def test_many_waves_are_cut_short_unless_all_are_asked_for(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    lines = [json.dumps({"tokens": list(range(i, i + 64))}) for i in range(0, 45 * 100, 100)]
+    path.write_text("\n".join(lines))
+    argv = ["plan", str(path), "--model", "qwen3-0.6b", "--available", "260MiB"]
+    status, out, _ = run(capsys, *argv)
+    assert status == 0
+    count = int(out.split(" waves, the widest")[0].rsplit("\n", 1)[1])
+    assert count > 40
+    assert f"{count - 40} more (--all shows them)" in out
+    assert "more (--all" not in run(capsys, *argv, "--all")[1]
+
+
+def test_rows_from_stdin(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "waveplan", "plan", "-", *MODEL, "--available", "40GiB"]
+    records = [
+        {"prompt_ids": [1, 2, 3], "completion_ids": [4]},
+        {"prompt_ids": [1, 2], "completion_ids": [7]},
+    ]
+    lines = "\n".join(map(json.dumps, records))
+    done = subprocess.run(
+        [*command, "--targets", "last-turn"],
+        input=lines,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "2 requests, 7 tokens" in done.stdout
+    for text, says in (("", "stdin holds no rows"), ("{}\n", "stdin line 1")):
+        done = subprocess.run(command, input=text, capture_output=True, text=True, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert says in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+def test_interrupted_planning_prints_what_was_done(
+    capsys: pytest.CaptureFixture[str], rows: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from waveplan.planner import Waves
+
+    plan_next, calls = Waves.plan_next, []
+
+    def interrupted(self: Waves) -> object:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return plan_next(self)
+
+    monkeypatch.setattr(Waves, "plan_next", interrupted)
+    argv = ["plan", rows, *MODEL, "--available", "2500MiB", "--json"]
+    status, out, err = run(capsys, *argv)
+    assert status == 130
+    document = json.loads(out)
+    assert not document["complete"]
+    assert len(document["waves"]) == 1
+    assert "interrupted: these waves end at request" in err
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    command = [sys.executable, "-m", "waveplan", "rules", "--verbose"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        errors = process.stderr.read()
+        assert (process.wait(), errors) == (0, b"")
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_draws_only_after_a_second_and_wipes_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("waveplan.cli.progress.time.monotonic", lambda: now[0])
+    out = Terminal()
+    with Progress("planning", 100, out) as progress:
+        progress.advance(10)
+        assert out.getvalue() == ""
+        now[0] = 2.0
+        progress.advance(50, detail="7 waves")
+        assert "50/100, 2 s left, 7 waves" in out.getvalue()
+        now[0] = 2.01
+        progress.advance(51)
+        assert "51/100" not in out.getvalue()
+    assert out.getvalue().endswith("\r\x1b[2K")
+    silent = io.StringIO()
+    with Progress("planning", 100, silent) as progress:
+        now[0] = 9.0
+        progress.advance(50)
+    assert silent.getvalue() == ""
+
+
+def test_tables_are_complete_with_rich_and_without() -> None:
+    pytest.importorskip("rich")
+    table = Table("title", ("name", "count"), right=frozenset({"count"}))
+    table.add("first", "1,234")
+    table.add("[not markup]", "5")
+    for stream in (io.StringIO(), Terminal()):
+        show(table, out=stream)
+        for text in ("title", "name", "first", "1,234", "[not markup]"):
+            assert text in stream.getvalue()

@@ -30,14 +30,14 @@ FREE_BYTES = 64 << 20
 MOST_RATIO = 200
 
 
-def load(path: str | Path) -> Rows:
-    """See `Rows.load`."""
+def load(path: str | Path, on_read: Callable[[int], object] | None = None) -> Rows:
+    """See `Rows.load`. `on_read` is told now and then how many bytes of JSON lines are read."""
     if str(path) == "-":
-        return _from_lines(sys.stdin.buffer, "stdin").check_tokens()
+        return _from_lines(_counted(sys.stdin.buffer, on_read), "stdin").check_tokens()
     file = Path(path)
     readers: dict[str, Callable[[Path], Rows]] = {
         ".npz": _load_npz,
-        ".jsonl": _load_jsonl,
+        ".jsonl": lambda file: _load_jsonl(file, on_read),
         ".parquet": _load_parquet,
         ".arrow": _load_arrow,
     }
@@ -64,9 +64,23 @@ def _prefixed(file: Path, work: Callable[[], Rows]) -> Rows:
 # --- .jsonl ---
 
 
-def _load_jsonl(file: Path) -> Rows:
+def _load_jsonl(file: Path, on_read: Callable[[int], object] | None) -> Rows:
     with file.open("rb") as lines:
-        return _from_lines(lines, str(file))
+        return _from_lines(_counted(lines, on_read), str(file))
+
+
+def _counted(lines: Iterable[bytes], on_read: Callable[[int], object] | None) -> Iterable[bytes]:
+    """The same lines; tells every 256 KiB how many bytes have passed."""
+    if on_read is None:
+        yield from lines
+        return
+    done = told = 0
+    for line in lines:
+        yield line
+        done += len(line)
+        if done - told >= 1 << 18:
+            told = done
+            on_read(done)
 
 
 def _from_lines(lines: Iterable[bytes], name: str) -> Rows:

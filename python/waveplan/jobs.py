@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
-import json
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from waveplan.budget import Budget, format_bytes
+from waveplan.budget import Budget
 from waveplan.errors import InputError, UnpricedError
 from waveplan.topology import Topology
 from waveplan.training import Training
@@ -34,9 +35,9 @@ def model_named(name: str) -> Model:
     path = Path(name)
     if path.suffix == ".json" or path.exists():
         return Model.from_hf(path)
-    raise InputError(
-        f"model {name!r} is neither a file nor bundled; bundled are {', '.join(models.names())}"
-    )
+    close = difflib.get_close_matches(name.lower(), models.names(), n=3, cutoff=0.5)
+    known = f"did you mean {' or '.join(close)}" if close else ", ".join(models.names())
+    raise InputError(f"model {name!r} is neither a file nor bundled: {known}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,26 +57,46 @@ class Source:
     gradient: bool = True
     limit: int | None = None
 
-    def requests(self) -> Requests:
+    def requests(self, on_read: Callable[[int, int | None], object] | None = None) -> Requests:
         """The requests, read once in each process.
 
+        ``on_read(bytes read, bytes in all)`` is called while a long file of JSON lines is read;
+        the second is None for stdin.
+
         Raises:
-            InputError: the file or an option is wrong.
+            InputError: the file or an option is wrong, or there is no row.
         """
-        return _requests(self)
+        if self not in _READ:
+            made = _requests(self, on_read)
+            while len(_READ) > 1:
+                del _READ[next(iter(_READ))]
+            _READ[self] = made
+        return _READ[self]
 
 
-@functools.lru_cache(maxsize=2)
-def _requests(source: Source) -> Requests:
+# A worker plans many configurations over the same rows.
+_READ: dict[Source, Requests] = {}
+
+
+def _requests(
+    source: Source, on_read: Callable[[int, int | None], object] | None = None
+) -> Requests:
+    from waveplan import _loading
     from waveplan.requests import Requests
-    from waveplan.rows import Rows
 
     if source.targets not in TARGETS:
         raise InputError(f"targets is {source.targets!r}: use {', '.join(TARGETS)}")
-    rows = Rows.load(source.path)
+    if source.limit is not None and source.limit < 1:
+        raise InputError(f"limit is {source.limit}: it must be at least 1")
+    told = None
+    if on_read is not None:
+        file = Path(source.path)
+        total = file.stat().st_size if source.path != "-" and file.is_file() else None
+        told = functools.partial(_tell, on_read, total)
+    rows = _loading.load(source.path, told)
+    if not len(rows):
+        raise InputError(f"{'stdin' if source.path == '-' else source.path} holds no rows")
     if source.limit is not None:
-        if source.limit < 1:
-            raise InputError(f"limit is {source.limit}: it must be at least 1")
         rows = rows.take(range(min(source.limit, len(rows))))
     targets: Any = source.targets == "all"
     if source.targets == "last-turn":
@@ -90,6 +111,10 @@ def _requests(source: Source) -> Requests:
         hidden=source.hidden,
         gradient=source.gradient,
     )
+
+
+def _tell(on_read: Callable[[int, int | None], object], total: int | None, done: int) -> None:
+    on_read(done, total)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,10 +145,6 @@ class Job:
     """Added to prices that leave out or extrapolate a rule, so that they may be trusted."""
     compatible: bool = False
     trust: Literal["rules", "profile"] = "rules"
-
-    def key(self, source: Source) -> str:
-        """What identifies this configuration over these rows in an output file."""
-        return json.dumps([asdict(self), asdict(source)], sort_keys=True)
 
     def facts(self) -> tuple[Model, Topology, Training]:
         """Model, ranks and training mode, checked against each other."""
@@ -161,11 +182,12 @@ class Job:
 
     def memory_text(self) -> str:
         """The memory in a few words."""
-        memory = self.memory()
-        if isinstance(memory.device, int):
-            return format_bytes(memory.device)
-        assert isinstance(memory.available, int)
-        return f"{format_bytes(memory.available)} free"
+        return f"{self.budget} device" if self.budget is not None else f"{self.available} free"
+
+    def training_text(self) -> str:
+        """The training mode in a few words."""
+        what = "full fine-tuning" if self.full_finetuning else f"LoRA rank {self.lora_rank}"
+        return f"{self.recompute} recompute, {what}"
 
     def ranks_text(self) -> str:
         """The ranks that are not 1."""

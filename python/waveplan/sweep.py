@@ -8,11 +8,20 @@ the configurations, whatever finished first.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
+import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor, as_completed
+import signal
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import (
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    as_completed,
+)
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -20,7 +29,7 @@ from typing import Any
 from waveplan.errors import InputError, WaveplanError
 from waveplan.jobs import Job, Source
 
-__all__ = ["Outcome", "jobs", "run_job", "sweep"]
+__all__ = ["Outcome", "jobs", "outcomes", "process_pool", "run_job", "sweep"]
 
 FORMAT = 1
 
@@ -104,7 +113,7 @@ def run_job(job: Job, source: Source) -> Outcome:
         busiest_rank=busiest,
         required=required,
         limit=planner.limit,
-        unpriced=len(planner.bound.off),
+        unpriced=len(planner.bound.off) + len(planner.bound.unmeasured),
     )
 
 
@@ -121,40 +130,96 @@ def sweep(
     With ``output``, a JSON-lines file, every finished configuration is appended to it at once, and
     those already in it are not planned again: an interrupted sweep goes on where it stopped.
     ``on_done(done, total)`` is called after each. On Ctrl-C what was done so far is in ``output``.
+
+    Raises:
+        InputError: the rows cannot be read, or ``output`` holds something else.
+        WaveplanError: a worker process died.
     """
     wanted = list(configurations)
-    keys = [job.key(source) for job in wanted]
-    done = _read(Path(output)) if output is not None else {}
-    missing = [i for i, key in enumerate(keys) if key not in done]
-    finished = len(wanted) - len(missing)
-    if on_done is not None and finished:
-        on_done(finished, len(wanted))
+    found: dict[int, Outcome] = {}
+    for i, outcome in outcomes(source, wanted, executor=executor, output=output):
+        found[i] = outcome
+        if on_done is not None:
+            on_done(len(found), len(wanted))
+    return [(job, found[i]) for i, job in enumerate(wanted)]
+
+
+def outcomes(
+    source: Source,
+    configurations: Sequence[Job],
+    *,
+    executor: Executor | None = None,
+    output: str | os.PathLike[str] | None = None,
+) -> Generator[tuple[int, Outcome], None, None]:
+    """Position and outcome of each configuration, in the order in which they finish.
+
+    Those already in ``output`` come first. Closing the iterator cancels what has not begun.
+    """
     source.requests()  # a bad file is refused here, before any worker starts
+    keys = _keys(source, configurations)
+    known = _read(Path(output)) if output is not None else {}
+    missing = [i for i, key in enumerate(keys) if key not in known]
+    yield from ((i, known[key]) for i, key in enumerate(keys) if key in known)
+    if not missing:
+        return
     own = executor is None
-    pool = executor if executor is not None else ProcessPoolExecutor(_workers(len(missing)))
+    pool = executor if executor is not None else process_pool(len(missing))
     futures: dict[Future[Outcome], int] = {}
     try:
-        futures = {pool.submit(run_job, wanted[i], source): i for i in missing}
+        futures = {pool.submit(run_job, configurations[i], source): i for i in missing}
         for future in as_completed(futures):
-            i = futures[future]
-            done[keys[i]] = future.result()
+            i, outcome = futures[future], future.result()
             if output is not None:
-                _append(Path(output), keys[i], done[keys[i]])
-            finished += 1
-            if on_done is not None:
-                on_done(finished, len(wanted))
-    except (KeyboardInterrupt, CancelledError):
+                _append(Path(output), keys[i], outcome)
+            yield i, outcome
+    except BrokenExecutor as error:
+        raise WaveplanError(
+            f"a worker process died ({error}); is there memory for {source.path} in each? fewer "
+            "workers need less"
+        ) from error
+    finally:
         for future in futures:
             future.cancel()
-        raise
-    finally:
         if own:
             pool.shutdown(wait=False, cancel_futures=True)
-    return [(job, done[key]) for job, key in zip(wanted, keys, strict=True)]
 
 
-def _workers(missing: int) -> int:
-    return max(1, min(missing, os.cpu_count() or 1))
+def process_pool(most: int | None = None) -> ProcessPoolExecutor:
+    """At most so many processes, and no more than cores.
+
+    They are spawned: a fork would copy the locks of threads that it does not copy. Scripts that
+    call this need ``if __name__ == "__main__":`` around it.
+    """
+    cores = os.cpu_count() or 1
+    return ProcessPoolExecutor(
+        max(1, min(most or cores, cores)),
+        mp_context=multiprocessing.get_context("spawn"),
+        # Ctrl-C reaches workers too; they leave without a word.
+        initializer=signal.signal,
+        initargs=(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+def _keys(source: Source, configurations: Sequence[Job]) -> list[str]:
+    """What identifies each configuration in an output file: options, and contents of files."""
+    digests: dict[str, str] = {}
+
+    def content(name: str | None) -> str | None:
+        if name is None or not Path(name).is_file():
+            return name
+        if name not in digests:
+            with Path(name).open("rb") as file:
+                digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
+        return digests[name]
+
+    rows = {**asdict(source), "path": content(source.path)}
+    return [
+        json.dumps(
+            [{**asdict(job), "model": content(job.model), "rules": content(job.rules)}, rows],
+            sort_keys=True,
+        )
+        for job in configurations
+    ]
 
 
 def _append(path: Path, key: str, outcome: Outcome) -> None:

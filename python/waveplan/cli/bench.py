@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
 def measure(job: Job, source: Source, repeat: int) -> dict[str, float]:
     """Median seconds of each piece of work. Every run starts from nothing but the rows."""
-    requests = source.requests()
+    requests = options.read(source)
     tokens = requests.rows.tokens
 
     def search() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from waveplan.cli import options
 from waveplan.cli.output import VERSION, write_json
+from waveplan.cli.parser import picture_file
 
 EXAMPLE = """example:
   waveplan check peaks.json
@@ -37,12 +38,14 @@ def run(args: argparse.Namespace) -> int:
     from waveplan.check import check
 
     rules = options.job_of(args, model="").rule_set_of()
+    plot = picture_file(args.plot)
     report = check(Path(args.peaks), rules=rules)
-    print(report.text(), file=sys.stderr if args.json else sys.stdout)
-    if args.plot is not None:
+    print(report.text(), file=sys.stderr if args.json else sys.stdout, flush=True)
+    if plot is not None:
         from waveplan.report.plots import predicted_observed
 
-        predicted_observed(report, Path(args.plot))
+        predicted_observed(report, plot)
+        print(f"wrote {plot}", file=sys.stderr)
     if args.json:
         write_json({"version": VERSION, "command": "check", **report.to_dict()})
     return 0

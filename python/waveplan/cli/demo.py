@@ -28,8 +28,7 @@ def register(subparsers: Any) -> None:
     parser.add_argument(
         "--available", default="40GiB", metavar="BYTES", help="free for waves (default: 40GiB)"
     )
-    parser.add_argument("--explain", action="store_true", help="also show the tightest wave")
-    parser.add_argument("--html", metavar="FILE", help="also write one self-contained page")
+    plan.add_outputs(parser)
     options.add_json(parser)
     parser.set_defaults(run=run)
 
@@ -38,6 +37,4 @@ def run(args: argparse.Namespace) -> int:
     """Plan the bundled rollouts and print."""
     job = Job(model="qwen3.6-35b-a3b", cp=args.cp, available=args.available)
     with as_file(files("waveplan") / "data" / "demo.npz") as path:
-        return plan.plan(
-            job, Source(path=str(path)), as_json=args.json, explain=args.explain, html=args.html
-        )
+        return plan.plan(job, Source(path=str(path)), args)

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from waveplan.budget import format_bytes
+from waveplan.cli.parser import Help
+from waveplan.cli.progress import Progress
 from waveplan.jobs import TARGETS, Job, Source
+
+if TYPE_CHECKING:
+    from waveplan.requests import Requests
 
 __all__ = [
     "Help",
@@ -16,6 +22,7 @@ __all__ = [
     "add_prices",
     "add_rows",
     "job_of",
+    "read",
     "source_of",
 ]
 
@@ -27,10 +34,6 @@ RANKS = {
     "ep": "expert-parallel",
     "etp": "expert-tensor-parallel",
 }
-
-
-class Help(argparse.RawDescriptionHelpFormatter):
-    """Keeps the line breaks of the examples."""
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -93,8 +96,8 @@ def add_budget(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
     which.add_argument(
         "--budget",
         metavar="BYTES",
-        help='the device\'s total, such as "141GB" or "80GiB"; what stays resident and a reserve '
-        "come off",
+        help='the device\'s total, such as "141GB" or "80GiB": weights and what else stays '
+        "resident come off, and a reserve",
     )
     which.add_argument("--available", metavar="BYTES", help='free for waves, such as "70GiB"')
     memory.add_argument(
@@ -168,3 +171,9 @@ def source_of(args: argparse.Namespace) -> Source:
         gradient=not args.no_grad,
         limit=args.limit,
     )
+
+
+def read(source: Source) -> Requests:
+    """The rows, with a progress line while a long file is read."""
+    with Progress(f"reading {source.path}", None, text=format_bytes) as progress:
+        return source.requests(progress.advance)

@@ -6,33 +6,36 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from waveplan.cli import options
-from waveplan.cli.render import Tree, gigabytes, integer, seconds, show
+from waveplan.cli.parser import output_file, picture_file
+from waveplan.cli.progress import Progress
+from waveplan.cli.render import gigabytes, integer, show
+from waveplan.cli.summary import explanation, heading, reason, summary
 from waveplan.jobs import Job, Source
 
 if TYPE_CHECKING:
-    from waveplan.plan import ForwardGroup
-    from waveplan.planner import Planner, Waves
+    from waveplan.planner import Waves
     from waveplan.wave import Wave
 
 EXAMPLE = """example:
   waveplan plan rollouts.jsonl --model qwen3.6-35b-a3b --cp 2 --available 70GiB
   waveplan plan rollouts.npz --model config.json --cp 4 --ep 2 --budget 141GB --json"""
 
-# Heading and width of each column of the running table.
+# Heading and width of each column of the running table. The last two only say something of
+# several ranks.
 COLUMNS = (
     ("wave", 5),
     ("requests", 9),
-    ("tokens", 11),
-    ("packed", 11),
-    ("shared", 7),
-    ("rows, busiest rank", 19),
+    ("tokens", 10),
+    ("packed", 9),
+    ("saved", 6),
+    ("price", 12),
+    ("busiest", 8),
     ("balance", 8),
-    ("price", 11),
 )
+SHOWN = 40
 
 
 def register(subparsers: Any) -> None:
@@ -60,170 +63,112 @@ def register(subparsers: Any) -> None:
         default="rules",
         help="what a first wave may grow on: measured rules (default), or observed waves only",
     )
-    parser.add_argument(
-        "--explain",
-        action="store_true",
-        help="also show the tightest wave: its price, term by term, and its shared segments",
-    )
-    parser.add_argument("--html", metavar="FILE", help="also write one self-contained page")
+    add_outputs(parser)
     options.add_json(parser)
     parser.set_defaults(run=run)
 
 
+def add_outputs(parser: argparse.ArgumentParser) -> None:
+    """What else is written, and how much is shown."""
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="also show the tightest wave: its price, term by term, and its shared prefixes",
+    )
+    parser.add_argument("--all", action="store_true", help=f"show more than {SHOWN} waves")
+    parser.add_argument("--html", metavar="FILE", help="also write one self-contained page")
+    parser.add_argument("--plot", metavar="FILE", help="also draw it: .png, .svg or .pdf")
+
+
 def run(args: argparse.Namespace) -> int:
     """Plan and print."""
-    return plan(
-        options.job_of(args),
-        options.source_of(args),
-        as_json=args.json,
-        explain=args.explain,
-        html=args.html,
-    )
+    return plan(options.job_of(args), options.source_of(args), args)
 
 
-def plan(
-    job: Job,
-    source: Source,
-    *,
-    as_json: bool = False,
-    explain: bool = False,
-    html: str | None = None,
-) -> int:
+def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
     """Plan the rows and print waves as they come; the exit status of the command."""
-    from waveplan.cli import INTERRUPTED
+    from waveplan.cli import DONE, INTERRUPTED, REFUSED
 
+    html, plot = output_file(args.html), picture_file(args.plot)
     planner = job.planner()
-    requests = source.requests()
-    run = planner.waves(requests, on_refusal="skip")
-    out: TextIO = sys.stderr if as_json else sys.stdout
-    print(_heading(job, planner, requests), file=out)
-    print(_line([name for name, _ in COLUMNS], "stopped by"), file=out, flush=True)
+    requests = options.read(source)
+    found = planner.waves(requests, on_refusal="skip")
+    out: TextIO = sys.stderr if args.json else sys.stdout
+    several = job.cp > 1
+    print(heading(job, planner, requests), file=out, end="\n\n")
+    print(_line([name for name, _ in COLUMNS], "not wider because", several), file=out, flush=True)
     waves: list[Wave] = []
     start = time.perf_counter()
-    interrupted = False
-    try:
-        for wave in run:
-            waves.append(wave)
-            print(_wave_line(len(waves), wave), file=out, flush=True)
-    except KeyboardInterrupt:
-        interrupted = True
-        print("interrupted: these are the waves planned so far", file=sys.stderr)
+    interrupted = _stream(found, waves, out, several, SHOWN if not args.all else None)
     elapsed = time.perf_counter() - start
     print(file=out)
-    show(*_summary(job, planner, waves, run, elapsed), out=out)
-    if explain and waves:
+    show(*summary(planner, waves, found, elapsed), out=out)
+    if args.explain and waves:
         tightest = max(waves, key=lambda wave: wave.required)
         print(file=out)
         show(*explanation(tightest, waves.index(tightest) + 1), out=out)
-    if html is not None:
-        from waveplan.report import write_html
+    if html is not None or plot is not None:
+        from waveplan.report import collect, write_html
 
-        write_html(Path(html), job=job, planner=planner, waves=waves, run=run)
-        print(f"wrote {html}", file=sys.stderr)
-    if as_json:
+        data = collect(job, planner, waves, found)
+        if html is not None:
+            write_html(html, data)
+            print(f"wrote {html}", file=sys.stderr)
+        if plot is not None:
+            from waveplan.report.plots import overview
+
+            overview(data, plot)
+            print(f"wrote {plot}", file=sys.stderr)
+    if args.json:
         from waveplan.cli.output import plan_document, write_json
 
-        write_json(plan_document(job, source, planner, waves, run))
+        write_json(plan_document(job, source, planner, waves, found, complete=not interrupted))
     if interrupted:
         return INTERRUPTED
-    return 1 if run.refused else 0
+    return REFUSED if found.refused else DONE
 
 
-def _heading(job: Job, planner: Planner, requests: Any) -> str:
-    return (
-        f"{len(requests):,} requests, {int(requests.rows.lengths.sum()):,} tokens; "
-        f"{job.model} on {job.ranks_text()}, {job.recompute} recompute, "
-        f"{'full fine-tuning' if job.full_finetuning else f'LoRA rank {job.lora_rank}'}; "
-        f"{gigabytes(planner.limit)} a rank for waves\n"
-    )
+def _stream(found: Waves, waves: list[Wave], out: TextIO, several: bool, most: int | None) -> bool:
+    """Append waves and print each as it comes; True when Ctrl-C ended it."""
+    items = len(found.pool.item_sizes)
+    try:
+        with Progress("planning", items) as progress:
+            for wave in found:
+                waves.append(wave)
+                if most is None or len(waves) <= most:
+                    progress.clear()
+                    print(_wave_line(len(waves), wave, several), file=out, flush=True)
+                progress.advance(found.start, detail=f"{integer(len(waves))} waves")
+    except KeyboardInterrupt:
+        print(
+            f"interrupted: these waves end at request {integer(found.start)} of {integer(items)}",
+            file=sys.stderr,
+        )
+        return True
+    finally:
+        if most is not None and len(waves) > most:
+            print(f"{'...':>5}  {integer(len(waves) - most)} more (--all shows them)", file=out)
+    return False
 
 
-def _line(cells: Sequence[str], last: str) -> str:
-    padded = [cell.rjust(width) for cell, (_, width) in zip(cells, COLUMNS, strict=True)]
-    return " ".join(padded) + "  " + last
+def _line(cells: Sequence[str], last: str, several: bool) -> str:
+    shown = list(zip(cells, COLUMNS, strict=True))[: None if several else -2]
+    return " ".join(cell.rjust(width) for cell, (_, width) in shown) + "  " + last
 
 
-def _wave_line(number: int, wave: Wave) -> str:
+def _wave_line(number: int, wave: Wave, several: bool) -> str:
     plan = wave.plan
-    shared = 1 - plan.packed_tokens / plan.logical_tokens if plan.logical_tokens else 0.0
+    saved = 1 - plan.packed_tokens / plan.logical_tokens if plan.logical_tokens else 0.0
     rows = plan.rank_rows
     balance = float(rows.max() / rows.mean()) if rows.sum() else 1.0
     cells = [
-        str(number),
-        integer(len(wave.rows)),
+        integer(number),
+        integer(wave.width),
         integer(plan.logical_tokens),
         integer(plan.packed_tokens),
-        f"{shared:.0%}",
+        f"{saved:.0%}",
+        gigabytes(wave.required),
         integer(int(rows.max(initial=0))),
         f"{balance:.2f}",
-        gigabytes(wave.required),
     ]
-    return _line(cells, str(wave.stopped))
-
-
-def _summary(
-    job: Job, planner: Planner, waves: list[Wave], run: Waves, elapsed: float
-) -> list[str]:
-    parts = []
-    if waves:
-        widest = max(wave.width for wave in waves)
-        tightest = max(waves, key=lambda wave: wave.required)
-        parts.append(
-            f"{len(waves):,} waves, the widest {widest:,} requests, planned in {seconds(elapsed)}; "
-            f"the tightest (wave {waves.index(tightest) + 1}) needs "
-            f"{gigabytes(tightest.price.required)} of {gigabytes(planner.limit)}"
-        )
-        off = (*planner.bound.off, *planner.bound.unmeasured)
-        if off:
-            lines = [
-                f"{len(off)} rules do not cover this job as measured; "
-                f"a margin of {job.margin:.0%} is kept back for them:"
-            ]
-            lines += [f"  {item}" for item in off]
-            parts.append("\n".join(lines))
-    if run.refused:
-        lines = [f"{len(run.refused):,} refused: they can never fit on their own"]
-        lines += [f"  {item}" for item in run.refused[:20]]
-        if len(run.refused) > 20:
-            lines.append(f"  ... and {len(run.refused) - 20:,} more (all are in --json)")
-        parts.append("\n".join(lines))
-    return parts
-
-
-def explanation(wave: Wave, number: int, screen: int = 16) -> list[Tree | str]:
-    """Price tree of a wave and the segments that its groups share, largest savings first."""
-    forward = wave.plan.largest
-    parts: list[Tree | str] = [f"wave {number}: {wave!r}", forward.price.explain()]
-    parts += [_shared(group, index + 1, screen) for index, group in enumerate(forward.groups)]
-    return parts
-
-
-def _shared(group: ForwardGroup, number: int, screen: int) -> Tree:
-    """The shared prefixes of a group that save most, and the largest that are not shared."""
-    tree, stored = group.tree, group.shared
-    decisions = tree.count > 1
-    length = tree.end - tree.start
-    saved = length * (tree.count - 1)
-    proof = "proven best" if group.optimal else f"work within {_gap(group):.2%} of best"
-    made = Tree(
-        f"group {number}: {int(stored.sum()):,} of {int(decisions.sum()):,} shared prefixes stored "
-        f"once; {group.packed_tokens:,} tokens packed; layout {proof}"
-    )
-    order = [int(i) for i in (-saved).argsort(kind="stable") if decisions[i]]
-    for i in order[:screen]:
-        run = f"tokens {int(tree.start[i]):,} to {int(tree.end[i]):,}"
-        what = f"{run} of {int(tree.count[i]):,} rows: "
-        if stored[i]:
-            made.add(f"{what}{int(saved[i]):,} tokens saved")
-        else:
-            made.add(
-                f"{what}not stored once: {int(saved[i]):,} tokens replayed cost less than one more "
-                "level of segments"
-            )
-    if len(order) > screen:
-        made.add(f"... and {len(order) - screen:,} smaller ones")
-    return made
-
-
-def _gap(group: ForwardGroup) -> float:
-    return group.work / group.work_bound - 1 if group.work_bound else 0.0
+    return _line(cells, reason(wave), several)

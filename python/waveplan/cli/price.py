@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from waveplan.cli import options
-from waveplan.cli.output import VERSION, write_json
+from waveplan.cli.output import VERSION, states, write_json
 from waveplan.cli.render import gigabytes, integer
+from waveplan.cli.summary import memory, memory_text
 from waveplan.errors import InputError
 
 if TYPE_CHECKING:
     from waveplan.requests import Requests
 
 EXAMPLE = """example:
-  waveplan price --tokens 194753 --requests 10 --model qwen3.6-35b-a3b --cp 2 --available 70GiB
+  waveplan price --tokens 194753 --requests 10 --model qwen3.6-35b-a3b --cp 2
   waveplan price rollouts.npz --model qwen3.6-35b-a3b --cp 2 --budget 141GB"""
 
 MOST_TOKENS = 1 << 28
-# So that the one forward is priced as it is, not split until it fits.
 WITHOUT_LIMIT = 1 << 62
 
 
@@ -41,7 +41,7 @@ def register(subparsers: Any) -> None:
         "--requests", type=int, default=1, metavar="K", help="in K rows of equal length"
     )
     options.add_facts(parser)
-    options.add_budget(parser)
+    options.add_budget(parser, required=False)
     options.add_prices(parser)
     options.add_json(parser)
     parser.set_defaults(run=run)
@@ -50,20 +50,28 @@ def register(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Price and print; exit status 1 when it does not fit."""
     job = options.job_of(args)
-    planner = job.planner()
+    bounded = job.budget is not None or job.available is not None
+    requests = _requests(args)
+    # Planned without a limit, so that the one forward is priced as it is, not split until it fits.
+    planner = (job if bounded else replace(job, available=str(WITHOUT_LIMIT))).planner()
     limit, planner.limit = planner.limit, WITHOUT_LIMIT
-    plan = planner.plan(_requests(args))
-    fits = plan.required <= limit
+    plan = planner.plan(requests)
+    planner.limit = limit
+    fits = plan.required <= limit if bounded else None
     out = sys.stderr if args.json else sys.stdout
+    verdict = ""
+    if bounded:
+        verdict = f"; {'fits' if fits else 'does not fit'} in {gigabytes(limit)}"
+        print(f"memory of a rank: {memory_text(planner)}", file=out)
     busiest = int(plan.rank_rows.max(initial=0))
-    verdict = "fits in" if fits else "does not fit in"
     print(
         f"{integer(plan.logical_tokens)} tokens, {integer(plan.packed_tokens)} packed, "
         f"{integer(busiest)} rows on the busiest rank of {job.ranks_text()}: "
-        f"{gigabytes(plan.required)} {verdict} {gigabytes(limit)}",
+        f"{gigabytes(plan.required)}{verdict}",
         plan.price.explain(),
         sep="\n\n",
         file=out,
+        flush=True,
     )
     if args.json:
         write_json(
@@ -71,12 +79,14 @@ def run(args: argparse.Namespace) -> int:
                 "version": VERSION,
                 "command": "price",
                 "job": asdict(job),
-                "limit_bytes": limit,
+                "memory": memory(planner) if bounded else None,
+                "off": states(planner),
                 "fits": fits,
                 "plan": plan.to_dict(),
+                "price": plan.price.to_dict(),
             }
         )
-    return 0 if fits else 1
+    return 1 if fits is False else 0
 
 
 def _requests(args: argparse.Namespace) -> Requests:
@@ -84,7 +94,7 @@ def _requests(args: argparse.Namespace) -> Requests:
     if (args.rows is None) == (args.tokens is None):
         raise InputError("give either a file of rows or --tokens N")
     if args.rows is not None:
-        return options.source_of(args).requests()
+        return options.read(options.source_of(args))
     import numpy as np
 
     from waveplan.requests import Requests

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TextIO
 
-from waveplan.cli.render import seconds
+from waveplan.cli.render import integer, seconds
 
 __all__ = ["Progress"]
 
@@ -16,14 +18,25 @@ class Progress:
     """Counts towards a total; draws only on a terminal, and only after the first second.
 
     Timing steers what is drawn, never what is planned.
+
+    Args:
+        what: what is being done. total: units in all, None if unknown. text: writes units.
     """
 
-    def __init__(self, what: str, total: int | None, out: TextIO | None = None) -> None:
-        self._what, self._total = what, total
+    def __init__(
+        self,
+        what: str,
+        total: int | None,
+        out: TextIO | None = None,
+        *,
+        text: Callable[[int], str] = integer,
+    ) -> None:
+        self._what, self._total, self._text = what, total, text
         self._out = out if out is not None else sys.stderr
         self._on = self._out.isatty()
         self._start = self._last = time.monotonic()
-        self._done, self._drawn = 0, False
+        self._first = 0
+        self._drawn = False
 
     def __enter__(self) -> Self:
         return self
@@ -36,14 +49,18 @@ class Progress:
     ) -> None:
         self.clear()
 
-    def advance(self, done: int, detail: str = "") -> None:
+    def begin(self, done: int) -> None:
+        """State that ``done`` units were finished before this run: they say nothing of its pace."""
+        self._first = done
+
+    def advance(self, done: int, total: int | None = None, detail: str = "") -> None:
         """State that ``done`` units of the total are finished."""
-        self._done = done
         now = time.monotonic()
         if not self._on or now - self._start < 1.0 or now - self._last < 0.1:
             return
         self._last = now
-        self._draw(now - self._start, detail)
+        self._total = total if total is not None else self._total
+        self._draw(done, now - self._start, detail)
 
     def clear(self) -> None:
         """Wipe the line, so that what follows starts clean."""
@@ -52,18 +69,19 @@ class Progress:
             self._out.flush()
             self._drawn = False
 
-    def _draw(self, elapsed: float, detail: str) -> None:
-        line = f"{self._what} {self._done:,}"
+    def _draw(self, done: int, elapsed: float, detail: str) -> None:
+        line = f"{self._what} {self._text(done)}, {seconds(elapsed)}"
         if self._total:
-            share = min(1.0, self._done / self._total)
+            share = min(1.0, done / self._total)
             filled = int(share * 24)
-            line = (
-                f"{self._what} [{'#' * filled}{'.' * (24 - filled)}] {self._done:,}/{self._total:,}"
-            )
-            if 0 < share < 1:
-                line += f", {seconds(elapsed * (1 - share) / share)} left"
+            bar = f"[{'#' * filled}{'.' * (24 - filled)}]"
+            line = f"{self._what} {bar} {self._text(done)}/{self._text(self._total)}"
+            if self._first < done < self._total:
+                left = elapsed * (self._total - done) / (done - self._first)
+                line += f", {seconds(left)} left"
         if detail:
-            line += f"  {detail}"
-        self._out.write("\r\x1b[2K" + line[:150])
+            line += f", {detail}"
+        width = shutil.get_terminal_size().columns - 1
+        self._out.write("\r\x1b[2K" + line[:width])
         self._out.flush()
         self._drawn = True

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict
 from typing import Any
 
 from waveplan.cli import options
 from waveplan.cli.output import VERSION, write_json
+from waveplan.cli.render import Table, show
 
 EXAMPLE = """example:
   waveplan rules
-  waveplan rules --model qwen3.6-35b-a3b --cp 2 --ep 2"""
+  waveplan rules --model qwen3.6-35b-a3b --cp 2 --ep 2 --verbose"""
 
 STATES = {
     "on": "on",
-    "off": "OFF",
-    "unmeasured": "on, unmeasured here",
-    "not needed": "nothing to charge",
+    "off": "off",
+    "unmeasured": "unmeasured",
+    "not needed": "nothing to do",
 }
 
 
@@ -34,6 +34,7 @@ def register(subparsers: Any) -> None:
     )
     options.add_facts(parser, required=False)
     options.add_prices(parser)
+    parser.add_argument("--verbose", action="store_true", help="formulas, coverage, sources")
     options.add_json(parser)
     parser.set_defaults(run=run)
 
@@ -44,15 +45,11 @@ def run(args: argparse.Namespace) -> int:
     from waveplan.rules.resident import resident_rules
 
     job = options.job_of(args, model=args.model or "")
-    model, topology, training = job.facts() if args.model else (None, None, None)
+    facts: tuple[Any, Any, Any] = job.facts() if args.model else (None, None, None)
     chosen = job.rule_set_of()
     tables = {
-        f"rule set {chosen.name}: what a wave costs": rules_table(
-            model, topology, training, chosen
-        ),
-        "what stays allocated between waves": rules_table(
-            model, topology, training, resident_rules()
-        ),
+        f"rule set {chosen.name}: what a wave costs": rules_table(*facts, chosen),
+        "what stays allocated between waves": rules_table(*facts, resident_rules()),
     }
     if args.json:
         write_json(
@@ -64,15 +61,56 @@ def run(args: argparse.Namespace) -> int:
             }
         )
         return 0
+    if args.model:
+        print(f"{job.model} on {job.ranks_text()}, {job.training_text()}\n")
     for title, table in tables.items():
-        print(title, file=sys.stdout)
-        for row in table:
-            ours = ", ours" if row["ours"] else ""
-            print(f"\n  {row['name']}  ({row['lives']}{ours})")
-            if "state" in row:
-                state = STATES[row["state"]]
-                print(f"    {state}{': ' + row['reason'] if row['reason'] else ''}")
-            print(f"    {row['why']}\n    = {row['bytes']}\n    measured for {row['covers']}")
-            print(f"    source: {row['source']}")
-        print()
+        if args.verbose:
+            print(_verbose(title, table), end="\n\n")
+        else:
+            show(_table(title, table), *_reasons(table))
+            print()
+    if not args.verbose:
+        print("--verbose adds formulas, coverage and sources")
     return 0
+
+
+def _table(title: str, rows: list[dict[str, Any]]) -> Table:
+    several = "state" in rows[0]
+    table = Table(title, ("rule", "lives", *(("state",) if several else ()), "what it charges"))
+    for row in rows:
+        state = (STATES[row["state"]],) if several else ()
+        table.add(row["name"], row["lives"], *state, _short(row["why"]))
+    return table
+
+
+def _short(text: str, most: int = 72) -> str:
+    """The first clause, cut at a word."""
+    first = text.split(";")[0]
+    return first if len(first) <= most else f"{first[: most - 4].rsplit(' ', 1)[0]} ..."
+
+
+def _reasons(rows: list[dict[str, Any]]) -> list[str]:
+    """Why rules are off or unmeasured, each reason said once."""
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        if row.get("state") in ("off", "unmeasured"):
+            reasons.setdefault(row["reason"], []).append(row["name"])
+    lines = [f"{', '.join(names)}:\n  {reason}" for reason, names in reasons.items()]
+    return ["\n".join(lines)] if lines else []
+
+
+def _verbose(title: str, rows: list[dict[str, Any]]) -> str:
+    parts = [title]
+    for row in rows:
+        lines = [f"  {row['name']}  ({row['lives']}{', ours' if row['ours'] else ''})"]
+        if "state" in row:
+            reason = f": {row['reason']}" if row["reason"] else ""
+            lines.append(f"    {STATES[row['state']]}{reason}")
+        lines += [
+            f"    {row['why']}",
+            f"    = {row['bytes']}",
+            f"    measured for {row['covers']}",
+            f"    source: {row['source']}",
+        ]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)

@@ -6,19 +6,21 @@ import argparse
 import csv
 import io
 import sys
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, fields
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, fields, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from waveplan.cli import options
 from waveplan.cli.output import VERSION, write_json
+from waveplan.cli.parser import output_file, picture_file
 from waveplan.cli.progress import Progress
 from waveplan.cli.render import Table, gigabytes, integer, show
 from waveplan.errors import InputError
-from waveplan.jobs import Job
-from waveplan.sweep import Outcome, jobs, sweep
+from waveplan.jobs import Job, Source
+from waveplan.sweep import Outcome, jobs, outcomes, process_pool
 
 EXAMPLE = """example:
   waveplan sweep rollouts.npz --model qwen3.6-35b-a3b --cp 1,2,4,8 --available 24GiB,70GiB
@@ -47,6 +49,16 @@ def register(subparsers: Any) -> None:
     memory = axes.add_mutually_exclusive_group(required=True)
     memory.add_argument("--budget", type=_words, metavar="BYTES,...", help="device totals")
     memory.add_argument("--available", type=_words, metavar="BYTES,...", help="free for waves")
+    parser.add_argument(
+        "--reserve", type=float, default=0.03, metavar="SHARE", help="kept back with --budget"
+    )
+    parser.add_argument(
+        "--margin",
+        type=float,
+        default=0.1,
+        metavar="SHARE",
+        help="kept back where a rule is off or unmeasured (default: 0.1)",
+    )
     parser.add_argument("--sequence-parallel", action="store_true", help="wherever TP is above 1")
     parser.add_argument("--jobs", type=int, metavar="N", help="worker processes (default: cores)")
     parser.add_argument(
@@ -60,45 +72,98 @@ def register(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Plan every configuration and print; exit status 1 when one leaves rows unplanned."""
-    axes = ["model", "recompute", *options.RANKS, "lora_rank", "rule_set"]
-    axes.append("budget" if args.budget else "available")
-    configurations = jobs({name: getattr(args, name) for name in axes})
-    if args.sequence_parallel:
-        from dataclasses import replace
+    from waveplan.cli import DONE, INTERRUPTED, REFUSED
 
-        configurations = [replace(job, sequence_parallel=job.tp > 1) for job in configurations]
-    if args.jobs is not None and args.jobs < 1:
-        raise InputError(f"--jobs is {args.jobs}: it must be at least 1")
-    source = options.source_of(args)
-    executor = ProcessPoolExecutor(args.jobs) if args.jobs else None
-    try:
-        with Progress("sweep", len(configurations)) as progress:
-            results = sweep(
-                source,
-                configurations,
-                executor=executor,
-                output=args.output,
-                on_done=lambda done, _total: progress.advance(done),
+    wanted = _configurations(args)
+    plot = picture_file(args.plot)
+    table = None if args.csv == "-" else output_file(args.csv)
+    output = output_file(args.output)
+    found: dict[int, Outcome] = {}
+    interrupted = False
+    with _source(args) as source:
+        try:
+            _plan(source, wanted, args.jobs, output, found)
+        except KeyboardInterrupt:
+            interrupted = True
+            hint = f"; go on with the same command and --output {output}" if output else ""
+            print(
+                f"interrupted: {len(found):,} of {len(wanted):,} configurations are done{hint}",
+                file=sys.stderr,
             )
-    finally:
-        if executor is not None:
-            executor.shutdown(wait=False, cancel_futures=True)
-    if args.csv is not None:
-        text = _csv(results)
-        if args.csv == "-":
-            print(text, end="")
-        else:
-            Path(args.csv).write_text(text, encoding="utf-8")
-    if args.plot is not None:
+    results = [(job, found[i]) for i, job in enumerate(wanted) if i in found]
+    if table is not None:
+        table.write_text(_csv(results), encoding="utf-8")
+    if plot is not None and results:
         from waveplan.report.plots import heat_map
 
-        heat_map(results, Path(args.plot))
+        heat_map(results, plot)
+        print(f"wrote {plot}", file=sys.stderr)
     if args.json:
         document = [{**asdict(job), **asdict(outcome)} for job, outcome in results]
-        write_json({"version": VERSION, "command": "sweep", "results": document})
-    if args.csv != "-":
-        show(*_tables(results), out=sys.stderr if args.json else sys.stdout)
-    return 0 if all(outcome.status == "ok" for _, outcome in results) else 1
+        write_json(
+            {
+                "version": VERSION,
+                "command": "sweep",
+                "complete": not interrupted,
+                "source": asdict(source),
+                "results": document,
+            }
+        )
+    if args.csv == "-":
+        print(_csv(results), end="")
+    show(*_tables(results), out=sys.stderr if args.json or args.csv == "-" else sys.stdout)
+    if interrupted:
+        return INTERRUPTED
+    return DONE if all(outcome.status == "ok" for _, outcome in results) else REFUSED
+
+
+def _configurations(args: argparse.Namespace) -> list[Job]:
+    axes = ["model", "recompute", *options.RANKS, "lora_rank", "rule_set"]
+    axes.append("budget" if args.budget else "available")
+    made = jobs({name: getattr(args, name) for name in axes})
+    common = {name: getattr(args, name) for name in ("reserve", "margin")}
+    if args.jobs is not None and args.jobs < 1:
+        raise InputError(f"--jobs is {args.jobs}: it must be at least 1")
+    return [
+        replace(job, sequence_parallel=args.sequence_parallel and job.tp > 1, **common)
+        for job in made
+    ]
+
+
+@contextmanager
+def _source(args: argparse.Namespace) -> Iterator[Source]:
+    """The rows as a file that every worker can read; stdin is saved as one."""
+    source = options.source_of(args)
+    if args.rows != "-":
+        options.read(source)
+        yield source
+        return
+    import numpy as np
+
+    rows = options.read(replace(source, targets="all", limit=None)).rows
+    with TemporaryDirectory(prefix="waveplan") as folder:
+        path = Path(folder) / "stdin.npz"
+        arrays: dict[str, Any] = {"tokens": rows.tokens, "offsets": rows.offsets, **rows.columns}
+        np.savez(path, **arrays)
+        yield replace(source, path=str(path))
+
+
+def _plan(
+    source: Source,
+    wanted: list[Job],
+    most: int | None,
+    output: Path | None,
+    found: dict[int, Outcome],
+) -> None:
+    """Plan what is missing and fill `found`, with a progress line."""
+    with (
+        process_pool(most or len(wanted)) as pool,
+        Progress("planning", len(wanted)) as progress,
+        closing(outcomes(source, wanted, executor=pool, output=output)) as coming,
+    ):
+        for i, outcome in coming:
+            found[i] = outcome
+            progress.advance(len(found), detail="configurations")
 
 
 def _words(text: str) -> list[str]:
@@ -126,30 +191,37 @@ AXES: Sequence[tuple[str, Callable[[Job], str]]] = (
 )
 
 
-def _tables(results: Sequence[tuple[Job, Outcome]]) -> list[Table]:
+def _tables(results: Sequence[tuple[Job, Outcome]]) -> list[Table | str]:
     axes = [
         (name, value)
         for name, value in AXES
-        if name in ("ranks", "memory") or len({value(job) for job, _ in results}) > 1
+        if name in ("model", "ranks", "memory") or len({value(job) for job, _ in results}) > 1
     ]
-    figures = ("waves", "widest", "packed tokens", "rows, busiest rank", "price", "refused")
+    figures = ("waves", "widest", "packed tokens", "busiest rank", "price", "refused", "rules off")
     table = Table("", [name for name, _ in axes] + list(figures), right=frozenset(figures))
-    impossible = Table("impossible", [*(name for name, _ in axes), "reason"])
+    reasons: dict[tuple[str, str], list[Job]] = {}
     for job, outcome in results:
-        where = [value(job) for _, value in axes]
         if outcome.status == "impossible":
-            impossible.add(*where, outcome.reason)
+            reasons.setdefault((job.ranks_text(), outcome.reason), []).append(job)
             continue
         table.add(
-            *where,
+            *[value(job) for _, value in axes],
             integer(outcome.waves),
             integer(outcome.widest),
             integer(outcome.packed_tokens),
             integer(outcome.busiest_rank),
-            gigabytes(outcome.required),
+            gigabytes(outcome.required) if outcome.waves else "",
             integer(outcome.refused),
+            integer(outcome.unpriced),
         )
-    return [table, impossible] if impossible.rows else [table]
+    parts: list[Table | str] = [table] if table.rows else []
+    if reasons:
+        lines = [f"impossible: {sum(map(len, reasons.values())):,} configurations"]
+        for (ranks, reason), those in reasons.items():
+            models = ", ".join(dict.fromkeys(job.model for job in those))
+            lines.append(f"  {models} on {ranks} ({len(those)}): {reason}")
+        parts.append("\n".join(lines))
+    return parts
 
 
 def _csv(results: Sequence[tuple[Job, Outcome]]) -> str:

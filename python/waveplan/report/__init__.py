@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from waveplan.assignment import stage_times
-from waveplan.budget import format_bytes
+from waveplan.cli.summary import memory_text, reason
 from waveplan.pricing import Measures, Price, price
 from waveplan.rules import names
 
@@ -26,13 +26,11 @@ HAIR = 1 / 1500
 SHOWN_TERMS = 8
 
 
-def write_html(
-    path: Path, *, job: Job, planner: Planner, waves: Sequence[Wave], run: Waves
-) -> None:
-    """Write one self-contained page about the planned waves."""
+def write_html(path: Path, data: dict[str, Any]) -> None:
+    """Write one self-contained page about what `collect` gathered."""
     from waveplan.report.html import page
 
-    path.write_text(page(collect(job, planner, waves, run)), encoding="utf-8")
+    path.write_text(page(data), encoding="utf-8")
 
 
 def collect(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> dict[str, Any]:
@@ -41,9 +39,7 @@ def collect(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> di
     widest = max((wave.width for wave in waves), default=0)
     return {
         "title": f"waveplan: {job.model} on {job.ranks_text()}",
-        "job": f"{job.recompute} recompute, "
-        f"{'full fine-tuning' if job.full_finetuning else f'LoRA rank {job.lora_rank}'}; "
-        f"{format_bytes(planner.limit)} a rank for waves",
+        "job": [job.training_text(), *f"memory of a rank: {memory_text(planner)}".split("\n")],
         "summary": f"{len(waves):,} waves, the widest {widest:,} requests; "
         f"{len(run.refused):,} requests refused",
         "limit": planner.limit,
@@ -64,10 +60,21 @@ def collect(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> di
             for probe in wave.probes
         ],
         "off": [
-            {"rule": state.name, "reason": state.reason}
+            {"rule": state.name, "state": state.state, "reason": state.reason}
             for state in (*planner.bound.off, *planner.bound.unmeasured)
         ],
-        "refused": [str(refusal) for refusal in run.refused],
+        "margin": f"A margin of {planner.margin:.0%} is kept back for them."
+        if planner.margin
+        else "",
+        "refused": [
+            {
+                "rows": item.indices.tolist(),
+                "tokens": item.plan.logical_tokens,
+                "required": item.required,
+                "why": str(item).rpartition("; ")[2],
+            }
+            for item in run.refused
+        ],
     }
 
 
@@ -99,7 +106,7 @@ def _wave(number: int, wave: Wave) -> dict[str, Any]:
         "packed_tokens": wave.plan.packed_tokens,
         "rows_per_rank": wave.plan.rank_rows.tolist(),
         "required": wave.required,
-        "stopped": str(wave.stopped),
+        "stopped": reason(wave),
     }
 
 
@@ -144,7 +151,8 @@ def _tree(wave: Wave) -> dict[str, Any]:
             continue
         tokens = int(tree.end[i] - tree.start[i])
         stored = bool(shared[i]) or count == 1
-        label = f"{tokens:,} tokens x {count:,} rows" if count > 1 else f"{tokens:,} tokens"
+        run = f"{tokens:,} token{'' if tokens == 1 else 's'}"
+        label = f"{run} x {count:,} rows" if count > 1 else run
         nodes.append(
             {
                 "left": float(base),
@@ -158,20 +166,23 @@ def _tree(wave: Wave) -> dict[str, Any]:
 
 
 def _attention(planner: Planner, wave: Wave) -> dict[str, Any] | None:
+    """Modelled forward milliseconds of one layer's attention, per rank and part."""
     group = _largest_group(wave)
-    if group is None or group.assignment is None:
+    if group is None or group.assignment is None or not len(group.assignment.forward_ms):
         return None
     made = group.assignment
-    local, compute, _ = stage_times(group.packing, made.ranks, planner._settings.assign)
-    stages = np.concatenate([local[:, None], compute], axis=1)
+    local, fetched, communication = stage_times(group.packing, made.ranks, planner._settings.assign)
+    times = np.concatenate([local[:, None], fetched], axis=1)
     return {
-        "stages": ["local keys", *(f"fetch stage {i + 1}" for i in range(compute.shape[1]))],
+        "stages": ["own keys", *(f"keys of fetch {i + 1}" for i in range(fetched.shape[1]))],
         "ranks": [
             {
                 "rank": rank,
-                "forward_ms": stages[rank].tolist(),
-                "total_ms": float(made.forward_ms[rank] + made.backward_ms[rank]),
+                "stage_ms": times[rank].tolist(),
+                "fetch_ms": communication[rank].tolist(),
+                "forward_ms": float(made.forward_ms[rank]),
+                "backward_ms": float(made.backward_ms[rank]),
             }
-            for rank in range(len(stages))
+            for rank in range(made.ranks)
         ],
     }

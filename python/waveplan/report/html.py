@@ -24,6 +24,25 @@ COLOURS = (
     "#999999",
 )
 
+REST = {"smaller terms": "#b5bbc1", "safety factor": "#6b747d", "margin": "#4a5158"}
+"""Colours of what is no rule."""
+
+
+def term_colours(names: Sequence[str]) -> dict[str, str]:
+    """A colour for each term of a price."""
+    rules = [name for name in names if name not in REST]
+    made = {name: COLOURS[min(i, len(COLOURS) - 1)] for i, name in enumerate(rules)}
+    return {name: made.get(name) or REST[name] for name in names}
+
+
+SHOWN = 60
+"""Rows of a table before the rest is folded away."""
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+
 STYLE = """
 :root{color-scheme:light dark;--ink:#1b1f24;--soft:#5b6673;--line:#d8dee4;--paper:#fff;--wash:#f4f6f8}
 @media(prefers-color-scheme:dark){:root{--ink:#e8ebee;--soft:#9aa5b1;--line:#343c45;--paper:#14181c;--wash:#1d2329}}
@@ -36,6 +55,7 @@ table{border-collapse:collapse;width:100%;font-size:.88rem}
 th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
 th.n,td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 th{color:var(--soft);font-weight:600}
+td .bar{min-width:7rem;height:.4rem;margin:2px 0}
 .bar{position:relative;display:flex;height:1.5rem;background:var(--wash);overflow:hidden;border-radius:3px}
 .bar i{display:block;height:100%}
 .limit{position:absolute;top:0;bottom:0;width:2px;background:#c00}
@@ -44,7 +64,12 @@ th{color:var(--soft);font-weight:600}
 .key{display:flex;flex-wrap:wrap;gap:.3rem 1rem;font-size:.85rem;margin:.5rem 0}
 .key b{display:inline-block;width:.8rem;height:.8rem;border-radius:2px;margin-right:.35rem;vertical-align:-1px}
 .ice{position:relative;background:var(--wash);border-radius:3px;overflow:hidden;min-width:100%}
-.ice span{position:absolute;overflow:hidden;border:1px solid var(--paper);font-size:.7rem;line-height:1.1rem;padding:0 .2rem;white-space:nowrap;color:#fff}
+.ice span{position:absolute;overflow:hidden;border:1px solid var(--paper);font-size:.7rem;line-height:1.1rem;padding:0 .2rem;white-space:nowrap;text-overflow:ellipsis;color:#fff}
+.ice span.again{background:#7c858e}
+svg{display:block;width:100%;height:7rem;background:var(--wash);border-radius:3px}
+details{margin:.6rem 0}summary{cursor:pointer;color:var(--soft)}
+.no{color:#c0392b}@media(prefers-color-scheme:dark){.no{color:#ff8a75}}
+h1,p{overflow-wrap:anywhere}td:not(.n):last-child{min-width:11rem}
 pre{background:var(--wash);padding:.8rem;overflow-x:auto;font-size:.8rem;line-height:1.35;border-radius:3px}
 @media(max-width:600px){.row{grid-template-columns:4rem 1fr 5.6rem;font-size:.78rem}body{padding:.7rem;font-size:14px}}
 """
@@ -55,6 +80,7 @@ def page(data: dict[str, Any]) -> str:
     sections = [
         _head(data),
         _waves(data),
+        _refused(data),
         _memory(data),
         _icicle(data),
         _attention(data),
@@ -75,15 +101,28 @@ def page(data: dict[str, Any]) -> str:
 
 
 def _head(data: dict[str, Any]) -> str:
-    return f"<h1>{escape(data['title'])}</h1><p>{escape(data['job'])}</p><p>{escape(data['summary'])}</p>"
+    lines = "".join(f"<p>{escape(line)}</p>" for line in (*data["job"], data["summary"]))
+    return f"<h1>{escape(data['title'])}</h1>{lines}"
 
 
-def _table(columns: Sequence[tuple[str, bool]], rows: Iterable[Sequence[object]]) -> str:
+def _table(
+    columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[object]], most: int = SHOWN
+) -> str:
+    """A table; columns are (heading, is a number), cells are text unless they are `Markup`."""
+    shown = _rows(columns, rows[:most])
+    if len(rows) <= most:
+        return shown
+    rest = _rows(columns, rows[most:])
+    return f"{shown}<details><summary>{len(rows) - most:,} more</summary>{rest}</details>"
+
+
+def _rows(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[object]]) -> str:
     def cells(tag: str, values: Sequence[object]) -> str:
         made = []
         for value, (_, number) in zip(values, columns, strict=True):
             kind = ' class="n"' if number else ""
-            made.append(f"<{tag}{kind}>{escape(str(value))}</{tag}>")
+            text = value if isinstance(value, Markup) else escape(str(value))
+            made.append(f"<{tag}{kind}>{text}</{tag}>")
         return "<tr>" + "".join(made) + "</tr>"
 
     body = "".join(cells("td", row) for row in rows)
@@ -115,49 +154,65 @@ def _key(items: Iterable[tuple[str, str]]) -> str:
 
 def _waves(data: dict[str, Any]) -> str:
     waves = data["waves"]
-    columns = (
+    if not waves:
+        return "<h2>Waves</h2><p>No wave was planned.</p>"
+    several = len(waves[0]["rows_per_rank"]) > 1
+    columns = [
         ("wave", True),
         ("requests", True),
         ("tokens", True),
         ("packed", True),
-        ("rows per rank", False),
         ("price", True),
-        ("stopped by", False),
-    )
+        ("busiest rank", True),
+        *([("rows per rank", False)] if several else []),
+        ("not wider because", False),
+    ]
+    full = max(max(wave["rows_per_rank"]) for wave in waves) or 1
     rows = [
-        (
+        [
             wave["number"],
             f"{wave['requests']:,}",
             f"{wave['logical_tokens']:,}",
             f"{wave['packed_tokens']:,}",
-            " / ".join(f"{count:,}" for count in wave["rows_per_rank"]),
             format_bytes(wave["required"]),
+            f"{max(wave['rows_per_rank']):,}",
+            *([_rank_bars(wave["rows_per_rank"], full)] if several else []),
             wave["stopped"],
-        )
+        ]
         for wave in waves
     ]
-    full = max([max(wave["rows_per_rank"], default=0) for wave in waves], default=0) or 1
-    bars = "".join(
-        _line(
-            f"wave {wave['number']}",
-            "<div>"
-            + "".join(
-                f'<div class="bar" style="height:.45rem;margin:1px 0"><i style="width:'
-                f'{100 * count / full:.2f}%;background:{COLOURS[rank % 8]}"></i></div>'
-                for rank, count in enumerate(wave["rows_per_rank"])
-            )
-            + "</div>",
-            f"{max(wave['rows_per_rank'], default=0):,}",
+    return "<h2>Waves</h2>" + _prices(waves, data["limit"]) + _table(columns, rows)
+
+
+def _rank_bars(rows: Sequence[int], full: int) -> Markup:
+    return Markup(
+        "".join(
+            _bar([(f"rank {rank}: {count:,} rows", count, COLOURS[rank % 8])], full)
+            for rank, count in enumerate(rows)
         )
-        for wave in waves[:60]
     )
-    more = f"<p>The first 60 of {len(waves):,} waves.</p>" if len(waves) > 60 else ""
+
+
+def _prices(waves: Sequence[dict[str, Any]], limit: int) -> str:
+    """The price of every wave beside the limit, as one small chart."""
+    if len(waves) < 2:
+        return ""
+    width, height = 1000, 100
+    full = max([limit, *(wave["required"] for wave in waves)]) * 1.05
+    step = width / len(waves)
+    bars = "".join(
+        f'<rect x="{i * step + step * 0.1:.2f}" y="{height * (1 - wave["required"] / full):.2f}" '
+        f'width="{step * 0.8:.2f}" height="{height * wave["required"] / full:.2f}" '
+        f'fill="{COLOURS[0]}"><title>wave {wave["number"]}: '
+        f"{format_bytes(wave['required'])}</title></rect>"
+        for i, wave in enumerate(waves)
+    )
+    line = height * (1 - limit / full)
     return (
-        "<h2>Waves</h2>"
-        + _table(columns, rows)
-        + "<p>Rows of each context-parallel rank; the number is the busiest rank's.</p>"
-        + bars
-        + more
+        f"<p>Price of each wave; the red line is the limit, {format_bytes(limit)}.</p>"
+        f'<svg viewBox="0 0 {width} {height}" preserveAspectRatio="none" role="img" '
+        f'aria-label="price of each wave">{bars}<line x1="0" x2="{width}" y1="{line:.2f}" '
+        f'y2="{line:.2f}" stroke="#c00" stroke-width="2" vector-effect="non-scaling-stroke"/></svg>'
     )
 
 
@@ -167,7 +222,7 @@ def _memory(data: dict[str, Any]) -> str:
         return ""
     limit = data["limit"]
     names = list(dict.fromkeys(name for rank in tightest["ranks"] for name, _ in rank["terms"]))
-    colour = {name: COLOURS[min(i, len(COLOURS) - 1)] for i, name in enumerate(names)}
+    colour = term_colours(names)
     full = max([limit, *(rank["required"] for rank in tightest["ranks"])]) * 1.04
     bars = "".join(
         _line(
@@ -202,8 +257,9 @@ def _icicle(data: dict[str, Any]) -> str:
     boxes = "".join(
         f'<span style="left:{100 * node["left"]:.4f}%;width:{100 * node["width"]:.4f}%;'
         f"top:{node['depth'] * height:.2f}rem;height:{height}rem;"
-        f'background:{COLOURS[0] if node["shared"] else COLOURS[8]}" title="{escape(node["label"])}">'
-        f"{escape(node['label']) if node['width'] > 0.08 else ''}</span>"
+        f'{f"background:{COLOURS[0]}" if node["shared"] else ""}"'
+        f'{"" if node["shared"] else chr(32) + "class=again"} title="{escape(node["label"])}">'
+        f"{escape(node['label']) if node['width'] > 0.05 else ''}</span>"
         for node in tree["nodes"]
     )
     note = (
@@ -223,25 +279,25 @@ def _attention(data: dict[str, Any]) -> str:
     if not attention:
         return ""
     stages = attention["stages"]
-    full = max(sum(rank["forward_ms"]) for rank in attention["ranks"]) or 1.0
+    full = max(sum(rank["stage_ms"]) for rank in attention["ranks"]) or 1.0
     bars = "".join(
         _line(
             f"rank {rank['rank']}",
             _bar(
                 [
                     (f"{stages[i]}: {value:.3f} ms", value, COLOURS[i % 8])
-                    for i, value in enumerate(rank["forward_ms"])
+                    for i, value in enumerate(rank["stage_ms"])
                 ],
                 full,
             ),
-            f"{rank['total_ms']:.2f} ms",
+            f"{rank['forward_ms'] + rank['backward_ms']:.2f} ms",
         )
         for rank in attention["ranks"]
     )
     return (
-        "<h2>Attention cost per rank</h2><p>Modelled compute of the tightest wave's largest group, "
-        "forward, local keys first and then each fetch stage; the number is forward and backward "
-        "together, with communication.</p>"
+        "<h2>Attention per rank</h2><p>Modelled forward compute of one layer of the tightest wave's "
+        "largest group: on the rank's own keys, then on the keys of each fetch from other ranks. The "
+        "number is forward and backward together, with communication.</p>"
         + bars
         + _key((name, COLOURS[i % 8]) for i, name in enumerate(stages))
     )
@@ -263,7 +319,7 @@ def _probes(data: dict[str, Any]) -> str:
             probe["layout"],
             f"{probe['packed_tokens']:,}",
             format_bytes(probe["required"]),
-            "fits" if probe["fits"] else "does not fit",
+            "fits" if probe["fits"] else Markup('<span class="no">does not fit</span>'),
         )
         for probe in data["probes"]
     ]
@@ -272,9 +328,28 @@ def _probes(data: dict[str, Any]) -> str:
 
 def _off(data: dict[str, Any]) -> str:
     if not data["off"]:
-        return "<h2>Rules that were off</h2><p>None: every rule covers this job.</p>"
-    rows = [(item["rule"], item["reason"]) for item in data["off"]]
+        return "<h2>Rules without a measurement</h2><p>None: every rule covers this job.</p>"
+    rows = [(item["rule"], item["state"], item["reason"]) for item in data["off"]]
+    columns = (("rule", False), ("state", False), ("why", False))
     return (
-        "<h2>Rules that were off</h2><p>They charge nothing because no measurement covers this job.</p>"
-        + _table((("rule", False), ("why", False)), rows)
+        "<h2>Rules without a measurement</h2><p>Rules that are off charge nothing, because no "
+        f"measurement covers this job. {escape(data['margin'])}</p>" + _table(columns, rows)
+    )
+
+
+def _refused(data: dict[str, Any]) -> str:
+    if not data["refused"]:
+        return ""
+    columns = (("row", True), ("tokens", True), ("needs", True), ("why", False))
+    rows = [
+        (
+            ", ".join(str(row) for row in item["rows"]),
+            f"{item['tokens']:,}",
+            format_bytes(item["required"]),
+            item["why"],
+        )
+        for item in data["refused"]
+    ]
+    return "<h2>Refused requests</h2><p>These can never fit; the rest is planned.</p>" + _table(
+        columns, rows
     )

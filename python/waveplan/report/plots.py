@@ -8,20 +8,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from waveplan.errors import InputError
-from waveplan.report.html import COLOURS
+from waveplan.report.html import COLOURS, term_colours
 
 if TYPE_CHECKING:
     from waveplan.check import Report
     from waveplan.jobs import Job
     from waveplan.sweep import Outcome
 
-__all__ = ["heat_map", "memory", "waves"]
+__all__ = ["heat_map", "overview", "predicted_observed", "require_matplotlib"]
 
 GIB = 1 << 30
+RED, GREY = "#cc0000", "#888888"
+# More waves than this are drawn as lines: bars would be thinner than a pixel.
+BARS = 60
 
 
-def _figure(width: float, height: float) -> tuple[Any, Any]:
-    """A figure that draws without a display, and its axes."""
+def require_matplotlib() -> None:
+    """Say early that plots cannot be drawn."""
+    _figure(1, 1)
+
+
+def _figure(width: float, height: float) -> Any:
+    """A figure that draws without a display."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -29,7 +37,7 @@ def _figure(width: float, height: float) -> tuple[Any, Any]:
         raise InputError("plots need matplotlib: pip install 'waveplan[plot]'") from None
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
-    return figure, figure.add_subplot()
+    return figure
 
 
 def _save(figure: Any, path: Path) -> None:
@@ -39,88 +47,147 @@ def _save(figure: Any, path: Path) -> None:
         raise InputError(f"{path}: {error}") from None
 
 
-def waves(data: dict[str, Any], path: Path) -> None:
-    """Rows of every rank, wave by wave."""
-    items = data["waves"]
-    ranks = len(items[0]["rows_per_rank"]) if items else 0
-    figure, axes = _figure(9, 4)
-    width = 0.8 / max(1, ranks)
-    for rank in range(ranks):
-        axes.bar(
-            [i + 1 + (rank - (ranks - 1) / 2) * width for i in range(len(items))],
-            [item["rows_per_rank"][rank] for item in items],
-            width,
-            color=COLOURS[rank % 8],
-            label=f"rank {rank}",
-        )
-    axes.set(xlabel="wave", ylabel="rows", title="Rows per context-parallel rank")
-    if ranks > 1:
-        axes.legend(ncols=min(ranks, 8), fontsize="small")
+def overview(data: dict[str, Any], path: Path) -> None:
+    """What `waveplan.report.collect` gathered: waves, memory of the tightest, its attention."""
+    tightest, attention = data["tightest"], data["attention"]
+    ranks = len(tightest["ranks"]) if tightest else 1
+    heights = [3.2]
+    if tightest:
+        heights.append(1.6 + 0.35 * ranks)
+    if attention:
+        heights.append(1.3 + 0.35 * ranks)
+    figure = _figure(10, sum(heights) + 0.4)
+    panels = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+    figure.suptitle(data["title"])
+    _waves(panels[0], data["waves"])
+    if tightest:
+        _memory(panels[1], tightest, data["limit"])
+    if attention:
+        _attention(panels[2], attention)
     _save(figure, path)
 
 
-def memory(data: dict[str, Any], path: Path) -> None:
+def _waves(axes: Any, items: Sequence[dict[str, Any]]) -> None:
+    """Rows of every rank, wave by wave."""
+    ranks = len(items[0]["rows_per_rank"]) if items else 0
+    width = 0.8 / max(1, ranks)
+    numbers = [item["number"] for item in items]
+    for rank in range(ranks):
+        rows = [item["rows_per_rank"][rank] for item in items]
+        look = {"color": COLOURS[rank % 8], "label": f"rank {rank}"}
+        if len(items) > BARS:
+            axes.plot(numbers, rows, linewidth=1, **look)
+        else:
+            places = [number + (rank - (ranks - 1) / 2) * width for number in numbers]
+            axes.bar(places, rows, width, **look)
+    axes.set(xlabel="wave", ylabel="rows", title="Rows per context-parallel rank", ylim=(0, None))
+    if len(items) <= 20:
+        axes.set_xticks(numbers)
+        axes.set_xlim(0.5, max(6, len(items)) + 0.5)
+    else:
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    if ranks > 1:
+        _legend(axes)
+
+
+def _legend(axes: Any) -> None:
+    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+
+
+def _memory(axes: Any, tightest: dict[str, Any], limit: int) -> None:
     """The tightest wave's bytes per rank and term, against the limit."""
-    tightest = data["tightest"]
-    if tightest is None:
-        raise InputError("no wave was planned: there is no memory to draw")
-    figure, axes = _figure(9, 1.6 + 0.5 * len(tightest["ranks"]))
     names = list(dict.fromkeys(name for rank in tightest["ranks"] for name, _ in rank["terms"]))
     labels = [f"rank {rank['rank']}" for rank in tightest["ranks"]]
     left = [0.0] * len(labels)
-    for i, name in enumerate(names):
+    colours = term_colours(names)
+    for name in names:
         sizes = [dict(rank["terms"]).get(name, 0) / GIB for rank in tightest["ranks"]]
-        axes.barh(labels, sizes, left=left, color=COLOURS[min(i, 8)], label=name)
+        axes.barh(labels, sizes, left=left, color=colours[name], label=name)
         left = [a + b for a, b in zip(left, sizes, strict=True)]
-    axes.axvline(data["limit"] / GIB, color="#cc0000", label="limit")
+    axes.axvline(limit / GIB, color=RED, label="limit")
     axes.invert_yaxis()
-    axes.set(xlabel="GiB", title=f"Memory of wave {tightest['number']}")
-    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
-    _save(figure, path)
+    axes.set(xlabel="GiB", title=f"Memory of the tightest wave, number {tightest['number']}")
+    _legend(axes)
+
+
+def _attention(axes: Any, attention: dict[str, Any]) -> None:
+    """Time of each rank and part of the attention of one layer."""
+    labels = [f"rank {rank['rank']}" for rank in attention["ranks"]]
+    left = [0.0] * len(labels)
+    for i, name in enumerate(attention["stages"]):
+        sizes = [rank["stage_ms"][i] for rank in attention["ranks"]]
+        axes.barh(labels, sizes, left=left, color=COLOURS[i % 8], label=name)
+        left = [a + b for a, b in zip(left, sizes, strict=True)]
+    axes.invert_yaxis()
+    axes.set(xlabel="ms, modelled", title="Attention of one layer of its largest group")
+    _legend(axes)
 
 
 def heat_map(results: Sequence[tuple[Job, Outcome]], path: Path) -> None:
     """The widest wave of every configuration: ranks and mode down, memory across."""
-    several = {job.model for job, _ in results}
+    names = ("model", "recompute", "lora_rank", "rule_set")
+    several = [name for name in names if len({getattr(job, name) for job, _ in results}) > 1]
     rows: dict[str, None] = {}
     columns: dict[str, None] = {}
-    widest: dict[tuple[str, str], float] = {}
+    widest: dict[tuple[str, str], int | None] = {}
     for job, outcome in results:
-        row = f"{job.ranks_text()}, {job.recompute}"
-        if len(several) > 1:
-            row = f"{job.model}: {row}"
-        column = job.budget or f"{job.available} free"
+        words = {"lora_rank": f"LoRA {job.lora_rank}"}
+        said = [words.get(name, str(getattr(job, name))) for name in several]
+        row = ", ".join([*said, job.ranks_text()])
+        column = job.memory_text()
         rows[row] = columns[column] = None
-        widest[row, column] = math.nan if outcome.status == "impossible" else outcome.widest
-    figure, axes = _figure(2.6 + 1.2 * len(columns), 1.4 + 0.4 * len(rows))
-    grid = [[widest.get((row, column), math.nan) for column in columns] for row in rows]
-    image = axes.imshow(grid, aspect="auto", cmap="viridis", vmin=0)
+        widest[row, column] = None if outcome.status == "impossible" else outcome.widest
+    possible = [row for row in rows if any(widest.get((row, c)) is not None for c in columns)]
+    if not possible:
+        raise InputError("every configuration is impossible: there is nothing to draw")
+    longest = max(map(len, possible))
+    figure = _figure(2.2 + 0.085 * longest + 1.2 * len(columns), 1.4 + 0.34 * len(possible))
+    axes = figure.add_subplot()
+    grid = [[_number(widest.get((row, column))) for column in columns] for row in possible]
+    top = max(value for line in grid for value in line if not math.isnan(value))
+    image = axes.imshow(grid, aspect="auto", cmap="viridis", vmin=0, vmax=max(1, top))
     axes.set_xticks(range(len(columns)), list(columns))
-    axes.set_yticks(range(len(rows)), list(rows))
-    top = max((value for line in grid for value in line if not math.isnan(value)), default=0)
+    axes.set_yticks(range(len(possible)), possible)
     for y, line in enumerate(grid):
         for x, value in enumerate(line):
-            text = "impossible" if math.isnan(value) else f"{value:,.0f}"
-            dark = not math.isnan(value) and value < 0.6 * top
-            axes.text(x, y, text, ha="center", va="center", color="white" if dark else "black")
-    axes.set_title("Widest wave, requests")
+            text = "" if math.isnan(value) else f"{value:,.0f}"
+            colour = "white" if value < 0.6 * top else "black"
+            axes.text(x, y, text, ha="center", va="center", color=colour)
+    left_out = len(rows) - len(possible)
+    title = "Widest wave, requests" + (f" ({left_out} impossible left out)" if left_out else "")
+    axes.set_title(title, fontsize="medium")
     figure.colorbar(image, ax=axes)
     _save(figure, path)
 
 
+def _number(value: int | None) -> float:
+    return math.nan if value is None else value
+
+
 def predicted_observed(report: Report, path: Path) -> None:
-    """Required bytes of every priced record against its observed peak, both in GiB."""
-    figure, axes = _figure(7, 6)
+    """Required bytes of every priced record over its observed peak, against that peak in GiB."""
     classes: dict[str, list[tuple[float, float]]] = {}
     for row in report.rows:
         if row.required is not None and row.observed:
-            classes.setdefault(row.group, []).append((row.observed / GIB, row.required / GIB))
+            point = (row.observed / GIB, row.required / row.observed)
+            classes.setdefault(row.group, []).append(point)
+    if not classes:
+        raise InputError("no record has a price and an observed peak: there is nothing to draw")
+    figure = _figure(10, 5)
+    axes = figure.add_subplot()
     for i, (name, points) in enumerate(classes.items()):
         xs, ys = zip(*points, strict=True)
-        axes.scatter(xs, ys, color=COLOURS[i % 9], label=name, s=22)
-    low = min(value for points in classes.values() for point in points for value in point)
-    high = max(value for points in classes.values() for point in points for value in point)
-    axes.plot([low, high], [low, high], color="#888888", linewidth=1, label="parity")
-    axes.set(xscale="log", yscale="log", xlabel="observed peak, GiB", ylabel="required, GiB")
-    axes.legend(fontsize="x-small")
+        mark = "os^Dv"[i // len(COLOURS)] if i >= len(COLOURS) else "o"
+        axes.scatter(xs, ys, color=COLOURS[i % len(COLOURS)], label=name, s=26, marker=mark)
+    axes.axhline(1, color=RED, linewidth=1, label="parity: below it memory runs out")
+    axes.set(
+        xscale="log",
+        xlabel="observed peak, GiB",
+        ylabel="required / observed",
+        title=f"Rule set {report.rules} against {len(report.rows)} measured peaks",
+    )
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.grid(alpha=0.3)
+    _legend(axes)
     _save(figure, path)

@@ -1,0 +1,55 @@
+"""A parser whose complaints are one line, like every other one of the command line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from waveplan.errors import InputError
+
+__all__ = ["Help", "Parser", "output_file", "picture_file"]
+
+PICTURES = (".png", ".svg", ".pdf")
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Keeps the line breaks of the examples."""
+
+
+class Parser(argparse.ArgumentParser):
+    """One line on stderr and exit status 2 for an option that is wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        """Complain and leave."""
+        print(f"{self.prog}: {message}; see {self.prog} --help", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def output_file(text: str | None) -> Path | None:
+    """A file that is about to be written: complains before the work is done, not after.
+
+    Raises:
+        InputError: its folder does not exist, or it is a folder.
+    """
+    if text is None:
+        return None
+    path = Path(text)
+    if path.is_dir():
+        raise InputError(f"{text} is a folder: name a file")
+    if not path.parent.is_dir():
+        raise InputError(f"{text}: there is no folder {path.parent}")
+    return path
+
+
+def picture_file(text: str | None) -> Path | None:
+    """An output file that matplotlib can draw, with matplotlib there to do it."""
+    path = output_file(text)
+    if path is not None:
+        if path.suffix.lower() not in PICTURES:
+            raise InputError(f"{text}: the name of a picture must end in {', '.join(PICTURES)}")
+        from waveplan.report.plots import require_matplotlib
+
+        require_matplotlib()
+    return path

@@ -1,0 +1,214 @@
+"""What is said about a job and its waves around their table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from waveplan.cli.render import Tree, gigabytes, integer, seconds
+
+if TYPE_CHECKING:
+    from waveplan.errors import WaveRefused
+    from waveplan.jobs import Job
+    from waveplan.plan import ForwardGroup
+    from waveplan.planner import Planner, Waves
+    from waveplan.requests import Requests
+    from waveplan.wave import Wave
+
+__all__ = ["explanation", "heading", "memory", "memory_text", "reason", "summary"]
+
+SHOWN = 10
+
+
+def memory(planner: Planner) -> dict[str, Any]:
+    """Where the bytes of a rank go before a wave, and what is left for waves."""
+    budget, used = planner.budget, None
+    terms: list[dict[str, Any]] = []
+    if isinstance(budget.device, int):
+        used = budget.resident
+        if budget.needs_resident:
+            from waveplan.resident import resident
+
+            found = resident(planner.model, planner.topology, planner.training)
+            used, terms = found.total, found.to_dict()["terms"]
+    assert used is None or isinstance(used, int)
+    free = budget.limit(used)
+    return {
+        "device": budget.device,
+        "resident": used,
+        "resident_terms": terms,
+        "reserve": budget.reserved if budget.device is not None else None,
+        "free": free,
+        "margin": free - planner.limit,
+        "limit": planner.limit,
+    }
+
+
+def memory_text(planner: Planner) -> str:
+    """The same in one line."""
+    parts = memory(planner)
+    text = f"{gigabytes(parts['free'])} free"
+    if parts["device"] is not None:
+        text = (
+            f"{gigabytes(parts['device'])} device - {gigabytes(parts['resident'])} resident - "
+            f"{gigabytes(parts['reserve'])} reserve = {text}"
+        )
+    if parts["margin"]:
+        states = len(planner.bound.off) + len(planner.bound.unmeasured)
+        text += (
+            f"\nfor waves: {gigabytes(parts['limit'])}, after a margin of {planner.margin:.0%} for "
+            f"{states} rules without a measurement for this job"
+        )
+    return text
+
+
+def heading(job: Job, planner: Planner, requests: Requests) -> str:
+    """Rows, job and memory."""
+    tokens = int(requests.rows.lengths.sum())
+    lines = [
+        f"{_count(len(requests), 'request')}, {_count(tokens, 'token')}",
+        f"{job.model} on {job.ranks_text()}, {job.training_text()}",
+        f"memory of a rank: {memory_text(planner)}",
+    ]
+    if job.dp > 1:
+        lines.append(f"requests are over all {job.dp} data-parallel ranks; the rest is rank 0's")
+    if job.cp > 1:
+        lines.append("busiest: rows of the busiest rank; balance: that over the mean of all ranks")
+    return "\n".join(lines)
+
+
+def summary(planner: Planner, waves: list[Wave], run: Waves, elapsed: float) -> list[str]:
+    """How many waves, which is tightest and why, what was not priced, what was refused."""
+    parts = []
+    if waves:
+        widest = max(wave.width for wave in waves)
+        tightest = max(waves, key=lambda wave: wave.required)
+        lines = [
+            f"{_count(len(waves), 'wave')}, the widest {_count(widest, 'request')}, planned in "
+            f"{seconds(elapsed)}",
+            f"tightest: wave {waves.index(tightest) + 1} needs {gigabytes(tightest.required)} of "
+            f"{gigabytes(planner.limit)}{_why_not_wider(tightest)}",
+        ]
+        trust = sum(wave.stopped.kind == "trust" for wave in waves)
+        if trust:
+            reason = next(wave.stopped.reason for wave in waves if wave.stopped.kind == "trust")
+            lines.append(f"{_count(trust, 'wave')} stopped by trust, not by memory: {reason}")
+        parts.append("\n".join(lines))
+    off = (*planner.bound.off, *planner.bound.unmeasured)
+    if off and waves:
+        parts.append(
+            "\n".join([f"without a measurement for this job: {len(off)} rules", *_states(off)])
+        )
+    if run.refused:
+        parts.append(_refused(run.refused, len(run.pool.item_sizes)))
+    return parts
+
+
+def reason(wave: Wave) -> str:
+    """Why the wave is not wider, in a few words."""
+    stopped = wave.stopped
+    if stopped.kind == "end":
+        text = "the pool ends"
+    elif stopped.kind == "trust":
+        text = (
+            "trust: no profile yet" if stopped.width == wave.width else "trust: profile too small"
+        )
+    elif stopped.plan is None:
+        text = f"{integer(stopped.width)} do not fit"
+    else:
+        text = f"{integer(stopped.width)} need {gigabytes(stopped.plan.required)}"
+    parts = len(wave.plan.forwards)
+    return f"{text}; runs as {parts} forwards" if parts > 1 else text
+
+
+def _count(number: int, what: str) -> str:
+    return f"{integer(number)} {what}{'' if number == 1 else 's'}"
+
+
+def _why_not_wider(wave: Wave) -> str:
+    stopped = wave.stopped
+    if stopped.kind != "memory" or stopped.plan is None:
+        return ""
+    binding = stopped.binding
+    where = ""
+    if binding is not None:
+        where = (
+            f" (rank {binding.rank}, {binding.phase}; most of it "
+            f"{binding.term or 'outputs'}, {gigabytes(binding.bytes)})"
+        )
+    return (
+        f"; {_count(stopped.width, 'request')} would need {gigabytes(stopped.plan.required)}{where}"
+    )
+
+
+def _states(states: Sequence[Any]) -> list[str]:
+    """Rules by reason, so that one reason is said once."""
+    by_reason: dict[str, list[str]] = {}
+    for state in states:
+        by_reason.setdefault(state.reason, []).append(state.name)
+    return [f"  {', '.join(names)}: {reason}" for reason, names in by_reason.items()]
+
+
+def _refused(refused: Sequence[WaveRefused], items: int) -> str:
+    needs = [item.required for item in refused]
+    lines = [
+        f"refused: {integer(len(refused))} of {_count(items, 'request')}, which can never fit in "
+        f"{gigabytes(refused[0].limit)}; they need {gigabytes(min(needs))} to "
+        f"{gigabytes(max(needs))}"
+    ]
+    for item in refused[:SHOWN]:
+        which = ", ".join(str(i) for i in item.indices.tolist()[:4])
+        lines.append(
+            f"  row {which}: {_count(item.plan.logical_tokens, 'token')}, needs "
+            f"{gigabytes(item.required)}"
+        )
+    if len(refused) > SHOWN:
+        lines.append(f"  and {integer(len(refused) - SHOWN)} more; --json has them all")
+    hardest = max(refused, key=lambda item: item.required)
+    changes = " or ".join(str(change) for change in hardest.change)
+    if changes:
+        lines.append(f"  row {hardest.indices[0]}, the hardest, would fit with {changes}")
+    return "\n".join(lines)
+
+
+def explanation(wave: Wave, number: int) -> list[Tree | str]:
+    """Price tree of a wave and the segments that its groups share, largest savings first."""
+    forward = wave.plan.largest
+    parts: list[Tree | str] = [
+        f"wave {number}: {_count(len(wave.rows), 'request')}, {integer(wave.plan.packed_tokens)} "
+        f"packed of {integer(wave.plan.logical_tokens)} tokens, {gigabytes(wave.required)}",
+        forward.price.explain(),
+    ]
+    parts += [_shared(group, index + 1) for index, group in enumerate(forward.groups)]
+    return parts
+
+
+def _shared(group: ForwardGroup, number: int) -> Tree:
+    """The shared prefixes of a group that save most, and the largest that are not shared."""
+    tree, stored = group.tree, group.shared
+    decisions = tree.count > 1
+    saved = (tree.end - tree.start) * (tree.count - 1)
+    proof = "proven best" if group.optimal else f"work within {_gap(group):.2%} of best"
+    made = Tree(
+        f"group {number}: {int((stored & decisions).sum()):,} of "
+        f"{_count(int(decisions.sum()), 'shared prefix').replace('prefixs', 'prefixes')} stored "
+        f"once; layout {proof}"
+    )
+    order = [int(i) for i in (-saved).argsort(kind="stable") if decisions[i]]
+    for i in order[:SHOWN]:
+        run = f"tokens {int(tree.start[i]):,} to {int(tree.end[i]):,}"
+        what = f"{run} of {int(tree.count[i]):,} rows"
+        if stored[i]:
+            made.add(f"{what}: {int(saved[i]):,} tokens saved")
+        else:
+            made.add(
+                f"{what}: repeated in each row; {int(saved[i]):,} more tokens cost less than one "
+                "more level of segments"
+            )
+    if len(order) > SHOWN:
+        made.add(f"and {len(order) - SHOWN:,} smaller ones")
+    return made
+
+
+def _gap(group: ForwardGroup) -> float:
+    return group.work / group.work_bound - 1 if group.work_bound else 0.0

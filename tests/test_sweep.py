@@ -1,0 +1,236 @@
+"""Sweeps: any executor, impossible configurations, going on after an interrupt, outputs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from waveplan import sweep as module
+from waveplan.cli import main
+from waveplan.errors import InputError, WaveplanError
+from waveplan.jobs import Job, Source
+from waveplan.sweep import Outcome, jobs, outcomes, run_job, sweep
+
+MODEL = "qwen3.6-35b-a3b"
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> str:
+    """Six rows of which four share a prefix."""
+    rng = np.random.default_rng(7)
+    prefix = rng.integers(0, 1000, 300)
+    made = [np.concatenate([prefix, rng.integers(0, 1000, 50 + i)]) for i in range(4)]
+    made += [rng.integers(0, 1000, 400), rng.integers(0, 1000, 80)]
+    offsets = np.concatenate([[0], np.cumsum([len(row) for row in made])])
+    path = tmp_path / "rows.npz"
+    np.savez(path, tokens=np.concatenate(made), offsets=offsets)
+    return str(path)
+
+
+def eight(memory: str = "20GiB") -> list[Job]:
+    return jobs({"model": [MODEL], "cp": [1, 2], "ep": [1, 3], "available": [memory, "40GiB"]})
+
+
+class Immediate(Executor):
+    """Runs each call when it is submitted, here."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.calls += 1
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def test_executors_agree_and_keep_the_order(rows: str) -> None:
+    source, wanted = Source(path=rows), eight()
+    direct = [(job, run_job(job, source)) for job in wanted]
+    assert sweep(source, wanted, executor=Immediate()) == direct
+    with ThreadPoolExecutor(2) as threads:
+        assert sweep(source, wanted, executor=threads) == direct
+    assert sweep(source, wanted) == direct
+    statuses = [outcome.status for _, outcome in direct]
+    assert statuses.count("impossible") == 4
+    assert all("ep" in out.reason for job, out in direct if job.ep == 3)
+    assert all(out.planned == 6 for job, out in direct if job.ep == 1)
+
+
+def test_what_can_never_fit_is_counted(rows: str) -> None:
+    tight = Job(model=MODEL, available="800MiB", rule_set="published")
+    outcome = run_job(tight, Source(path=rows))
+    assert outcome.refused > 0
+    assert outcome.status in ("partial", "refused")
+    assert "GiB" in outcome.reason
+
+
+def test_goes_on_from_its_output(rows: str, tmp_path: Path) -> None:
+    source, output, wanted = Source(path=rows), tmp_path / "sweep.jsonl", eight()
+    first = sweep(source, wanted, executor=Immediate(), output=output)
+    lines = output.read_text().splitlines()
+    assert len(lines) == 8
+    # Cut off in the middle of the sixth line, as a kill would.
+    output.write_text("\n".join([*lines[:5], lines[5][:40]]))
+    again, seen = Immediate(), []
+    second = sweep(
+        source, wanted, executor=again, output=output, on_done=lambda *done: seen.append(done)
+    )
+    assert second == first
+    assert again.calls == 3
+    assert seen == [(i, 8) for i in range(1, 9)]
+    assert len(output.read_text().splitlines()) == 8
+    finished = Immediate()
+    assert sweep(source, wanted, executor=finished, output=output) == first
+    assert finished.calls == 0
+
+
+def test_other_rows_in_the_same_file_are_planned_again(rows: str, tmp_path: Path) -> None:
+    source, output = Source(path=rows), tmp_path / "sweep.jsonl"
+    wanted = [Job(model=MODEL, available="20GiB")]
+    (_, before), *_ = sweep(source, wanted, executor=Immediate(), output=output)
+    np.savez(rows, tokens=np.arange(50), offsets=np.array([0, 50]))
+    module_cache_clear()
+    (_, after), *_ = sweep(source, wanted, executor=Immediate(), output=output)
+    assert before.logical_tokens != after.logical_tokens == 50
+
+
+def module_cache_clear() -> None:
+    from waveplan import jobs as jobs_module
+
+    jobs_module._READ.clear()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("not json\n{}\n", "line 1"),
+        ('{"format": 99, "key": "a", "outcome": {}}\n', "format 99"),
+        ('{"format": 1, "key": "a", "outcome": {"nonsense": 1}}\n{}\n', "line 1"),
+    ],
+)
+def test_a_file_of_something_else_is_refused(
+    rows: str, tmp_path: Path, text: str, says: str
+) -> None:
+    output = tmp_path / "sweep.jsonl"
+    output.write_text(text)
+    with pytest.raises(InputError, match=says):
+        sweep(Source(path=rows), eight(), executor=Immediate(), output=output)
+    assert output.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("axes", "says"),
+    [
+        ({"available": ["1GiB"]}, "model is missing"),
+        ({"model": [MODEL]}, "either budget"),
+        ({"model": [MODEL], "budget": ["80GB"], "available": ["1GiB"]}, "either budget"),
+        ({"model": [], "available": ["1GiB"]}, "no values"),
+        ({"model": [MODEL], "available": ["1GiB"], "gpus": [8]}, "gpus is no field"),
+    ],
+)
+def test_axes_are_checked(axes: dict[str, list[Any]], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        jobs(axes)
+
+
+def test_closing_the_iterator_cancels_what_has_not_begun(rows: str) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        coming = outcomes(Source(path=rows), eight(), executor=threads)
+        position, outcome = next(coming)
+        coming.close()
+    assert 0 <= position < 8
+    assert isinstance(outcome, Outcome)
+
+
+def _die(*_: object) -> Outcome:
+    os._exit(3)
+
+
+def test_a_worker_that_dies_is_said_so(rows: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "run_job", _die)
+    with pytest.raises(WaveplanError, match="a worker process died"):
+        sweep(Source(path=rows), eight()[:1])
+
+
+def test_outputs_of_the_command(
+    capsys: pytest.CaptureFixture[str], rows: str, tmp_path: Path
+) -> None:
+    output, table = tmp_path / "sweep.jsonl", tmp_path / "sweep.csv"
+    argv = ["sweep", rows, "--model", MODEL, "--cp", "1,2", "--ep", "1,3"]
+    argv += ["--available", "20GiB,40GiB", "--jobs", "2", "--output", str(output)]
+    status = main([*argv, "--json", "--csv", str(table)])
+    out, err = capsys.readouterr()
+    assert status == 1
+    document = json.loads(out)
+    assert document["complete"]
+    assert len(document["results"]) == 8
+    assert "impossible: 4 configurations" in err
+    written = list(csv.DictReader(io.StringIO(table.read_text())))
+    assert [row["status"] for row in written] == [item["status"] for item in document["results"]]
+    status = main([*argv, "--csv", "-"])
+    out, err = capsys.readouterr()
+    assert list(csv.DictReader(io.StringIO(out))) == written
+    assert "widest" in err
+
+
+def test_heat_map(capsys: pytest.CaptureFixture[str], rows: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    for name in ("map.png", "map.svg"):
+        argv = ["sweep", rows, "--model", MODEL, "--cp", "1,2", "--available", "20GiB,40GiB"]
+        assert main([*argv, "--jobs", "1", "--plot", str(tmp_path / name)]) == 0
+        assert (tmp_path / name).stat().st_size > 1000
+    text = (tmp_path / "map.svg").read_text()
+    assert "<svg" in text
+    capsys.readouterr()
+    argv = ["sweep", rows, "--model", MODEL, "--ep", "3", "--available", "20GiB"]
+    assert main([*argv, "--jobs", "1", "--plot", str(tmp_path / "none.png")]) == 2
+    assert "nothing to draw" in capsys.readouterr().err
+
+
+def test_sweep_of_stdin() -> None:
+    command = [sys.executable, "-m", "waveplan", "sweep", "-", "--model", MODEL]
+    done = subprocess.run(
+        [*command, "--available", "20GiB", "--jobs", "1", "--json"],
+        input='{"tokens": [1, 2, 3]}\n',
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["results"][0]["logical_tokens"] == 3
+
+
+def test_an_interrupted_sweep_prints_what_is_done_and_goes_on(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    path, output = tmp_path / "rows.npz", tmp_path / "sweep.jsonl"
+    np.savez(path, tokens=rng.integers(0, 9, 300_000), offsets=np.arange(0, 300_001, 300))
+    models = "qwen3-0.6b,qwen3-1.7b,qwen3-4b,qwen3-8b,qwen3-14b,qwen3-32b"
+    command = [sys.executable, "-m", "waveplan", "sweep", str(path), "--model", models]
+    command += ["--cp", "1,2,4,8", "--available", "2GiB,3GiB,4GiB", "--output", str(output)]
+    command += ["--jobs", "1", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        while not (output.exists() and output.stat().st_size) and process.poll() is None:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    document = json.loads(out)
+    assert not document["complete"]
+    assert 1 <= len(document["results"]) < 72
+    assert b"interrupted: " in err
+    assert b"Traceback" not in err
