@@ -120,7 +120,7 @@ def _attention(axes: Any, attention: dict[str, Any]) -> None:
         axes.barh(labels, sizes, left=left, color=COLOURS[i % 8], label=name)
         left = [a + b for a, b in zip(left, sizes, strict=True)]
     axes.invert_yaxis()
-    axes.set(xlabel="ms, modelled", title="Attention of one layer of its largest group")
+    axes.set(xlabel="ms, modelled", title="Attention forward of one layer, its largest group")
     _legend(axes)
 
 
