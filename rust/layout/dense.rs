@@ -350,39 +350,39 @@ impl<T: Cost> Dense<T> {
         let mut state = self.first[i];
         for x in 0..depth {
             let from = self.ends[x];
-            let replay_tails = costs.unchosen(forest, i, from);
-            let share_base = costs.stored(forest, i, from) + below;
+            let tails = costs.unchosen(forest, i, from);
+            let share = costs.stored(forest, i, from) + below;
             let row = &rows[x * stride..x * stride + inner];
-            let sums = &mut up.values[x * stride..x * stride + up.width];
-            let mut value = T::default();
-            for k in 0..width {
-                let replay = row[k.min(inner - 1)] + replay_tails;
-                // The last level can only be stored where every row ends.
-                value = replay;
-                if k > 0 || ends_here {
-                    let share = share_base
-                        + if k > 0 {
-                            last[(k - 1).min(inner - 1)]
-                        } else {
-                            T::default()
-                        };
-                    let bit = 1_u64 << (state % 64);
-                    if share < replay {
-                        self.share[state / 64] |= bit;
-                        value = share;
-                    } else if share == replay {
-                        self.tie[state / 64] |= bit;
-                    }
-                }
-                if let Some(slot) = self.values.get_mut(state) {
+            let (sums, beyond) = up.values[x * stride..x * stride + up.width].split_at_mut(width);
+            let mut bits = Bits::default();
+            // With one level left, only a decision that every row ends with can be stored.
+            let mut value = row[0] + tails;
+            if ends_here {
+                value = bits.choose(0, value, share);
+            }
+            sums[0] += value;
+            let kept = self.values.get_mut(state..state + width);
+            let kept = kept.unwrap_or_default();
+            if let Some(slot) = kept.first_mut() {
+                *slot = value;
+            }
+            for k in 1..width {
+                let replay = row[k.min(inner - 1)] + tails;
+                value = bits.choose(k % 64, replay, share + last[k - 1]);
+                sums[k] += value;
+                if let Some(slot) = kept.get_mut(k) {
                     *slot = value;
                 }
-                sums[k] += value;
-                state += 1;
+                if k % 64 == 63 {
+                    let done = std::mem::take(&mut bits);
+                    done.store(&mut self.share, &mut self.tie, state + k - 63);
+                }
             }
-            for sum in &mut sums[width..] {
+            bits.store(&mut self.share, &mut self.tie, state + width / 64 * 64);
+            for sum in beyond {
                 *sum += value;
             }
+            state += width;
         }
         own.width = 0;
     }
@@ -499,6 +499,36 @@ impl<T: Cost> Dense<T> {
             rest.push((x, k));
         }
         true
+    }
+}
+
+/// What was decided in up to 64 consecutive states.
+#[derive(Debug, Default)]
+struct Bits {
+    share: u64,
+    tie: u64,
+}
+
+impl Bits {
+    /// Notes the lesser of two costs and returns it.
+    #[inline]
+    fn choose<T: Cost>(&mut self, at: usize, replay: T, share: T) -> T {
+        self.share |= u64::from(share < replay) << at;
+        self.tie |= u64::from(share == replay) << at;
+        replay.min(share)
+    }
+
+    /// Writes the bits from state `at` on.
+    fn store(self, share: &mut [u64], tie: &mut [u64], at: usize) {
+        for (words, bits) in [(share, self.share), (tie, self.tie)] {
+            if bits != 0 {
+                words[at / 64] |= bits << (at % 64);
+                let high = bits.checked_shr(64 - (at % 64) as u32).unwrap_or(0);
+                if high != 0 {
+                    words[at / 64 + 1] |= high;
+                }
+            }
+        }
     }
 }
 

@@ -7,13 +7,13 @@
 use super::dense::{Cost, Costs, Dense, Unit, heights, states};
 use super::near::{self, Goal, Near};
 use super::scoring::Weights;
-use super::{Forest, Score};
+use super::{Forest, Score, family};
 use crate::error::Result;
 use crate::interrupt::Ticker;
 
 /// States of the programme that a proof may take, without and with levels.
 const MOST_FREE: u64 = 1 << 27;
-const MOST_LEVELS: u64 = 1 << 26;
+const MOST_LEVELS: u64 = 1 << 25;
 
 /// Tables of both number widths.
 #[derive(Debug, Default)]
@@ -228,6 +228,26 @@ impl<'a, T: Cost> Run<'a, T> {
         self.unit.key(self.weights.levels(i64::from(levels)), 0, 0)
     }
 
+    /// Improves `best` by layouts that share every span of at least some length.
+    fn by_spans(&self, best: &mut Leader) {
+        for shift in 0..16 {
+            let chosen = family::by_span(self.forest, 1 << shift);
+            let measures = self.forest.measure(&chosen);
+            let work = self.weights.sum(&measures);
+            let key = self.unit.key(work, measures.tokens, measures.segments);
+            if key < best.key {
+                *best = Leader {
+                    key,
+                    levels: measures.depth as u32,
+                    chosen,
+                };
+            }
+            if measures.chosen == 0 {
+                break;
+            }
+        }
+    }
+
     /// The best over all numbers of levels, and a key that no layout is below: its own, unless
     /// a proof takes too many states. The tables are left as they are for the most levels that
     /// were tried.
@@ -245,6 +265,7 @@ impl<'a, T: Cost> Run<'a, T> {
         let depth = forest.measure(&best.chosen).depth as u32;
         best.levels = depth;
         best.key = floor + self.level_key(depth);
+        self.by_spans(&mut best);
         // With more levels than this the bound alone is beaten.
         let useful = |best: &Leader| {
             let fits = |&levels: &u32| floor + self.level_key(levels) <= best.key + reach;
@@ -257,13 +278,14 @@ impl<'a, T: Cost> Run<'a, T> {
                 let key = best.key;
                 return Ok((best, key));
             }
-            let next = wanted.min((4 * tried).max(6));
-            let next = if next * 3 >= wanted * 2 { wanted } else { next };
-            if states(forest, &self.heights, next) > MOST_LEVELS {
+            // What the states allow, if they do not allow a proof.
+            let allowed = |&levels: &u32| states(forest, &self.heights, levels) <= MOST_LEVELS;
+            let next = (tried + 1..=wanted).rev().find(allowed);
+            let Some(next) = next.filter(|&next| next == wanted || tried == 0) else {
                 let beyond = floor + self.level_key(tried + 1);
                 let lowest = beyond.min(best.key);
                 return Ok((best, lowest));
-            }
+            };
             dense.solve(forest, &self.costs, &self.heights, Some(next), keep, ticker)?;
             for (k, &value) in dense.root.iter().enumerate() {
                 let levels = k as u32 + 1;

@@ -3,6 +3,7 @@
 use rustc_hash::FxHashSet;
 
 use super::bits::{Arena, Keys, Set};
+use super::spans::Spans;
 use super::{Forest, Measures};
 use crate::error::Result;
 use crate::interrupt::Ticker;
@@ -39,33 +40,39 @@ pub(super) fn family(
 ) -> Result<Vec<Member>> {
     let mut members = Vec::new();
     let mut seen = FxHashSet::default();
-    let mut walk = Walk::new(forest);
-    let mut push = |walk: &Walk, arena: &mut Arena| {
-        let hash = keys.hash(&walk.words);
+    let mut push = |words: &[u64], hash: u128, measures: Measures, arena: &mut Arena| {
         if seen.insert(hash) {
-            let set = arena.push(&walk.words, hash);
-            members.push(Member {
-                set,
-                measures: walk.measures,
-            });
+            let set = arena.push(words, hash);
+            members.push(Member { set, measures });
         }
     };
+    let mut walk = Walk::new(forest);
     let deepest = forest.depth.iter().copied().max().unwrap_or(0);
     for depth in 0..=deepest {
         ticker.work(forest.len() as u64)?;
         walk.run(|i, _| forest.depth[i] <= depth);
-        push(&walk, arena);
+        push(&walk.words, keys.hash(&walk.words), walk.measures, arena);
     }
-    let mut least = 1;
+    let mut spans = Spans::new(forest, keys);
     loop {
-        ticker.work(forest.len() as u64)?;
-        walk.run(|_, span| span >= least);
-        push(&walk, arena);
-        match walk.shortest_chosen {
-            Some(span) => least = span + 1,
-            None => return Ok(members),
+        ticker.work(100)?;
+        push(&spans.words, spans.hash, spans.measures(), arena);
+        if !spans.next() {
+            return Ok(members);
         }
     }
+}
+
+/// The member that shares every span of at least `least` tokens.
+pub(super) fn by_span(forest: &Forest, least: i64) -> Vec<bool> {
+    let mut below = vec![0; forest.len()];
+    let mut choose = |i: usize| {
+        let from = forest.above(i).map_or(0, |p| below[p]);
+        let chosen = forest.end[i] - from >= least;
+        below[i] = if chosen { forest.end[i] } else { from };
+        chosen
+    };
+    (0..forest.len()).map(&mut choose).collect()
 }
 
 /// The labels of a set, none if it is no member. `members` is the whole family.

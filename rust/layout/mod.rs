@@ -14,6 +14,7 @@ mod forest;
 mod near;
 mod pack;
 mod scoring;
+mod spans;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
