@@ -37,6 +37,10 @@ pub(super) struct Unit {
     work: i128,
     /// Factor of the tokens.
     tokens: i128,
+    /// Factor of the segments.
+    segments: i128,
+    /// A bound on every sum.
+    pub(super) most: i128,
 }
 
 /// Costs in one [`Unit`].
@@ -49,8 +53,8 @@ pub(super) struct Costs<T> {
 }
 
 impl Unit {
-    /// The unit for a forest, and a bound on every sum in it.
-    pub(super) fn new(forest: &Forest, weights: &Weights) -> Result<(Self, i128)> {
+    /// The unit for a forest.
+    pub(super) fn new(forest: &Forest, weights: &Weights) -> Result<Self> {
         let all = [
             weights.token,
             weights.tiny,
@@ -68,17 +72,31 @@ impl Unit {
             .checked_mul(work)
             .filter(|&most| most < 1 << 124)
             .ok_or(Error::Overflow("the predicted work"))?;
-        let unit = Self {
+        Ok(Self {
             divisor,
             work,
             tokens,
-        };
-        Ok((unit, most))
+            segments: 1,
+            most,
+        })
+    }
+
+    /// The same for the work alone, in smaller numbers.
+    pub(super) fn of_work(&self) -> Self {
+        Self {
+            divisor: self.divisor,
+            work: 1,
+            tokens: 0,
+            segments: 0,
+            most: self.most / self.work + 1,
+        }
     }
 
     /// One key for an amount of work (a multiple of the divisor), tokens and segments.
     pub(super) fn key(&self, work: i128, tokens: i64, segments: i64) -> i128 {
-        work / self.divisor * self.work + i128::from(tokens) * self.tokens + i128::from(segments)
+        work / self.divisor * self.work
+            + i128::from(tokens) * self.tokens
+            + i128::from(segments) * self.segments
     }
 
     /// The work in a key.
@@ -180,6 +198,8 @@ pub(super) struct Dense<T> {
     path: Vec<usize>,
     ends: Vec<i64>,
     tables: Vec<Table<T>>,
+    /// Tables that are not in use, kept for their memory.
+    spare: Vec<Table<T>>,
 }
 
 /// Sums over the children of one decision: a row for each nearest chosen ancestor, the decision
@@ -248,7 +268,7 @@ impl<T: Cost> Dense<T> {
         self.ends.resize(deepest + 1, 0);
         self.tables.resize_with(deepest + 1, Table::default);
         for table in &mut self.tables {
-            table.width = 0;
+            table.release(&mut self.spare);
         }
         let stride = levels.unwrap_or(1) as usize;
         for i in (0..n).rev() {
@@ -285,6 +305,7 @@ impl<T: Cost> Dense<T> {
         let depth = forest.depth[i] as usize;
         let (upper, lower) = self.tables.split_at_mut(depth);
         let (up, own) = (&mut upper[depth - 1], &mut lower[0]);
+        up.renew(&mut self.spare);
         let has_children = own.width > 0;
         let leaves = u32::from(forest.leaves[i] > 0);
         let tails = u32::from(forest.leaves[i] + forest.own[i] > 0);
@@ -330,7 +351,7 @@ impl<T: Cost> Dense<T> {
             up.values[x] += value;
             up.depths[x] = up.depths[x].max(levels);
         }
-        own.width = 0;
+        own.release(&mut self.spare);
     }
 
     /// One decision when levels cost.
@@ -339,20 +360,25 @@ impl<T: Cost> Dense<T> {
         let (upper, lower) = self.tables.split_at_mut(depth);
         let (up, own) = (&mut upper[depth - 1], &mut lower[0]);
         let width = self.width[i] as usize;
+        up.renew(&mut self.spare);
         up.widen(depth, width, stride);
         let below = costs.leaves(forest, i);
         let ends_here = own.width == 0 && forest.leaves[i] == 0;
-        if own.width == 0 {
-            own.widen(depth + 1, 1, stride);
-        }
-        let inner = own.width;
-        let (rows, last) = own.values.split_at(depth * stride);
+        // Without children nothing is below, at any number of levels.
+        let nothing = [T::default()];
+        let (rows, last, step) = if own.width == 0 {
+            (&nothing[..], &nothing[..], 0)
+        } else {
+            let (rows, last) = own.values.split_at(depth * stride);
+            (rows, last, stride)
+        };
+        let inner = own.width.max(1);
         let mut state = self.first[i];
         for x in 0..depth {
             let from = self.ends[x];
             let tails = costs.unchosen(forest, i, from);
             let share = costs.stored(forest, i, from) + below;
-            let row = &rows[x * stride..x * stride + inner];
+            let row = &rows[x * step..x * step + inner];
             let (sums, beyond) = up.values[x * stride..x * stride + up.width].split_at_mut(width);
             let mut bits = Bits::default();
             // With one level left, only a decision that every row ends with can be stored.
@@ -384,7 +410,7 @@ impl<T: Cost> Dense<T> {
             }
             state += width;
         }
-        own.width = 0;
+        own.release(&mut self.spare);
     }
 
     fn finish(&mut self, forest: &Forest, costs: &Costs<T>) {
@@ -445,20 +471,24 @@ impl<T: Cost> Dense<T> {
     /// The cheapest layout with at most `levels` levels; of equal ones the first by sorted
     /// decisions. `free`: levels are free and `levels` is the fewest possible.
     ///
-    /// At a tie, sharing comes first in that order unless nothing at all need follow.
-    pub(super) fn layout(&self, forest: &Forest, levels: u32, free: bool) -> Vec<bool> {
+    /// At a tie, sharing comes first in that order unless nothing at all need follow. Also says
+    /// whether there was a tie.
+    pub(super) fn layout(&self, forest: &Forest, levels: u32, free: bool) -> (Vec<bool>, bool) {
         let n = forest.len();
         let mut chosen = vec![false; n];
+        let mut tied = false;
         // Nearest chosen ancestor and levels left, below each decision.
         let mut below: Vec<(usize, u32)> = Vec::with_capacity(n);
         for i in 0..n {
             let (x, k) = forest.above(i).map_or((0, levels), |p| below[p]);
-            let share = match self.resolve(self.state_of(i, x, k, free), k, free) {
+            let state = self.state_of(i, x, k, free);
+            tied |= self.pick(state) == Pick::Either;
+            let share = match self.resolve(state, k, free) {
                 Pick::Replay => false,
                 Pick::Share => true,
                 Pick::Either => {
                     if self.can_stop(forest, i, levels, free, &below) {
-                        return chosen;
+                        return (chosen, true);
                     }
                     true
                 }
@@ -470,7 +500,7 @@ impl<T: Cost> Dense<T> {
                 (x, k)
             });
         }
-        chosen
+        (chosen, tied)
     }
 
     fn state_of(&self, i: usize, x: usize, k: u32, free: bool) -> usize {
@@ -533,6 +563,23 @@ impl Bits {
 }
 
 impl<T: Cost> Table<T> {
+    /// Gives an unused table the memory of a spare one.
+    fn renew(&mut self, spare: &mut Vec<Self>) {
+        if self.width == 0
+            && let Some(table) = spare.pop()
+        {
+            *self = table;
+        }
+    }
+
+    /// Forgets the sums and hands the memory on.
+    fn release(&mut self, spare: &mut Vec<Self>) {
+        self.width = 0;
+        if self.values.capacity() > 0 {
+            spare.push(std::mem::take(self));
+        }
+    }
+
     /// Makes `rows` rows at least `width` wide; further levels cost what the last one does.
     fn widen(&mut self, rows: usize, width: usize, stride: usize) {
         if self.width == 0 {

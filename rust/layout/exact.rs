@@ -15,11 +15,26 @@ use crate::interrupt::Ticker;
 const MOST_FREE: u64 = 1 << 27;
 const MOST_LEVELS: u64 = 1 << 25;
 
+/// So many levels are tried at once; more only after a look for a better bound.
+const FEW_LEVELS: u32 = 6;
+
 /// Tables of both number widths.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Tables {
     narrow: Dense<i64>,
     wide: Dense<i128>,
+    /// Sums below this go into the narrow ones.
+    pub(super) narrow_below: i128,
+}
+
+impl Default for Tables {
+    fn default() -> Self {
+        Self {
+            narrow: Dense::default(),
+            wide: Dense::default(),
+            narrow_below: 1 << 62,
+        }
+    }
 }
 
 /// The best layout found.
@@ -46,6 +61,7 @@ pub(super) fn exact(
         chosen,
         floor,
         proven,
+        ..
     }) = found
     else {
         return Ok(None);
@@ -82,6 +98,8 @@ pub(super) struct Sum {
     pub(super) floor: i128,
     /// The layout has this sum, and is the first of those that have.
     pub(super) proven: bool,
+    /// Another layout has the same key.
+    tied: bool,
 }
 
 impl Tables {
@@ -95,24 +113,31 @@ impl Tables {
         reach: i128,
         ticker: &mut Ticker,
     ) -> Result<Option<Sum>> {
-        let (unit, narrow) = self.unit(forest, weights)?;
-        if narrow {
-            match unit.costs(weights) {
-                Some(costs) => Run::new(forest, weights, unit, costs).sum(
-                    &mut self.narrow,
-                    keep,
-                    reach,
-                    ticker,
-                ),
-                None => Ok(None),
-            }
-        } else {
-            match unit.costs(weights) {
+        let unit = Unit::new(forest, weights)?;
+        let (narrow, wide) = (&mut self.narrow, &mut self.wide);
+        if unit.most < self.narrow_below {
+            return match unit.costs(weights) {
                 Some(costs) => {
-                    Run::new(forest, weights, unit, costs).sum(&mut self.wide, keep, reach, ticker)
+                    Run::new(forest, weights, unit, costs).sum(narrow, keep, reach, ticker)
                 }
                 None => Ok(None),
+            };
+        }
+        // The work alone decides, but for ties.
+        let of_work = unit.of_work();
+        if !keep
+            && of_work.most < self.narrow_below
+            && let Some(costs) = of_work.costs(weights)
+        {
+            let found =
+                Run::new(forest, weights, of_work, costs).sum(narrow, keep, reach, ticker)?;
+            if found.as_ref().is_none_or(|sum| !sum.tied) {
+                return Ok(found);
             }
+        }
+        match unit.costs(weights) {
+            Some(costs) => Run::new(forest, weights, unit, costs).sum(wide, keep, reach, ticker),
+            None => Ok(None),
         }
     }
 
@@ -124,8 +149,8 @@ impl Tables {
         best: &mut Best,
         ticker: &mut Ticker,
     ) -> Result<()> {
-        let (unit, narrow) = self.unit(forest, goal.weights)?;
-        if narrow {
+        let unit = Unit::new(forest, goal.weights)?;
+        if unit.most < self.narrow_below {
             if let Some(costs) = unit.costs(goal.weights) {
                 near::settle(
                     &Near::new(forest, goal, unit, &costs, &self.narrow),
@@ -141,13 +166,6 @@ impl Tables {
             )?;
         }
         Ok(())
-    }
-
-    /// The unit of the sums, and whether they fit the narrow tables.
-    #[allow(clippy::unused_self)] // the choice of tables is theirs
-    fn unit(&self, forest: &Forest, weights: &Weights) -> Result<(Unit, bool)> {
-        let (unit, most) = Unit::new(forest, weights)?;
-        Ok((unit, most < 1 << 62))
     }
 }
 
@@ -167,6 +185,7 @@ struct Leader {
     key: i128,
     levels: u32,
     chosen: Vec<bool>,
+    tied: bool,
 }
 
 impl<'a, T: Cost> Run<'a, T> {
@@ -205,10 +224,12 @@ impl<'a, T: Cost> Run<'a, T> {
             ticker,
         )?;
         let floor: i128 = dense.root[0].into();
+        let (chosen, tied) = dense.layout(forest, dense.root_depth, true);
         let leader = Leader {
             key: floor,
             levels: dense.root_depth,
-            chosen: dense.layout(forest, dense.root_depth, true),
+            chosen,
+            tied,
         };
         let (leader, floor) = if free {
             (leader, floor)
@@ -220,6 +241,7 @@ impl<'a, T: Cost> Run<'a, T> {
             chosen: leader.chosen,
             floor: self.unit.work(floor),
             proven: floor >= leader.key,
+            tied: leader.tied,
         }))
     }
 
@@ -240,6 +262,7 @@ impl<'a, T: Cost> Run<'a, T> {
                     key,
                     levels: measures.depth as u32,
                     chosen,
+                    tied: false,
                 };
             }
             if measures.chosen == 0 {
@@ -265,12 +288,14 @@ impl<'a, T: Cost> Run<'a, T> {
         let depth = forest.measure(&best.chosen).depth as u32;
         best.levels = depth;
         best.key = floor + self.level_key(depth);
-        self.by_spans(&mut best);
         // With more levels than this the bound alone is beaten.
         let useful = |best: &Leader| {
             let fits = |&levels: &u32| floor + self.level_key(levels) <= best.key + reach;
             (1..=self.deepest).rev().find(fits).unwrap_or(1)
         };
+        if useful(&best) > FEW_LEVELS {
+            self.by_spans(&mut best);
+        }
         let mut tried = 0;
         loop {
             let wanted = useful(&best);
@@ -292,11 +317,15 @@ impl<'a, T: Cost> Run<'a, T> {
                 let key = value.into() + self.level_key(levels);
                 let fewer = key == best.key && levels < best.levels;
                 if key < best.key || fewer || (key == best.key && levels == best.levels) {
+                    let (chosen, tied) = dense.layout(forest, levels, false);
                     best = Leader {
                         key,
                         levels,
-                        chosen: dense.layout(forest, levels, false),
+                        chosen,
+                        tied: tied || fewer,
                     };
+                } else if key == best.key {
+                    best.tied = true;
                 }
             }
             tried = next;

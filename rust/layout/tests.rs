@@ -164,25 +164,30 @@ fn the_two_forms_of_a_score_agree() {
 #[test]
 fn exact_is_what_trying_all_layouts_finds() {
     let mut dice = Dice(5);
+    let mut workspace = Workspace::default();
     let mut tried = 0;
     while tried < 1500 {
         let tree = tree(&any_rows(&mut dice));
         let scoring = any_scoring(&mut dice);
         let weights = scoring.weights().unwrap();
         let forest = Forest::new(&tree, weights.tiny_below).unwrap();
-        if forest.len() > 12 {
+        if forest.len() > 14 {
             continue;
         }
         tried += 1;
-        let layout = choose(&tree, &scoring, Method::Exact).unwrap();
         let (score, list) = exhaustive(&forest, &weights, i64::MAX).unwrap();
-        assert!(layout.optimal);
-        assert_eq!(layout.bound, score.work);
-        assert_eq!(
-            (layout.score, listed(&tree, &forest, &layout)),
-            (score, list),
-            "{scoring:?} {tree:?}"
-        );
+        // Narrow sums, wide ones, and narrow sums of the work alone.
+        let most = dense::Unit::new(&forest, &weights).unwrap().most;
+        for narrow_below in [1 << 62, 0, most] {
+            workspace.tables.narrow_below = narrow_below;
+            let layout = workspace
+                .choose(&tree, &scoring, &Options::default())
+                .unwrap();
+            let best = (layout.score, listed(&tree, &forest, &layout));
+            assert!(layout.optimal);
+            assert_eq!(layout.bound, score.work);
+            assert_eq!(best, (score, list.clone()), "{scoring:?} {tree:?}");
+        }
     }
 }
 
