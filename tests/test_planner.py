@@ -151,6 +151,40 @@ def test_the_best_oversized_plan_may_be_asked_for() -> None:
     planner(waves[1].required).wave(rows, start=4)
 
 
+def test_planning_ahead_never_changes_a_wave() -> None:
+    pool = Requests(grpo(groups=8, k=5))
+
+    def run(ahead: bool) -> list[Any]:
+        plans = planner("8GiB", cp=2, trust="profile")
+        if ahead:
+            plans.prefetch(pool)
+        waves = plans.waves(pool)
+        made = []
+        for i, wave in enumerate(waves):
+            if ahead:
+                waves.prefetch()
+            if i % 2 == 0:  # the profile changes after the wave was planned ahead
+                plans.observe(wave, peak_bytes=10**9 + 10**8 * i)
+            if i == 3:
+                plans.limit //= 2
+            made.append(wave.to_dict())
+        return made
+
+    assert run(ahead=True) == run(ahead=False)
+
+
+def test_what_was_planned_ahead_is_used() -> None:
+    pool = Requests(grpo())
+    plans = planner()
+    plans.prefetch(pool)
+    waves = plans.waves(pool)
+    assert waves.ahead is not None
+    found = waves.ahead.answer(waves._question(plans.limit))
+    assert found is not None
+    assert found[1].width == next(waves).width
+    assert plans.waves(pool).ahead is None
+
+
 def test_a_call_that_does_not_fit_is_split() -> None:
     pool = Requests(workloads.unique(3, count=6, total=40_000))
     rows = pool.rows

@@ -23,7 +23,7 @@ from waveplan.requests import Requests
 from waveplan.scoring import Device, Scoring
 from waveplan.together import Ranks
 from waveplan.wave import Probe, Wave
-from waveplan.waves import Refusals, Waves
+from waveplan.waves import Ahead, Refusals, Waves
 
 if TYPE_CHECKING:
     from waveplan.model import Model
@@ -86,6 +86,7 @@ class Planner:
         self.scoring = scoring or Scoring.select(model, topology, device=device)
         self.limit = self._limit()
         """Bytes free for waves; set it when more or less is free now."""
+        self._next: Waves | None = None
         self._settings = _EngineSettings.of(self, assign)
         self.widest: int | None = None
         """Largest width used so far: where the next search looks first."""
@@ -143,7 +144,9 @@ class Planner:
                 `WaveRefused`, "skip" its items and list them in `Waves.refused`, or give the
                 "oversized" wave that needs least.
         """
-        return Waves(self, requests, on_refusal, start)
+        waves = Waves(self, requests, on_refusal, start)
+        waves.ahead = self._prefetched(requests, start)
+        return waves
 
     def wave(self, requests: Any, start: int = 0) -> Wave:
         """The next wave from item `start` on.
@@ -152,6 +155,19 @@ class Planner:
             WaveRefused: not even the smallest wave fits.
         """
         return self.waves(requests, start=start).plan_next()
+
+    def prefetch(self, requests: Requests, start: int = 0) -> None:
+        """Starts to plan the wave of `requests` at `start` in a thread, for a later `waves` or
+        `wave` of the same `Requests` object; see `Waves.prefetch`.
+        """
+        self._next = Waves(self, requests, "raise", start)
+        self._next.prefetch()
+
+    def _prefetched(self, requests: Any, start: int) -> Ahead | None:
+        known, self._next = self._next, None
+        if known is None or known.pool is not requests or known.start != start:
+            return None
+        return known.ahead
 
     def plan(self, requests: Any, *, limit: int | None = None) -> Plan:
         """Plans all requests as one forward, split if it must be.

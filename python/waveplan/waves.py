@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["Waves"]
 
 Refusals = Literal["raise", "skip", "oversized"]
+
+Question: TypeAlias = "tuple[int, int, int | None, list[tuple[Any, Any]]]"
+"""Start, free bytes, widest width and profiles: what a wave of a pool depends on."""
 
 _STOPS: dict[str, Literal["memory", "trust", "end"]] = {
     "memory": "memory",
@@ -48,6 +53,7 @@ class Waves:
         self.start = 0
         self._alone = planner.agreement.size == 1
         self._failure: Exception | None = None
+        self.ahead: Ahead | None = None
         try:
             self._prepare(requests, on_refusal, start)
         except Exception as error:
@@ -94,8 +100,7 @@ class Waves:
         planner = self.planner
         limit = planner.limit
         if self._alone:
-            session = self._session(limit)
-            found = session.alone()
+            session, found = self._ahead_or_now(limit)
             settled = Settled(found, found.kind == "refused", found.required)
         else:
             session, settled, limit = self._together()
@@ -125,10 +130,32 @@ class Waves:
         planner.widest = max(found.width, planner.widest or 0)
         return wave
 
-    def _session(self, limit: int) -> core.Session:
+    def prefetch(self) -> None:
+        """Starts to plan the next wave in a thread, with the interpreter released.
+
+        The wave that is asked for later is the same with or without it: what was planned ahead
+        is used only if start, free bytes, widest width and profiles are then what they are now.
+        With other ranks it does nothing.
+        """
+        if self._alone and self.start < self.items:
+            self.ahead = Ahead(self._question(self.planner.limit), self._engine)
+
+    def _question(self, limit: int) -> Question:
         planner = self.planner
         profiles = planner.profiles.columns(planner.context, self.pool.mixes)
-        return self._engine.session(self.start, limit, planner.widest, profiles)
+        return self.start, limit, planner.widest, profiles
+
+    def _session(self, limit: int) -> core.Session:
+        return self._engine.session(*self._question(limit))
+
+    def _ahead_or_now(self, limit: int) -> tuple[core.Session, core.Found]:
+        question = self._question(limit)
+        ahead, self.ahead = self.ahead, None
+        answer = None if ahead is None else ahead.answer(question)
+        if answer is not None:
+            return answer
+        session = self._engine.session(*question)
+        return session, session.alone()
 
     def _together(self) -> tuple[core.Session, Settled, int]:
         planner = self.planner
@@ -173,6 +200,28 @@ class Waves:
                 states = (*planner.bound.off, *planner.bound.unmeasured)
                 reason += "; not measured here: " + ", ".join(state.name for state in states)
         return Stopped(_STOPS[kind], width, limit, plan, reason)
+
+
+class Ahead:
+    """A wave being planned before it is asked for."""
+
+    def __init__(self, question: Question, engine: core.Engine) -> None:
+        self.question = question
+        self._found: tuple[core.Session, core.Found] | None = None
+        self._thread = threading.Thread(target=self._plan, args=(engine,), daemon=True)
+        self._thread.start()
+
+    def _plan(self, engine: core.Engine) -> None:
+        with contextlib.suppress(Exception):  # asked again, it raises where it can be caught
+            session = engine.session(*self.question)
+            self._found = session, session.alone()
+
+    def answer(self, question: Question) -> tuple[core.Session, core.Found] | None:
+        """What was planned, if it was this."""
+        if question != self.question:
+            return None
+        self._thread.join()
+        return self._found
 
 
 def _probes(session: core.Session) -> tuple[Probe, ...]:
