@@ -69,7 +69,7 @@ td .bar{min-width:7rem;height:.4rem;margin:2px 0}
 svg{display:block;width:100%;height:7rem;background:var(--wash);border-radius:3px}
 details{margin:.6rem 0}summary{cursor:pointer;color:var(--soft)}
 .no{color:#c0392b}@media(prefers-color-scheme:dark){.no{color:#ff8a75}}
-h1,p{overflow-wrap:anywhere}td:not(.n):last-child{min-width:11rem}
+h1,p{overflow-wrap:anywhere}td:not(.n):last-child{min-width:11rem}.long td:last-child{min-width:21rem}
 pre{background:var(--wash);padding:.8rem;overflow-x:auto;font-size:.8rem;line-height:1.35;border-radius:3px}
 @media(max-width:600px){.row{grid-template-columns:4rem 1fr 5.6rem;font-size:.78rem}body{padding:.7rem;font-size:14px}}
 """
@@ -88,10 +88,13 @@ def page(data: dict[str, Any]) -> str:
         _off(data),
     ]
     # The data itself travels along, so that a page can be read by a program later.
-    embedded = json.dumps(data, allow_nan=False).replace("</", "<\\/")
+    embedded = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        # Whatever a label holds, nothing is loaded and nothing runs.
+        '<meta http-equiv="Content-Security-Policy" content="'
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:\">"
         '<link rel="icon" href="data:,">'
         f"<title>{escape(data['title'])}</title><style>{STYLE}</style></head><body>"
         + "".join(sections)
@@ -333,7 +336,8 @@ def _off(data: dict[str, Any]) -> str:
     columns = (("rule", False), ("state", False), ("why", False))
     return (
         "<h2>Rules without a measurement</h2><p>Rules that are off charge nothing, because no "
-        f"measurement covers this job. {escape(data['margin'])}</p>" + _table(columns, rows)
+        f"measurement covers this job. {escape(data['margin'])}</p>"
+        f'<div class="long">{_table(columns, rows)}</div>'
     )
 
 
