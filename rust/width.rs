@@ -333,7 +333,7 @@ pub struct Quoted {
 }
 
 impl Quoted {
-    /// Four bits, so that a minimum over ranks is their conjunction.
+    /// Four bits: valid, fits, trusted, profiled.
     #[must_use]
     pub fn bits(self) -> u8 {
         u8::from(self.valid)

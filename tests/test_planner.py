@@ -178,11 +178,11 @@ def test_what_was_planned_ahead_is_used() -> None:
     plans = planner()
     plans.prefetch(pool)
     waves = plans.waves(pool)
-    assert waves.ahead is not None
-    found = waves.ahead.answer(waves._question(plans.limit))
-    assert found is not None
-    assert found[1].width == next(waves).width
-    assert plans.waves(pool).ahead is None
+    ahead = plans.take_ahead(waves)
+    assert ahead is not None
+    assert ahead.found is not None
+    assert ahead.found.width == next(waves).width
+    assert plans.take_ahead(waves) is None
 
 
 def test_a_call_that_does_not_fit_is_split() -> None:
@@ -330,7 +330,7 @@ def test_the_ladders_bound_is_at_most_the_exact_price(
         tokens = sum(map(len, rows))
         plans.profiles[plans.signature_of(pool)] = Rates(0.0, tokens, 1.5, retained)
     profiles = plans.profiles.columns(plans.context, pool.mixes)
-    lower, optimal, full = plans._engine(pool).part_costs(everything, profiles)
+    lower, optimal, full = plans.make_engine(pool).part_costs(everything, profiles)
     for exact in (optimal, full):
         assert lower[0] <= exact[0], "required"
         assert lower[1] <= exact[1], "retained"

@@ -2,7 +2,7 @@
 
 from waveplan import models
 from waveplan._core import __version__
-from waveplan.agreement import Agreement, Alone
+from waveplan.agreement import Agreement, Alone, Mpi4py, TorchDistributed
 from waveplan.assignment import (
     Assignment,
     AssignSettings,
@@ -27,6 +27,7 @@ from waveplan.packing import Packing, pack
 from waveplan.plan import Plan
 from waveplan.planner import Planner
 from waveplan.profiles import Profiles
+from waveplan.ranks import in_step
 from waveplan.recurrent import (
     GdnSchedule,
     Recurrent,
@@ -54,6 +55,7 @@ __all__ = [
     "InternalError",
     "Layout",
     "Model",
+    "Mpi4py",
     "Packing",
     "Plan",
     "Planner",
@@ -68,6 +70,7 @@ __all__ = [
     "Scoring",
     "StageWork",
     "Topology",
+    "TorchDistributed",
     "Training",
     "Tree",
     "UnpricedError",
@@ -82,6 +85,7 @@ __all__ = [
     "format_bytes",
     "gdn_schedule",
     "gdn_schedule_per_rank",
+    "in_step",
     "models",
     "owned_token_ms",
     "pack",

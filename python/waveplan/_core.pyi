@@ -393,9 +393,6 @@ def width_geometry(items: int, start: int, dp: int) -> tuple[int, int, int]:
 def width_normalize(items: int, start: int, dp: int, width: int) -> int:
     """`width` clamped to what is left and floored to the granularity."""
 
-def growth_entries(items: int, start: int, dp: int, hint: int | None) -> int:
-    """Entries of the first table of quotes that ranks agree on."""
-
 def split_cut(tokens: NDArray[int64], count: int) -> list[int]:
     """Ends of `count` runs of about equal tokens."""
 
@@ -430,10 +427,14 @@ class Session:
 
     def alone(self) -> Found:
         """The whole search, for one data-parallel rank."""
+    def set_available(self, available: int) -> None:
+        """Sets the bytes free for this rank's share, before anything is priced."""
+    def growth_len(self) -> int:
+        """Entries of the first table, known before anything is priced."""
     def growth(self) -> NDArray[int64]:
         """First table of quotes of this rank."""
     def agree_growth(self, agreed: NDArray[int64]) -> int:
-        """Takes the first agreed table; entries of the second one."""
+        """Takes the first agreed table; entries of the second."""
     def bisection(self) -> NDArray[int64]:
         """Second table of quotes of this rank."""
     def quote(self, width: int, kind: int) -> int:

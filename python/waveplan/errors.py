@@ -42,10 +42,17 @@ class InternalError(WaveplanError, RuntimeError):
 
 
 class RankError(WaveplanError, RuntimeError):
-    """Another rank failed while a wave was planned, or the ranks do not agree.
+    """Another rank of the job failed, or the ranks disagree, or have lost touch or step.
 
     The rank that failed raises its own error.
     """
+
+    def __init__(self, message: str, *, rank: int | None = None, lost: bool = False) -> None:
+        super().__init__(message)
+        self.rank = rank
+        """The process that failed, where it is known."""
+        self.lost = lost
+        """The connection itself failed: nothing more can be agreed."""
 
 
 class WaveRefused(WaveplanError):  # noqa: N818  (the public name)

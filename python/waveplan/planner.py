@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import weakref
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from waveplan import _core as core
+from waveplan._values import integer
 from waveplan.agreement import Agreement, Alone, check_agreement
 from waveplan.assignment import AssignSettings, owned_token_ms
 from waveplan.budget import Budget
@@ -17,15 +19,18 @@ from waveplan.facts import facts as facts_of
 from waveplan.plan import Plan, plan_of
 from waveplan.pricing import Measures, bind_facts
 from waveplan.profiles import Observation, Profiles, Signature
+from waveplan.ranks import Ranks, Step, digest
 from waveplan.recurrent import RecurrentSettings
 from waveplan.refusal import refused
 from waveplan.requests import Requests
 from waveplan.scoring import Device, Scoring
-from waveplan.together import Ranks
 from waveplan.wave import Probe, Wave
-from waveplan.waves import Ahead, Refusals, Waves
+from waveplan.waves import Refusals, Waves
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from waveplan.ahead import Ahead, Made
     from waveplan.model import Model
     from waveplan.rules.ruleset import RuleSet
     from waveplan.topology import Topology
@@ -78,6 +83,7 @@ class Planner:
         self.compatible = bool(compatible)
         self.trust = "profile" if self.compatible else trust
         self.agreement = check_agreement(Alone() if agreement is None else agreement, topology.dp)
+        self.ranks = Ranks(self.agreement)
         self.facts = facts_of(model, topology, training)
         self.bound = bind_facts(self.facts, _rules(rules, self.compatible))
         self.margin = _margin(margin)
@@ -86,10 +92,12 @@ class Planner:
         self.scoring = scoring or Scoring.select(model, topology, device=device)
         self.limit = self._limit()
         """Bytes free for waves; set it when more or less is free now."""
-        self._next: Waves | None = None
         self._settings = _EngineSettings.of(self, assign)
         self.widest: int | None = None
         """Largest width used so far: where the next search looks first."""
+        self._ahead: Ahead | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        self._last: weakref.ref[Waves] | None = None
 
     def _limit(self) -> int:
         used = None
@@ -144,9 +152,7 @@ class Planner:
                 `WaveRefused`, "skip" its items and list them in `Waves.refused`, or give the
                 "oversized" wave that needs least.
         """
-        waves = Waves(self, requests, on_refusal, start)
-        waves.ahead = self._prefetched(requests, start)
-        return waves
+        return Waves(self, requests, on_refusal, start)
 
     def wave(self, requests: Any, start: int = 0) -> Wave:
         """The next wave from item `start` on.
@@ -155,19 +161,6 @@ class Planner:
             WaveRefused: not even the smallest wave fits.
         """
         return self.waves(requests, start=start).plan_next()
-
-    def prefetch(self, requests: Requests, start: int = 0) -> None:
-        """Starts to plan the wave of `requests` at `start` in a thread, for a later `waves` or
-        `wave` of the same `Requests` object; see `Waves.prefetch`.
-        """
-        self._next = Waves(self, requests, "raise", start)
-        self._next.prefetch()
-
-    def _prefetched(self, requests: Any, start: int) -> Ahead | None:
-        known, self._next = self._next, None
-        if known is None or known.pool is not requests or known.start != start:
-            return None
-        return known.ahead
 
     def plan(self, requests: Any, *, limit: int | None = None) -> Plan:
         """Plans all requests as one forward, split if it must be.
@@ -179,7 +172,7 @@ class Planner:
             WaveRefused: no plan or split that was tried fits.
         """
         pool = _requests(requests)
-        engine = self._engine(pool)
+        engine = self.make_engine(pool)
         everything = np.arange(len(pool), dtype=np.int64)
         profiles = self.profiles.columns(self.context, pool.mixes)
         free = self.limit if limit is None else limit
@@ -204,10 +197,11 @@ class Planner:
             whole: the peak covers forward, loss and backward of the whole wave; a split wave's
                 never counts as whole.
 
-        With other ranks, every rank calls it once a wave: the largest reading counts.
+        With other ranks it is one reduction: every process calls it for the same waves, those
+        with an empty share too; the largest reading of a data-parallel rank's processes counts.
         """
         plan = wave.plan
-        peak, retained = self._agreed_peaks(wave, peak_bytes, retained_bytes)
+        peak, retained = self._agreed_peaks(peak_bytes, retained_bytes)
         if plan.packed_tokens <= 0:
             return
         seen = Observation(
@@ -220,20 +214,16 @@ class Planner:
         )
         self.profiles.observe(wave.signature, seen)
 
-    def _agreed_peaks(self, wave: Wave, peak: int, retained: int | None) -> tuple[int, int | None]:
+    def _agreed_peaks(self, peak: int, retained: int | None) -> tuple[int, int | None]:
         """The largest readings of this data-parallel rank's processes, so that they go on
         pricing alike."""
-        if self.agreement.size == 1:
-            return int(peak), None if retained is None else int(retained)
-        ranks = Ranks(self.agreement, self.topology.dp, f"observing the wave at {wave.start}")
-
-        def values() -> NDArray[np.int64]:
-            slots = np.full((self.topology.dp, 2), -1, np.int64)
-            slots[self.agreement.dp_rank] = (peak, -1 if retained is None else retained)
-            return slots.ravel()
-
-        agreed = ranks.all_max(2 * self.topology.dp, values).reshape(-1, 2)
-        most, kept = agreed[self.agreement.dp_rank].tolist()
+        rank = self.agreement.dp_rank
+        with self.ranks.telling():
+            kept = None if retained is None else int(retained)
+            if self.ranks.size == 1:
+                return int(peak), kept
+            shown = self.ranks.meet(Step.OBSERVE, [rank, int(peak), -1 if kept is None else kept])
+        most, kept = shown[shown[:, 0] == rank, 1:3].max(axis=0).tolist()
         return most, None if kept < 0 else kept
 
     def signature_of(self, pool: Requests, rows: Any = None) -> Signature:
@@ -250,7 +240,60 @@ class Planner:
             tuple(adapters) if any(ranks) else (),
         )
 
-    def _engine(self, pool: Requests) -> core.Engine:
+    def prefetch(self, requests: Requests, start: int = 0) -> None:
+        """Plans the wave that will start at item `start` in a thread, while the caller works.
+
+        It can never change a result: `Waves` takes it only if pool, start, `limit`, `widest` and
+        profiles are then what they are now, and plans again otherwise. What does not depend on
+        those (the pool's tree) is kept either way. With other ranks it prices this rank's own
+        share and calls no reduction.
+
+            waves = planner.waves(requests)
+            for wave in waves:
+                waves.prefetch()  # planner.prefetch(waves.pool, waves.start)
+                train(wave)
+
+        Args:
+            requests: the pool, the very `Requests` whose waves are asked for later. At its end
+                there is nothing to do.
+        """
+        from concurrent.futures import ThreadPoolExecutor
+
+        from waveplan.ahead import Ahead
+
+        if not isinstance(requests, Requests):
+            raise InputError(
+                f"requests is {type(requests).__name__}: prefetch takes the Requests object that "
+                "waves() gets later, or waves.pool"
+            )
+        if start >= len(requests.item_sizes):
+            return
+        integer("start", start)
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="waveplan-prefetch")
+        engine = self._known(requests)
+        self._ahead = Ahead(self, requests, start, engine, self._thread)
+
+    def take_ahead(self, waves: Waves) -> Made | None:
+        """What `prefetch` made, if it is the search that `waves` needs now."""
+        ahead, self._ahead = self._ahead, None
+        return None if ahead is None else ahead.take(self, waves.pool, waves.start)
+
+    def _known(self, pool: Requests) -> core.Engine | None:
+        """The engine of a pool seen last."""
+        last = None if self._last is None else self._last()
+        return last.engine if last is not None and last.pool is pool else None
+
+    def engine(self, waves: Waves) -> core.Engine:
+        """The engine for a pool's waves, its tree built already if `prefetch` saw the pool."""
+        self._last = weakref.ref(waves)
+        ahead = self._ahead
+        if ahead is not None and ahead.pool is waves.pool and ahead.engine.exception() is None:
+            return ahead.engine.result()
+        return self.make_engine(waves.pool)
+
+    def make_engine(self, pool: Requests) -> core.Engine:
+        """Everything that planning this pool needs, its tree built."""
         ranks = [0, *(self.training.lora_rank for _ in pool.adapters)]
         return core.Engine(
             pool.rows.tokens,
@@ -259,6 +302,15 @@ class Planner:
             ranks,
             self.bound.program,
             self._settings,
+        )
+
+    @cached_property
+    def digests(self) -> tuple[int, int]:
+        """Hashes of the settings and of the rules, which all ranks must share."""
+        settings = replace(self._settings, dp_rank=0)
+        facts = sorted(self.facts.items())
+        return digest((core.__version__, settings, facts, self.trust, self.margin)), digest(
+            self.bound.rules
         )
 
 

@@ -51,13 +51,14 @@ def refused(
     limit: int,
     *,
     indices: NDArray[np.int64] | None = None,
+    elsewhere: str = "",
 ) -> WaveRefused:
-    """The error for a wave that cannot run."""
+    """The error for a wave that cannot run: here, or for a reason `elsewhere`, on another rank."""
     plan = plan_of(found, planner.bound, pool)
     tried = tuple(Tried(*row) for row in found.tried)
     requests = len(plan.requests)
-    if found.kind != "refused":
-        why = "another data-parallel rank could not find a split that fits its share"
+    if elsewhere:
+        why = f"but {elsewhere}"
     elif requests == 1:
         why = "a single request cannot be split"
     elif found.unsplittable:
@@ -91,7 +92,7 @@ def cheapest(planner: Planner, pool: Requests, rows: NDArray[np.int64]) -> Plan:
     A rung that a lower bound rejected may need less than what was planned, so each answer is
     asked again with one byte less until nothing fits.
     """
-    engine = planner._engine(pool)
+    engine = planner.make_engine(pool)
     profiles = planner.profiles.columns(planner.context, pool.mixes)
     found, _ = engine.plan(rows, (1 << 63) - 1, profiles)
     while True:

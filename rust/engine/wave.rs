@@ -1,33 +1,18 @@
 //! One wave's search, alone or in step with other ranks.
 //!
-//! Alone, quotes are live and lazy. With other ranks the quotes that can be asked are a small
-//! set known beforehand: every rank prices its own share for all of them, the ranks take the
-//! conjunction, and the same search then runs over the table on every rank. Two tables settle
-//! a wave: the widths of growth, then the widths between the last usable and the first failed.
+//! Alone, quotes are live and lazy. With other ranks they are agreed in two tables, see
+//! [`Exchange`].
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::agreed::{Exchange, KINDS};
 use super::ladder::{Climbed, Refusal, Rung};
 use super::plan::{FlatPlan, Mode, Pricer, Share};
 use super::probe::{Probe, Prober};
 use super::{Engine, Profiles};
 use crate::error::{Error, Result};
 use crate::split::Cost;
-use crate::width::{
-    self, Geometry, Judge, Machine, Next, Outcome, QUOTES, Quote, Quoted, Quotes, Stop,
-};
-
-/// Kinds of quotes by number.
-const KINDS: [Quote; QUOTES] = [
-    Quote::Unshared,
-    Quote::Shared,
-    Quote::Optimal,
-    Quote::Full,
-    Quote::PlanOptimal,
-    Quote::PlanFull,
-    Quote::PlanBest,
-];
+use crate::width::{self, Geometry, Judge, Outcome, QUOTES, Quote, Quotes, Stop};
 
 /// What runs in a wave on this rank.
 #[derive(Debug, Clone)]
@@ -72,8 +57,7 @@ pub struct Session {
     hint: Option<usize>,
     judge: Judge,
     prober: Prober,
-    agreed: Table,
-    interval: Option<(usize, usize)>,
+    exchange: Exchange,
 }
 
 impl Session {
@@ -87,14 +71,14 @@ impl Session {
     ) -> Result<Self> {
         let settings = engine.settings();
         let geometry = Geometry::new(engine.pool().items(), start, settings.dp)?;
-        let judge = Judge::new(!settings.compatible);
+        let composite = !settings.compatible;
+        let judge = Judge::new(composite);
         Ok(Self {
             geometry,
             hint,
             judge,
             prober: Prober::new(engine, profiles, start, available),
-            agreed: Table::default(),
-            interval: None,
+            exchange: Exchange::new(geometry, hint, composite),
         })
     }
 
@@ -119,100 +103,44 @@ impl Session {
         self.end(outcome)
     }
 
-    /// First table: this rank's quotes, as bits, of every width that growth can ask. A chain
-    /// of growth ends here at the first width that nothing makes fit.
-    pub fn growth(&mut self) -> Result<Vec<i64>> {
-        let chains = self.geometry.growth_widths(self.hint);
-        let mut bits = Vec::new();
-        for chain in &chains {
-            let mut open = true;
-            for &width in chain {
-                let row = self.row(width, open)?;
-                open = open && fits(&row);
-                bits.extend_from_slice(&row);
-            }
-        }
-        Ok(bits)
-    }
-
-    /// Takes the first agreed table; entries of the second one, known before it is priced.
-    pub fn agree_growth(&mut self, agreed: &[i64]) -> Result<usize> {
-        let widths = self.geometry.growth_widths(self.hint).concat();
-        self.agreed.fill(&widths, agreed)?;
-        self.interval = self.interval()?;
-        Ok(self.bisection_widths().len() * QUOTES)
-    }
-
-    /// Second table: the widths that bisection can ask. Below a width that nothing makes fit
-    /// here, no wider one is asked.
-    pub fn bisection(&mut self) -> Result<Vec<i64>> {
-        let mut rows: BTreeMap<usize, [i64; QUOTES]> = BTreeMap::new();
-        let mut open: Vec<(usize, usize)> = self.interval.into_iter().collect();
-        while let Some((low, high)) = open.pop() {
-            let Some(width) = self.geometry.middle(low, high) else {
-                continue;
-            };
-            let row = self.row(width, true)?;
-            if fits(&row) {
-                open.push((width, high));
-            }
-            open.push((low, width));
-            rows.insert(width, row);
-        }
-        let widths = self.bisection_widths();
-        let row = |width| rows.get(width).copied().unwrap_or([0; QUOTES]);
-        Ok(widths.iter().flat_map(row).collect())
-    }
-
-    fn bisection_widths(&self) -> Vec<usize> {
-        let widths = |(best, failed)| self.geometry.bisection_widths(best, failed);
-        self.interval.map(widths).unwrap_or_default()
+    /// Bytes free for this rank's share, before anything is priced.
+    pub fn set_available(&mut self, available: i64) {
+        self.prober.available = available;
     }
 
     /// One quote of this rank, as bits, for tests of the tables.
-    pub fn quote(&mut self, width: usize, kind: usize) -> Result<i64> {
+    pub fn quote(&mut self, width: usize, kind: usize) -> Result<u8> {
         match KINDS.get(kind) {
-            Some(&kind) => Ok(i64::from(self.prober.quote(width, kind)?.bits())),
+            Some(&kind) => Ok(self.prober.quote(width, kind)?.bits()),
             None => Err(Error::input(format!("kind is {kind}: there are {QUOTES}"))),
         }
     }
 
+    /// Entries of the first table.
+    #[must_use]
+    pub fn growth_len(&self) -> usize {
+        self.exchange.growth_len()
+    }
+
+    /// First table: this rank's quotes of every width that growth can ask.
+    pub fn growth(&mut self) -> Result<Vec<i64>> {
+        self.exchange.growth(&mut self.prober)
+    }
+
+    /// Takes the first agreed table; entries of the second.
+    pub fn agree_growth(&mut self, agreed: &[i64]) -> Result<usize> {
+        self.exchange.settle_growth(&self.judge, agreed)
+    }
+
+    /// Second table: this rank's quotes of the widths that bisection can ask.
+    pub fn bisection(&mut self) -> Result<Vec<i64>> {
+        self.exchange.bisection(&mut self.prober)
+    }
+
     /// Takes the second agreed table and ends the search.
     pub fn finish(&mut self, agreed: &[i64]) -> Result<Found> {
-        let widths = self.bisection_widths();
-        self.agreed.fill(&widths, agreed)?;
-        let outcome = width::search(self.geometry, self.hint, &mut self.judge, &mut self.agreed)?;
+        let outcome = self.exchange.settle(&mut self.judge, agreed)?;
         self.end(outcome)
-    }
-
-    /// Where bisection starts under the first agreed table, if it comes to that.
-    fn interval(&mut self) -> Result<Option<(usize, usize)>> {
-        let mut judge = self.judge.clone();
-        let mut machine = Machine::new(self.geometry, self.hint);
-        loop {
-            match machine.next() {
-                Next::Ask(_, width::Step::Bisect) => return Ok(machine.interval()),
-                Next::Ask(width, step) => {
-                    machine.tell(judge.verdict(width, step, &mut self.agreed)?);
-                }
-                Next::Done(_) => return Ok(None),
-            }
-        }
-    }
-
-    /// All quotes of a width; zeros where it is not worth asking.
-    fn row(&mut self, width: usize, open: bool) -> Result<[i64; QUOTES]> {
-        let mut row = [0; QUOTES];
-        if !open {
-            return Ok(row);
-        }
-        let composite = !self.prober.pricer.engine.settings().compatible;
-        for (kind, bits) in KINDS.into_iter().zip(&mut row) {
-            if (kind == Quote::PlanBest) == composite {
-                *bits = i64::from(self.prober.quote(width, kind)?.bits());
-            }
-        }
-        Ok(row)
     }
 
     fn end(&mut self, outcome: Outcome) -> Result<Found> {
@@ -308,51 +236,4 @@ pub fn plan(
     pricer.load(requests, &mut share)?;
     let climbed = pricer.climb(&share, available, &mut probes)?;
     Ok((found(0, Vec::new(), climbed), probes))
-}
-
-/// Whether any kind of quote in a row fits: only then can the agreed verdict.
-fn fits(row: &[i64; QUOTES]) -> bool {
-    row.iter()
-        .any(|&bits| Quoted::from_bits(bits as u8).verdict.fits)
-}
-
-/// Quotes agreed by all ranks.
-#[derive(Debug, Clone, Default)]
-struct Table {
-    rows: BTreeMap<usize, [i64; QUOTES]>,
-}
-
-impl Table {
-    fn fill(&mut self, widths: &[usize], bits: &[i64]) -> Result<()> {
-        if bits.len() != widths.len() * QUOTES {
-            return Err(Error::input(format!(
-                "the agreed table has {} entries for {} widths: give {QUOTES} each",
-                bits.len(),
-                widths.len()
-            )));
-        }
-        for (&width, row) in widths.iter().zip(bits.chunks_exact(QUOTES)) {
-            // Two chains of growth can meet; a chain that had ended holds zeros there.
-            let kept = self.rows.entry(width).or_insert([0; QUOTES]);
-            for (old, &new) in kept.iter_mut().zip(row) {
-                *old |= new;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Quotes for Table {
-    fn quote(&mut self, width: usize, kind: Quote) -> Result<Quoted> {
-        match self.rows.get(&width) {
-            Some(row) => Ok(Quoted::from_bits(row[kind as usize] as u8)),
-            None => Err(Error::Internal(
-                "the search asked a width outside its table",
-            )),
-        }
-    }
-
-    fn trusted(&mut self, width: usize, kind: Quote) -> Result<bool> {
-        Ok(self.quote(width, kind)?.verdict.trusted)
-    }
 }

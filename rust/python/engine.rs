@@ -340,13 +340,23 @@ impl PySession {
         Ok(self.found(found))
     }
 
-    /// First table of quotes of this rank.
-    fn growth<'py>(&self, py: Python<'py>) -> PyResult<Column<'py>> {
-        let bits = detached(py, || self.lock().growth())?;
-        Ok(column(py, bits))
+    /// Sets the bytes free for this rank's share, before anything is priced.
+    fn set_available(&self, available: i64) {
+        self.lock().set_available(available);
     }
 
-    /// Takes the first agreed table; entries of the second one.
+    /// Entries of the first table, known before anything is priced.
+    fn growth_len(&self) -> usize {
+        self.lock().growth_len()
+    }
+
+    /// First table of quotes of this rank.
+    fn growth<'py>(&self, py: Python<'py>) -> PyResult<Column<'py>> {
+        let flags = detached(py, || self.lock().growth())?;
+        Ok(column(py, flags))
+    }
+
+    /// Takes the first agreed table; entries of the second.
     fn agree_growth(&self, py: Python<'_>, agreed: PyReadonlyArray1<'_, i64>) -> PyResult<usize> {
         let agreed = slice(py, "agreed", &agreed)?.to_vec();
         detached(py, || self.lock().agree_growth(&agreed))
@@ -354,12 +364,12 @@ impl PySession {
 
     /// Second table of quotes of this rank.
     fn bisection<'py>(&self, py: Python<'py>) -> PyResult<Column<'py>> {
-        let bits = detached(py, || self.lock().bisection())?;
-        Ok(column(py, bits))
+        let flags = detached(py, || self.lock().bisection())?;
+        Ok(column(py, flags))
     }
 
     /// One quote of this rank, as bits.
-    fn quote(&self, py: Python<'_>, width: usize, kind: usize) -> PyResult<i64> {
+    fn quote(&self, py: Python<'_>, width: usize, kind: usize) -> PyResult<u8> {
         detached(py, || self.lock().quote(width, kind))
     }
 

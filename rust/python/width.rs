@@ -109,21 +109,6 @@ fn width_normalize(
     Ok(g.normalize(width))
 }
 
-/// Entries of the first table of quotes that ranks agree on.
-#[pyfunction]
-#[pyo3(signature = (items, start, dp, hint))]
-fn growth_entries(
-    py: Python<'_>,
-    items: usize,
-    start: usize,
-    dp: usize,
-    hint: Option<usize>,
-) -> PyResult<usize> {
-    let g = Geometry::new(items, start, dp).map_err(|error| to_python(py, &error))?;
-    let widths = g.growth_widths(hint).iter().map(Vec::len).sum::<usize>();
-    Ok(widths * QUOTES)
-}
-
 /// Ends of the runs into which the ladder cuts requests of these token counts.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value)]
@@ -141,6 +126,5 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(width_search, module)?)?;
     module.add_function(wrap_pyfunction!(width_geometry, module)?)?;
     module.add_function(wrap_pyfunction!(width_normalize, module)?)?;
-    module.add_function(wrap_pyfunction!(growth_entries, module)?)?;
     module.add_function(wrap_pyfunction!(split_cut, module)?)
 }

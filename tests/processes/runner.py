@@ -1,0 +1,205 @@
+"""Runs every scenario with 2 and 4 processes over each engine and checks what the ranks got."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PATIENCE = 120
+"""Seconds after which a scenario counts as hanging."""
+SPREAD = 10
+"""Seconds within which all ranks must have ended after the first error."""
+
+Results = list[dict[str, Any] | None]
+Check = Callable[[Results], None]
+
+
+def start(engine: str, name: str, folder: Path, size: int) -> list[subprocess.Popen[bytes]]:
+    program = [sys.executable, str(HERE / "scenario.py"), engine, name, str(folder)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    if engine == "gloo":
+        commands = [[*program, str(rank), str(size)] for rank in range(size)]
+    else:
+        options = ["--allow-run-as-root", "--oversubscribe", "--quiet", "-n", str(size)]
+        commands = [["mpirun", *options, *program]]
+    log = (folder / "log").open("wb")
+    return [
+        subprocess.Popen(command, env=environment, stdout=log, stderr=log) for command in commands
+    ]
+
+
+def play(engine: str, name: str, size: int) -> tuple[Results, str]:
+    """What each rank wrote (None: nothing), and the processes' output."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        processes = start(engine, name, folder, size)
+        try:
+            for process in processes:
+                process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"hangs: not ended after {PATIENCE} s") from None
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        files = [folder / f"{rank}.json" for rank in range(size)]
+        results: Results = [json.loads(f.read_text()) if f.exists() else None for f in files]
+        return results, (folder / "log").read_text(errors="replace")
+
+
+def all_waves(results: Results) -> None:
+    """No error; the same waves on every rank; every item runs once and fits."""
+    done = [result or {"error": "nothing written", "waves": []} for result in results]
+    assert all(result["error"] is None for result in done), [r["error"] for r in done]
+    shapes = [[(w["start"], w["width"]) for w in result["waves"]] for result in done]
+    assert shapes[0], "no wave"
+    assert all(shape == shapes[0] for shape in shapes), shapes
+    ends = [start + width for start, width in shapes[0]]
+    assert [start for start, _ in shapes[0]] == [0, *ends[:-1]]
+    shares = {w["dp_rank"]: result["waves"] for result in done for w in result["waves"]}
+    items = sorted(i for waves in shares.values() for wave in waves for i in wave["indices"])
+    assert items == list(range(ends[-1])), items
+    assert all(w["required"] <= w["limit"] for result in done for w in result["waves"])
+
+
+def same_plans(results: Results) -> None:
+    """As `all_waves`; processes of one share have the same plans and limits."""
+    all_waves(results)
+    seen: dict[Any, Any] = {}
+    for result in results:
+        assert result is not None
+        for wave in result["waves"]:
+            mine = wave["fingerprint"], wave["limit"]
+            assert seen.setdefault((wave["dp_rank"], wave["start"]), mine) == mine
+
+
+def limits_differ(results: Results) -> None:
+    """As `all_waves`, each rank under its own limit."""
+    all_waves(results)
+    limits = [result["waves"][0]["limit"] for result in results if result]
+    assert limits == [(5 + 2 * rank) << 30 for rank in range(len(results))], limits
+
+
+def fails(error: str, text: str) -> Check:
+    """The last rank raises `error`, all others `RankError` with its words."""
+
+    def check(results: Results) -> None:
+        *others, culprit = results
+        assert culprit is not None
+        assert culprit["error"] == error, culprit
+        for other in others:
+            assert other is not None
+            assert other["error"] == "RankError", other
+            assert f"rank {len(others)} failed: " in other["text"], other
+            assert text in other["text"], other
+
+    return check
+
+
+def disagree(results: Results) -> None:
+    """Every rank raises the same error, which names what differs."""
+    texts = {result["text"] for result in results if result}
+    assert len(texts) == 1, texts
+    assert "disagree on the number of items" in texts.pop()
+    assert all(result and result["error"] == "RankError" for result in results)
+
+
+def refused(results: Results) -> None:
+    """The share of the last rank is too large: refused everywhere."""
+    assert all(result and result["error"] == "WaveRefused" for result in results), results
+    last = len(results) - 1
+    for rank, result in enumerate(results):
+        assert result is not None
+        assert (f"data-parallel rank {last} needs" in result["text"]) == (rank != last), result
+
+
+def lost(results: Results) -> None:
+    """The last rank is gone; the others notice."""
+    *others, gone = results
+    assert gone is None
+    for other in others:
+        assert other is not None
+        assert other["error"] == "RankError", other
+        assert "lost touch" in other["text"], other
+
+
+def gone(results: Results) -> None:
+    """The last rank is gone, and the launcher ends the others."""
+    assert results == [None] * len(results), results
+
+
+SCENARIOS: dict[str, Check] = {
+    "unequal": all_waves,
+    "empty": all_waves,
+    "compatible": all_waves,
+    "memory": limits_differ,
+    "peers": same_plans,
+    "prefetch": all_waves,
+    "slow": all_waves,
+    "refused": refused,
+    "bad rows": fails("InputError", "-1"),
+    "planner": fails("OSError", "config.json is missing"),
+    "step raises": fails("ValueError", "the loss is not finite"),
+    "planning raises": fails("MemoryError", "no memory for the tables"),
+    "other pool": disagree,
+    "killed": lost,
+}
+
+
+def need(engines: list[str]) -> list[str]:
+    """What is missing for these engines."""
+    missing = []
+    for engine in engines:
+        package = {"gloo": "torch", "mpi": "mpi4py"}[engine]
+        command = [sys.executable, "-c", f"import {package}"]
+        if subprocess.run(command, capture_output=True).returncode:
+            missing.append(f"{package} is not installed for {sys.executable}")
+    return missing
+
+
+def main() -> int:
+    engines = sys.argv[1:] or ["gloo", "mpi"]
+    missing = need(engines)
+    if missing:
+        print("; ".join(missing), file=sys.stderr)
+        print("0 passed, 1 failed")
+        return 1
+    passed = failed = 0
+    print(f"{'engine':8}{'scenario':18}{'ranks':>6}  {'waves':>5}  {'spread s':>8}  outcome")
+    for engine in engines:
+        for size in (2, 4):
+            for name, check in SCENARIOS.items():
+                results: Results = []
+                log = ""
+                try:
+                    results, log = play(engine, name, size)
+                    (gone if (engine, name) == ("mpi", "killed") else check)(results)
+                    ends = [r["at"] for r in results if r and r["error"]]
+                    spread = max(ends) - min(ends) if ends else 0.0
+                    assert spread < SPREAD, f"{spread:.1f} s between the first and the last error"
+                    outcome = "ok"
+                    passed += 1
+                except AssertionError as error:
+                    outcome = f"FAILED {error}"
+                    failed += 1
+                    spread = float("nan")
+                waves = max((len(r["waves"]) for r in results if r), default=0)
+                print(
+                    f"{engine:8}{name:18}{size:>6}  {waves:>5}  {spread:>8.3f}  {outcome}",
+                    flush=True,
+                )
+                if outcome != "ok":
+                    print("    " + log.strip().replace("\n", "\n    ")[-3000:], file=sys.stderr)
+    print(f"{passed} passed, {failed} failed")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
