@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from waveplan.requests import Requests
     from waveplan.wave import Wave
 
-__all__ = ["explanation", "heading", "memory", "memory_text", "reason", "summary"]
+__all__ = ["count", "explanation", "heading", "memory", "memory_text", "reason", "summary"]
 
 SHOWN = 10
 
@@ -57,7 +57,7 @@ def memory_text(planner: Planner) -> str:
         states = len(planner.bound.off) + len(planner.bound.unmeasured)
         text += (
             f"\nfor waves: {gigabytes(parts['limit'])}, after a margin of {planner.margin:.0%} for "
-            f"{states} rules without a measurement for this job"
+            f"{count(states, 'rule')} without a measurement for this job"
         )
     return text
 
@@ -66,7 +66,7 @@ def heading(job: Job, planner: Planner, requests: Requests) -> str:
     """Rows, job and memory."""
     tokens = int(requests.rows.lengths.sum())
     lines = [
-        f"{_count(len(requests), 'request')}, {_count(tokens, 'token')}",
+        f"{count(len(requests), 'request')}, {count(tokens, 'token')}",
         f"{job.model} on {job.ranks_text()}, {job.training_text()}",
         f"memory of a rank: {memory_text(planner)}",
     ]
@@ -84,7 +84,7 @@ def summary(planner: Planner, waves: list[Wave], run: Waves, elapsed: float) -> 
         widest = max(wave.width for wave in waves)
         tightest = max(waves, key=lambda wave: wave.required)
         lines = [
-            f"{_count(len(waves), 'wave')}, the widest {_count(widest, 'request')}, planned in "
+            f"{count(len(waves), 'wave')}, the widest {count(widest, 'request')}, planned in "
             f"{seconds(elapsed)}",
             f"tightest: wave {waves.index(tightest) + 1} needs {gigabytes(tightest.required)} of "
             f"{gigabytes(planner.limit)}{_why_not_wider(tightest)}",
@@ -92,12 +92,14 @@ def summary(planner: Planner, waves: list[Wave], run: Waves, elapsed: float) -> 
         trust = sum(wave.stopped.kind == "trust" for wave in waves)
         if trust:
             reason = next(wave.stopped.reason for wave in waves if wave.stopped.kind == "trust")
-            lines.append(f"{_count(trust, 'wave')} stopped by trust, not by memory: {reason}")
+            lines.append(f"{count(trust, 'wave')} stopped by trust, not by memory: {reason}")
         parts.append("\n".join(lines))
     off = (*planner.bound.off, *planner.bound.unmeasured)
     if off and waves:
         parts.append(
-            "\n".join([f"without a measurement for this job: {len(off)} rules", *_states(off)])
+            "\n".join(
+                [f"without a measurement for this job: {count(len(off), 'rule')}", *_states(off)]
+            )
         )
     if run.refused:
         parts.append(_refused(run.refused, len(run.pool.item_sizes)))
@@ -121,7 +123,8 @@ def reason(wave: Wave) -> str:
     return f"{text}; runs as {parts} forwards" if parts > 1 else text
 
 
-def _count(number: int, what: str) -> str:
+def count(number: int, what: str) -> str:
+    """3 waves, 1 wave."""
     return f"{integer(number)} {what}{'' if number == 1 else 's'}"
 
 
@@ -137,7 +140,7 @@ def _why_not_wider(wave: Wave) -> str:
             f"{binding.term or 'outputs'}, {gigabytes(binding.bytes)})"
         )
     return (
-        f"; {_count(stopped.width, 'request')} would need {gigabytes(stopped.plan.required)}{where}"
+        f"; {count(stopped.width, 'request')} would need {gigabytes(stopped.plan.required)}{where}"
     )
 
 
@@ -152,14 +155,14 @@ def _states(states: Sequence[Any]) -> list[str]:
 def _refused(refused: Sequence[WaveRefused], items: int) -> str:
     needs = [item.required for item in refused]
     lines = [
-        f"refused: {integer(len(refused))} of {_count(items, 'request')}, which can never fit in "
+        f"refused: {integer(len(refused))} of {count(items, 'request')}, which can never fit in "
         f"{gigabytes(refused[0].limit)}; they need {gigabytes(min(needs))} to "
         f"{gigabytes(max(needs))}"
     ]
     for item in refused[:SHOWN]:
         which = ", ".join(str(i) for i in item.indices.tolist()[:4])
         lines.append(
-            f"  row {which}: {_count(item.plan.logical_tokens, 'token')}, needs "
+            f"  row {which}: {count(item.plan.logical_tokens, 'token')}, needs "
             f"{gigabytes(item.required)}"
         )
     if len(refused) > SHOWN:
@@ -175,7 +178,7 @@ def explanation(wave: Wave, number: int) -> list[Tree | str]:
     """Price tree of a wave and the segments that its groups share, largest savings first."""
     forward = wave.plan.largest
     parts: list[Tree | str] = [
-        f"wave {number}: {_count(len(wave.rows), 'request')}, {integer(wave.plan.packed_tokens)} "
+        f"wave {number}: {count(len(wave.rows), 'request')}, {integer(wave.plan.packed_tokens)} "
         f"packed of {integer(wave.plan.logical_tokens)} tokens, {gigabytes(wave.required)}",
         forward.price.explain(),
     ]
@@ -191,7 +194,7 @@ def _shared(group: ForwardGroup, number: int) -> Tree:
     proof = "proven best" if group.optimal else f"work within {_gap(group):.2%} of best"
     made = Tree(
         f"group {number}: {int((stored & decisions).sum()):,} of "
-        f"{_count(int(decisions.sum()), 'shared prefix').replace('prefixs', 'prefixes')} stored "
+        f"{count(int(decisions.sum()), 'shared prefix').replace('prefixs', 'prefixes')} stored "
         f"once; layout {proof}"
     )
     order = [int(i) for i in (-saved).argsort(kind="stable") if decisions[i]]

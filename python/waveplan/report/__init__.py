@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from waveplan.assignment import stage_times
-from waveplan.cli.summary import memory_text, reason
+from waveplan.cli.summary import count, memory_text, reason
 from waveplan.pricing import Measures, Price, price
 from waveplan.rules import names
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from waveplan.planner import Planner, Waves
     from waveplan.wave import Wave
 
-__all__ = ["collect", "rank_prices", "write_html"]
+__all__ = ["collect", "collect_tree", "rank_prices", "write_html"]
 
 # Boxes of the prefix tree that would be narrower than this share of the page are not drawn.
 HAIR = 1 / 1500
@@ -40,12 +40,12 @@ def collect(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> di
     return {
         "title": f"waveplan: {job.model} on {job.ranks_text()}",
         "job": [job.training_text(), *f"memory of a rank: {memory_text(planner)}".split("\n")],
-        "summary": f"{len(waves):,} waves, the widest {widest:,} requests; "
-        f"{len(run.refused):,} requests refused",
+        "summary": f"{count(len(waves), 'wave')}, the widest {count(widest, 'request')}; "
+        f"{count(len(run.refused), 'request')} refused",
         "limit": planner.limit,
         "waves": [_wave(i + 1, wave) for i, wave in enumerate(waves)],
         "tightest": None if tightest is None else _memory(tightest + 1, waves[tightest]),
-        "tree": {"nodes": [], "hidden": 0} if tightest is None else _tree(waves[tightest]),
+        "tree": {"nodes": [], "hidden": 0} if tightest is None else collect_tree(waves[tightest]),
         "attention": None if tightest is None else _attention(planner, waves[tightest]),
         "probes": [
             {
@@ -116,11 +116,14 @@ def _memory(number: int, wave: Wave) -> dict[str, Any]:
         terms = sorted(made.terms.items(), key=lambda term: (-term[1], term[0]))
         shown = [[name, value] for name, value in terms[:SHOWN_TERMS]]
         rest = sum(value for _, value in terms[SHOWN_TERMS:])
-        factor = made.required - sum(value for _, value in terms)
+        margin = int(made.results.get("margin", 0))
+        factor = made.required - margin - sum(value for _, value in terms)
         if rest:
             shown.append(["smaller terms", rest])
         if factor > 0:
             shown.append(["safety factor", factor])
+        if margin:
+            shown.append(["margin", margin])
         ranks.append({"rank": rank, "terms": shown, "required": made.required})
     return {"number": number, "ranks": ranks, "explain": wave.plan.largest.price.explain()}
 
@@ -130,7 +133,7 @@ def _largest_group(wave: Wave) -> ForwardGroup | None:
     return max(groups, key=lambda group: group.packed_tokens, default=None)
 
 
-def _tree(wave: Wave) -> dict[str, Any]:
+def collect_tree(wave: Wave) -> dict[str, Any]:
     """Boxes of the icicle: left edge and width as shares of the page, by rows through them."""
     group = _largest_group(wave)
     if group is None:
@@ -141,18 +144,18 @@ def _tree(wave: Wave) -> dict[str, Any]:
     left = np.zeros(len(counts))
     used: dict[int, float] = {}
     nodes, hidden = [], 0
-    for i, (parent, count) in enumerate(zip(tree.parent.tolist(), counts.tolist(), strict=True)):
+    for i, (parent, rows) in enumerate(zip(tree.parent.tolist(), counts.tolist(), strict=True)):
         base = used.get(parent, left[parent] if parent >= 0 else 0.0)
         left[i] = base
-        width = count / total
+        width = rows / total
         used[parent] = base + width
         if width < HAIR:
             hidden += 1
             continue
         tokens = int(tree.end[i] - tree.start[i])
-        stored = bool(shared[i]) or count == 1
+        stored = bool(shared[i]) or rows == 1
         run = f"{tokens:,} token{'' if tokens == 1 else 's'}"
-        label = f"{run} x {count:,} rows" if count > 1 else run
+        label = f"{run} x {rows:,} rows" if rows > 1 else run
         nodes.append(
             {
                 "left": float(base),

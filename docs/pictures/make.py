@@ -1,0 +1,106 @@
+"""Draws the pictures of docs/how-it-works.md from the bundled rollouts.
+
+python docs/pictures/make.py [FOLDER]
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from waveplan import Budget, Planner, Requests, Rows, Topology, Training, Wave, models
+from waveplan.report import collect_tree
+from waveplan.report.html import COLOURS
+
+HEAD = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+    'font-family="sans-serif" font-size="11"><rect width="100%" height="100%" fill="#fff"/>'
+)
+
+
+def text(x: float, y: float, words: str, colour: str = "#333", anchor: str = "start") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" text-anchor="{anchor}">{words}</text>'
+
+
+def box(x: float, y: float, width: float, height: float, colour: str) -> str:
+    return (
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(0.4, width):.1f}" height="{height:.1f}" '
+        f'fill="{colour}" stroke="#fff" stroke-width="0.5"/>'
+    )
+
+
+def tree(wave: Wave) -> str:
+    """The prefix tree of a wave: blue is stored once, grey is repeated in each row."""
+    nodes = [node for node in collect_tree(wave)["nodes"] if node["width"] > 1 / 300]
+    levels = 1 + max(node["depth"] for node in nodes)
+    parts = [HEAD.format(width=760, height=20 * levels + 8)]
+    for node in nodes:
+        x, y = 4 + 752 * node["left"], 4 + 20 * node["depth"]
+        parts.append(
+            box(x, y, 752 * node["width"], 19, COLOURS[0] if node["shared"] else "#8a9199")
+        )
+        if node["width"] > 0.17:
+            parts.append(text(x + 4, y + 13, node["label"], "#fff"))
+    return "".join([*parts, "</svg>\n"])
+
+
+def owners(wave: Wave) -> str:
+    """Chunks of the packed row by the rank that owns them, and each rank's rows."""
+    group = wave.groups[0]
+    made = group.assignment
+    assert made is not None
+    scale = 752 / made.tokens
+    parts = [HEAD.format(width=760, height=44 + 20 * made.ranks)]
+    starts = made.chunk_starts
+    for i, owner in enumerate(made.owners.tolist()):
+        width = float(starts[i + 1] - starts[i]) * scale
+        parts.append(box(4 + float(starts[i]) * scale, 4, width, 22, COLOURS[owner]))
+    longest = int(group.rank_rows.max())
+    for rank, rows in enumerate(group.rank_rows.tolist()):
+        y = 36 + 20 * rank
+        parts += [
+            text(4, y + 13, f"rank {rank}"),
+            box(60, y, 600 * rows / longest, 18, COLOURS[rank]),
+        ]
+        parts.append(text(756, y + 13, f"{rows:,} rows", anchor="end"))
+    return "".join([*parts, "</svg>\n"])
+
+
+def search(wave: Wave) -> str:
+    """The prices that the search asked for, in order, against the limit."""
+    probes = wave.probes
+    top = max(probe.required for probe in probes) * 1.1
+    left, bottom, width, height = 60.0, 190.0, 680.0, 170.0
+    step = width / len(probes)
+    line = bottom - height * wave.limit / top
+    parts = [HEAD.format(width=760, height=226)]
+    for i, probe in enumerate(probes):
+        tall = height * probe.required / top
+        colour = COLOURS[2] if probe.fits else COLOURS[5]
+        parts.append(box(left + (i + 0.15) * step, bottom - tall, 0.7 * step, tall, colour))
+        parts.append(text(left + (i + 0.5) * step, bottom + 14, str(probe.width), anchor="middle"))
+    parts.append(
+        f'<line x1="{left}" x2="{left + width}" y1="{line:.1f}" y2="{line:.1f}" stroke="#c00"/>'
+    )
+    parts.append(text(left - 4, line + 4, "limit", "#c00", "end"))
+    parts.append(
+        text(left + width / 2, bottom + 30, "requests of each probe, in order", anchor="middle")
+    )
+    return "".join([*parts, "</svg>\n"])
+
+
+def main(folder: Path) -> None:
+    """Write the three pictures."""
+    with as_file(files("waveplan") / "data" / "demo.npz") as path:
+        rows = Rows.load(path)
+    model = models.get("qwen3.6-35b-a3b")
+    job = (Training(recompute="full", lora_rank=8), Budget(available="16 GiB"))
+    wave = Planner(model, Topology(cp=4), *job).wave(Requests(rows))
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, made in (("tree", tree(wave)), ("owners", owners(wave)), ("search", search(wave))):
+        (folder / f"{name}.svg").write_text(made, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)

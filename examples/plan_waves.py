@@ -1,0 +1,48 @@
+"""Plan rollouts in waves and say, for each, what to run.
+
+python examples/plan_waves.py [ROWS] [--available 3GiB]
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from waveplan import Budget, Planner, Requests, Rows, Topology, Training, format_bytes, models
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    """Plan the waves and print them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", nargs="?", default=str(HERE / "rollouts.jsonl"))
+    parser.add_argument("--available", default="3GiB")
+    args = parser.parse_args()
+
+    rows = Rows.load(args.rows)
+    # Only the completions are labelled where the file says where they begin.
+    targets = rows.columns.get("first_target", True)
+    planner = Planner(
+        models.get("qwen3.6-35b-a3b"),
+        Topology(cp=2),
+        Training(recompute="full", lora_rank=8),
+        Budget(available=args.available),
+    )
+    waves = planner.waves(Requests(rows, targets=targets), on_refusal="skip")
+    for number, wave in enumerate(waves, 1):
+        print(f"wave {number}: {wave.width} requests, {format_bytes(wave.required)}")
+        for group in wave.groups:
+            saved = 1 - group.packed_tokens / int(rows.lengths[group.requests].sum())
+            print(f"  {group.packed_tokens} packed tokens, {saved:.0%} saved")
+            if group.assignment is not None:
+                for rank in range(planner.topology.cp):
+                    ranges = group.assignment.ranges(rank).tolist()
+                    print(f"  rank {rank} owns packed tokens {ranges}")
+        print(f"  not wider: {wave.stopped}")
+    for refused in waves.refused:
+        print(f"refused: {refused}")
+
+
+if __name__ == "__main__":
+    main()

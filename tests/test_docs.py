@@ -1,0 +1,246 @@
+"""Every python and console block of README.md and docs/*.md runs, and prints what it shows.
+
+A console block holds commands (``$ ...``, ``# exits N`` after one that does not end with 0) and
+their output. A block without any output is only run; a last line ``...`` leaves the rest out. A
+block opened as ``python needs NAME`` runs where that package is installed. ``WAVEPLAN_UPDATE=1``
+writes outputs anew.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# Written by other tests' generators, without blocks that run.
+GENERATED = ("rules.md", "accuracy.md")
+BLOCK = re.compile(r"^```(python|console)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+UPDATE = os.environ.get("WAVEPLAN_UPDATE") == "1"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    page: Path
+    line: int
+    kind: str
+    needs: str
+    text: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.page.name}:{self.line}"
+
+
+def blocks(kind: str) -> list[Block]:
+    found = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for match in BLOCK.finditer(text):
+            if match[1] == kind:
+                line = text[: match.start()].count("\n") + 1
+                needs = match[2].strip().removeprefix("needs").strip()
+                found.append(Block(page, line, kind, needs, match[3]))
+    return found
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that the pages name."""
+    folder = tmp_path_factory.mktemp("desk")
+    examples = ROOT / "examples"
+    shutil.copytree(examples, folder / "examples")
+    shutil.copy(examples / "rollouts.jsonl", folder)
+    shutil.copy(examples / "config.json", folder)
+    (folder / "tests" / "data").mkdir(parents=True)
+    shutil.copy(ROOT / "tests" / "data" / "peaks.json", folder / "tests" / "data")
+    shutil.copy(ROOT / "tests" / "data" / "peaks.json", folder)
+    from waveplan import Rows
+
+    rows = Rows.load(folder / "rollouts.jsonl")
+    arrays: dict[str, Any] = {"tokens": rows.tokens, "offsets": rows.offsets, **rows.columns}
+    np.savez(folder / "rollouts.npz", **arrays)
+    return folder
+
+
+def test_the_pages_have_blocks() -> None:
+    pages = {block.page.name for kind in ("python", "console") for block in blocks(kind)}
+    expected = {"README.md", "getting-started.md", "sizing.md", "trainer.md", "json.md"}
+    assert expected <= pages
+    assert len(blocks("console")) >= 12
+    assert len(blocks("python")) >= 8
+
+
+def _normal(text: str) -> list[str]:
+    """Lines without what differs from run to run."""
+    return [
+        re.sub(r"planned in [0-9.,]+ \w+", "planned in TIME", line.rstrip())
+        for line in text.rstrip("\n").split("\n")
+    ]
+
+
+def _run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    path = f"{sysconfig.get_path('scripts')}{os.pathsep}{Path(sys.executable).parent}"
+    environment = {**os.environ, "PATH": f"{path}{os.pathsep}{os.environ['PATH']}"}
+    return subprocess.run(
+        command,
+        shell=True,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=110,
+    )
+
+
+@pytest.mark.parametrize("block", blocks("console"), ids=lambda block: block.name)
+def test_console(block: Block, desk: Path) -> None:
+    lines, at = block.text.rstrip("\n").split("\n"), 0
+    assert lines[0].startswith("$ "), "a console block begins with a command"
+    made: list[str] = []
+    while at < len(lines):
+        command, _, comment = lines[at].removeprefix("$ ").partition("  # exits ")
+        shown = lines[at]
+        at += 1
+        expected = []
+        while at < len(lines) and not lines[at].startswith("$ "):
+            expected.append(lines[at])
+            at += 1
+        done = _run(command, desk)
+        # README's commands name the reader's own files: refusals are as good a result there.
+        allowed = {0, 1} if block.page.name == "README.md" else {int(comment or 0)}
+        assert done.returncode in allowed, done.stdout
+        assert "Traceback" not in done.stdout
+        made.append(shown)
+        printed = _normal(done.stdout)
+        if expected and expected[-1] == "...":
+            kept = expected[:-1]
+            printed = [*printed[: len(kept)], "..."]
+            assert (
+                UPDATE
+                or printed[:-1] == _normal("\n".join(kept) + "\n" if kept else "")[: len(kept)]
+            )
+        elif expected:
+            assert UPDATE or printed == _normal("\n".join(expected))
+        if expected or (UPDATE and block.page.name != "README.md"):
+            made += [line.replace("planned in TIME", _time(done.stdout)) for line in printed]
+    if UPDATE:
+        text = block.page.read_text(encoding="utf-8")
+        new = "\n".join(made) + "\n"
+        block.page.write_text(text.replace(block.text, new, 1), encoding="utf-8")
+
+
+def _time(text: str) -> str:
+    found = re.search(r"planned in [0-9.,]+ \w+", text)
+    return found[0] if found else ""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python(
+    page: Path,
+    desk: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(desk)
+    scope: dict[str, Any] = {"__name__": "__main__"}
+    left_out = []
+    for block in blocks("python"):
+        if block.page != page:
+            continue
+        if block.needs and importlib.util.find_spec(block.needs) is None:
+            left_out.append(f"{block.name} needs {block.needs}")
+            continue
+        code = "\n" * block.line + block.text
+        exec(compile(code, str(page), "exec"), scope)
+    capsys.readouterr()
+    if left_out:
+        pytest.skip(f"left out, the rest ran: {'; '.join(left_out)}")
+
+
+def test_pictures_are_fresh(tmp_path: Path) -> None:
+    folder = ROOT / "docs" / "pictures"
+    target = folder if UPDATE else tmp_path
+    subprocess.run([sys.executable, str(folder / "make.py"), str(target)], check=True)
+    names = sorted(path.name for path in folder.glob("*.svg"))
+    assert names == sorted(path.name for path in target.glob("*.svg"))
+    for name in names:
+        assert (folder / name).read_bytes() == (target / name).read_bytes(), name
+        assert (folder / name).stat().st_size < 40_000
+
+
+def test_every_command_is_in_the_page_of_json() -> None:
+    text = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+    for command in ("plan", "demo", "price", "sweep", "rules", "check", "bench"):
+        assert re.search(rf"\b{command}\b", text)
+
+
+def _keys(value: Any, depth: int) -> set[str]:
+    if isinstance(value, list):
+        return set().union(*(_keys(item, depth) for item in value)) if value else set()
+    if not isinstance(value, dict) or not depth:
+        return set()
+    return set(value).union(*(_keys(item, depth - 1) for item in value.values()))
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        "plan examples/rollouts.jsonl --model examples/config.json --cp 2 --available 800MiB",
+        "price --tokens 4000 --model qwen3.6-35b-a3b --budget 141GB",
+        "sweep examples/rollouts.jsonl --model qwen3-0.6b --available 2GiB --jobs 1",
+    ],
+)
+def test_the_page_of_json_names_every_field(
+    argv: str, desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import json
+
+    from waveplan.cli import main
+    from waveplan.jobs import Job
+
+    monkeypatch.chdir(desk)
+    main([*argv.split(), "--json"])
+    document = json.loads(capsys.readouterr().out)
+    document.pop("job", None)  # options of the command line
+    document.pop("source", None)
+    if "price" in document:
+        document["price"].pop("tree")
+        document["price"].pop("results")
+    for item in document.get("results", []):
+        for name in Job.__dataclass_fields__:
+            if name != "model":
+                item.pop(name)
+    for plan in [wave["plan"] for wave in document.get("waves", [])] + [document.get("plan", {})]:
+        for forward in plan.get("forwards", []):
+            forward.pop("measures")
+    page = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(\w+)`", page))
+    price = document.pop("price", {})
+    missing = (_keys(document, 7) | set(price)) - named - {"terms"}
+    missing -= set(price.get("terms", {}))
+    missing -= {"name", "why", "bytes", "measured", "allowance", "model"}
+    assert not missing
+
+
+def test_the_example_script_plans_every_row() -> None:
+    script = ROOT / "examples" / "plan_waves.py"
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    widths = [int(found) for found in re.findall(r"wave \d+: (\d+) requests", done.stdout)]
+    assert len(widths) > 1
+    assert sum(widths) == (ROOT / "examples" / "rollouts.jsonl").read_text().count("\n")
+    assert "rank 1 owns packed tokens" in done.stdout
