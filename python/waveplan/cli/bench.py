@@ -21,7 +21,8 @@ from waveplan.jobs import Job, Source
 
 EXAMPLE = """example:
   waveplan bench
-  waveplan bench rollouts.npz --cp 4 --available 64GiB"""
+  waveplan bench rollouts.npz --cp 4 --available 64GiB
+  waveplan bench --peer grpo_8x8 short_1024:2"""
 
 
 def register(subparsers: Any) -> None:
@@ -39,6 +40,13 @@ def register(subparsers: Any) -> None:
     options.add_budget(parser, required=False)
     options.add_prices(parser)
     parser.add_argument("--repeat", type=int, default=7, metavar="N", help="runs (default: 7)")
+    parser.add_argument(
+        "--peer",
+        nargs="*",
+        metavar="POOL[:CP]",
+        help="instead: whole searches of named pools (all by default) beside the published "
+        "planner's, openpipe-art, in one process; it must be installed here",
+    )
     options.add_json(parser)
     parser.set_defaults(run=run)
 
@@ -47,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
     """Time and print medians."""
     if args.repeat < 1:
         raise InputError(f"--repeat is {args.repeat}: it must be at least 1")
+    if args.peer is not None:
+        return _beside(args)
     job = options.job_of(args, model=args.model or "qwen3.6-35b-a3b")
     if job.budget is None and job.available is None:
         job = replace(job, available="64GiB")
@@ -76,9 +86,38 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _beside(args: argparse.Namespace) -> int:
+    """Time both planners on named pools; stop with an error if their waves differ."""
+    from waveplan.bench import peer, reference
+    from waveplan.bench.tables import search_table
+    from waveplan.bench.workloads import WAVES
+
+    wanted: dict[str, list[int]] = {}
+    for word in args.peer or WAVES:
+        name, _, cp = word.partition(":")
+        if name not in WAVES:
+            raise InputError(f"--peer {name}: known pools are {', '.join(WAVES)}")
+        if cp and cp not in map(str, peer.CPS):
+            raise InputError(f"--peer {word}: CP is one of {', '.join(map(str, peer.CPS))}")
+        wanted.setdefault(name, []).extend([int(cp)] if cp else peer.CPS)
+    reason = reference.available()
+    if reason is not None:
+        raise InputError(f"--peer: the published planner is {reason}")
+    made = []
+    for name, cps in wanted.items():
+        for one in peer.compare([name], cps, args.repeat):
+            made.append(one.to_dict())
+            print(f"{name} CP {one.cp}: {one.ratio:,.0f}x", file=sys.stderr, flush=True)
+    if args.json:
+        write_json({"version": VERSION, "command": "bench", "peer": made})
+        return 0
+    show(search_table("cold and warm searches, equal waves", made), out=sys.stdout)
+    return 0
+
+
 def measure(job: Job, source: Source, repeat: int) -> dict[str, float]:
     """Median seconds of each piece of work. Every run starts from nothing but the rows."""
-    requests = options.read(source)
+    requests = source.requests()
     tokens = requests.rows.tokens
 
     def search() -> None:

@@ -1,0 +1,1 @@
+"""Measurements: our search beside the published planner's, growth, memory, threads."""

@@ -1,0 +1,230 @@
+"""Our search and the published planner's on the same rows, in turn, in one process.
+
+A *cold* search starts from nothing: the CPU's caches hold none of the tokens, no planning cache
+is filled and no profile but the given one is known. Ours goes from arrays of tokens and offsets
+to the planned wave (rows, requests, tree, every price, the plan); the reference's from its
+finished requests to its decision. Neither counts the making of the planner, which a job does
+once. A *warm* search asks the same planner for the same wave again.
+
+Times are CPU seconds of the one thread that plans, so that other load on the machine does not
+count against either side.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from waveplan.bench.reference import Reference
+from waveplan.bench.workloads import WAVES
+from waveplan.errors import WaveplanError, WaveRefused
+
+__all__ = ["CPS", "Comparison", "Ours", "compare", "evict", "read_once", "timed"]
+
+CPS = (1, 2, 4, 8)
+Row = NDArray[np.int64]
+_SWEEP = np.zeros(24 << 20)  # larger than any last-level cache of one socket's slice
+
+
+def evict() -> None:
+    """Streams through memory, so that no token stays in the CPU's caches."""
+    np.add(_SWEEP, 1.0, out=_SWEEP)
+
+
+def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    """CPU seconds of this thread, and the result."""
+    start = time.thread_time()
+    value = call()
+    return time.thread_time() - start, value
+
+
+def read_once(tokens: Row, runs: int = 7) -> float:
+    """Median seconds to read every token once from memory."""
+    times = []
+    for _ in range(runs):
+        evict()
+        times.append(timed(tokens.sum)[0])
+    return statistics.median(times)
+
+
+class Ours:
+    """Our planner in the reference's place: compatible mode, the same model, score and trust.
+
+    Args:
+        cp: context-parallel ranks. free: bytes free for a wave.
+        trusted: tokens that a wave is said to have run with; 0 leaves the planner without one.
+    """
+
+    def __init__(self, cp: int, free: int, trusted: int = 0) -> None:
+        from waveplan import Budget, Planner, Requests, Rows, Topology, Training, models
+        from waveplan.profiles import Rates
+        from waveplan.scoring import Scoring
+
+        if cp in (1, 2, 4):
+            score = Scoring.from_table("gdn-moe-h2048", layers=40, gdn_layers=30, cp=cp)
+        else:  # the published tables stop at four ranks
+            score = Scoring(version=1, layers=40, gdn_layers=30, cp=cp)
+        self.planner = Planner(
+            models.get("Qwen3.6-35B-A3B"),
+            Topology(cp=cp),
+            Training(lora_rank=8, expert_slots=True),
+            Budget(available=free),
+            scoring=score,
+            compatible=True,
+        )
+        if trusted:
+            like = Requests(Rows(np.zeros(1, np.int64), np.array([0, 1])))
+            self.planner.profiles[self.planner.signature_of(like)] = Rates(
+                bytes_per_token=0.0, packed_tokens=trusted, logical_per_packed=1.0
+            )
+        self.waves: Any = None
+
+    def cold(self, tokens: Row, offsets: Row) -> tuple[int, int]:
+        """From arrays to the first wave: width and bytes; (0, bytes) of a refusal."""
+        from waveplan import Requests, Rows
+
+        self.waves = self.planner.waves(Requests(Rows(tokens, offsets)))
+        return self._first()
+
+    def warm(self) -> tuple[int, int]:
+        """The first wave of the same pool again."""
+        self.waves.start = 0
+        return self._first()
+
+    def _first(self) -> tuple[int, int]:
+        self.planner.widest = None
+        try:
+            wave = self.waves.plan_next()
+        except WaveRefused as refusal:
+            return 0, refusal.required
+        return wave.width, wave.required
+
+
+@dataclass
+class Comparison:
+    """One workload at one CP; seconds are medians, lists hold every run."""
+
+    workload: str
+    cp: int
+    rows: int
+    tokens: int
+    width: int
+    required: int
+    read: float
+    """To read the tokens once."""
+    reference_cold: list[float] = field(default_factory=list)
+    reference_warm: list[float] = field(default_factory=list)
+    cold: list[float] = field(default_factory=list)
+    warm: list[float] = field(default_factory=list)
+    make: list[float] = field(default_factory=list)
+    """To make our planner."""
+    reference_make: list[float] = field(default_factory=list)
+
+    @property
+    def ratio(self) -> float:
+        """Times faster than the reference, cold."""
+        return statistics.median(self.reference_cold) / statistics.median(self.cold)
+
+    @property
+    def warm_ratio(self) -> float:
+        """Times faster than the reference, warm."""
+        return statistics.median(self.reference_warm) / statistics.median(self.warm)
+
+    @property
+    def passes(self) -> float:
+        """Our cold search in passes over the tokens."""
+        return statistics.median(self.cold) / self.read
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: medians, ratios and all runs."""
+        lists = ("reference_cold", "reference_warm", "cold", "warm", "make", "reference_make")
+        runs = {name: getattr(self, name) for name in lists}
+        made = {key: value for key, value in asdict(self).items() if key not in runs}
+        made |= {name: statistics.median(values) for name, values in runs.items() if values}
+        return made | {
+            "ratio": self.ratio,
+            "warm_ratio": self.warm_ratio,
+            "passes": self.passes,
+            "runs": runs,
+        }
+
+
+def columns(rows: Sequence[Row]) -> tuple[Row, Row]:
+    """Tokens and offsets of rows."""
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum([len(row) for row in rows], out=offsets[1:])
+    return np.concatenate(rows), offsets
+
+
+def compare(
+    workloads: Sequence[str], cps: Sequence[int], repeat: int = 5, seconds: float = 30.0
+) -> Iterator[Comparison]:
+    """Compares whole searches, one workload and CP at a time.
+
+    Args:
+        repeat: runs of the reference; ours runs three times after each.
+        seconds: no further run of the reference once its cold runs took this long together.
+
+    Raises:
+        WaveplanError: the two planners disagree.
+    """
+    for name in workloads:
+        make, free = WAVES[name]
+        rows = make()
+        tokens, offsets = columns(rows)
+        read = read_once(tokens)
+        for cp in cps:
+            yield _compare(name, cp, free, rows, (tokens, offsets), read, repeat, seconds)
+
+
+def _compare(
+    name: str,
+    cp: int,
+    free: int,
+    rows: Sequence[Row],
+    arrays: tuple[Row, Row],
+    read: float,
+    repeat: int,
+    seconds: float,
+) -> Comparison:
+    total = len(arrays[0])
+    made = Comparison(name, cp, len(rows), total, 0, 0, read)
+    answers = set()
+    for _ in range(repeat):
+        cost, reference = timed(lambda: Reference(cp, free))
+        made.reference_make.append(cost)
+        requests = reference.requests(rows)
+        reference.trust(requests, total)
+        reference.forget()
+        gc.collect()
+        evict()
+        cost, answer = timed(lambda: reference.search(requests))  # noqa: B023
+        made.reference_cold.append(cost)
+        answers.add(answer)
+        for _ in range(3):
+            cost, ours = timed(lambda: Ours(cp, free, total))
+            made.make.append(cost)
+            evict()
+            cost, answer = timed(lambda: ours.cold(*arrays))  # noqa: B023
+            made.cold.append(cost)
+            answers.add(answer)
+        cost, answer = timed(lambda: reference.search(requests))  # noqa: B023
+        made.reference_warm.append(cost)
+        answers.add(answer)
+        for _ in range(3):
+            cost, answer = timed(ours.warm)
+            made.warm.append(cost)
+            answers.add(answer)
+        if sum(made.reference_cold) > seconds:
+            break
+    if len(answers) != 1:
+        raise WaveplanError(f"{name} at CP {cp}: (width, bytes) differ: {sorted(answers)}")
+    made.width, made.required = answers.pop()
+    return made

@@ -1,0 +1,227 @@
+"""Deterministic request-row generators (numpy PCG64, seeded): lists of int64 rows.
+
+Every generator is `name(seed, **params)`; `make(spec)` rebuilds rows from the
+JSON form used in the goldens: {"gen": name, "seed": s, "params": {...}}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["GENERATORS", "WAVES", "make"]
+
+Tokens = NDArray[np.int64]
+Rows = list[Tokens]
+Range = tuple[int, int]
+
+VOCAB = 248_000
+
+
+def _rng(seed: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(seed))
+
+
+def _tokens(rng: np.random.Generator, n: Any) -> Tokens:
+    return rng.integers(0, VOCAB, size=int(n), dtype=np.int64)
+
+
+def _lengths(rng: np.random.Generator, count: int, total: int, low: int) -> Tokens:
+    """`count` lengths >= low with exact sum `total`, spread 1:4 or so."""
+    weights = rng.uniform(0.5, 2.0, size=count)
+    lengths = np.maximum(low, np.floor(weights / weights.sum() * total).astype(np.int64))
+    lengths[int(lengths.argmax())] += total - int(lengths.sum())
+    return np.asarray(lengths, np.int64)
+
+
+def unique(seed: int, count: int = 10, total: int = 194_753, low: int = 1) -> Rows:
+    """No sharing: distinct random rows (first tokens distinct by construction)."""
+    rng = _rng(seed)
+    rows = [_tokens(rng, n) for n in _lengths(rng, count, total, low)]
+    for i, row in enumerate(rows):
+        row[0] = VOCAB + i
+    return rows
+
+
+def grpo(
+    seed: int,
+    groups: int = 4,
+    k: int = 8,
+    prompt: Range = (500, 4000),
+    completion: Range = (200, 8000),
+) -> Rows:
+    """GRPO: G groups of k rollouts; one shared prompt per group."""
+    rng = _rng(seed)
+    rows: Rows = []
+    for g in range(groups):
+        head = _tokens(rng, rng.integers(prompt[0], prompt[1] + 1))
+        head[0] = VOCAB + g
+        for _ in range(k):
+            tail = _tokens(rng, rng.integers(completion[0], completion[1] + 1))
+            rows.append(np.concatenate([head, tail]))
+    return rows
+
+
+def agentic(
+    seed: int,
+    trees: int = 2,
+    requests: int = 6,
+    depth: Range = (3, 8),
+    tokens: Range = (20_000, 60_000),
+) -> Rows:
+    """Agentic trees: each request extends a random point of its tree's path set,
+    so prefix chains branch to depth 3..8; each row has 20k..60k tokens."""
+    rng = _rng(seed)
+    rows: Rows = []
+    for t in range(trees):
+        levels = int(rng.integers(depth[0], depth[1] + 1))
+        made: Rows = []
+        for _ in range(requests):
+            total = int(rng.integers(tokens[0], tokens[1] + 1))
+            if made:
+                base = made[int(rng.integers(0, len(made)))]
+                cut = int(rng.integers(1, levels)) / levels
+                head = base[: max(1, min(int(len(base) * cut), total - 1))]
+            else:
+                head = np.array([VOCAB + t], dtype=np.int64)
+            row = np.concatenate([head, _tokens(rng, total - len(head))])
+            made.append(row)
+        rows.extend(made)
+    return rows
+
+
+def near_identical(seed: int, count: int = 16, length: int = 2000, divergences: int = 3) -> Rows:
+    """Adversarial: copies of one row, each changed at a few late random positions."""
+    rng = _rng(seed)
+    base = _tokens(rng, length)
+    rows: Rows = []
+    for _ in range(count):
+        row = base.copy()
+        for at in rng.integers(length // 4, length, size=divergences):
+            row[at] = rng.integers(0, VOCAB)
+        rows.append(row)
+    return rows
+
+
+def one_token(seed: int, count: int = 16, length: int = 512, step: int = 1) -> Rows:
+    """Adversarial comb: row i leaves the common row after i*step + 1 tokens."""
+    rng = _rng(seed)
+    base = _tokens(rng, length)
+    rows: Rows = []
+    for i in range(count):
+        row = base.copy()
+        cut = min(length - 1, i * step + 1)
+        row[cut:] = _tokens(rng, length - cut)
+        rows.append(row)
+    return rows
+
+
+def prefixes(seed: int, count: int = 12, length: int = 900) -> Rows:
+    """Rows that are prefixes (and duplicates) of one another."""
+    rng = _rng(seed)
+    base = _tokens(rng, length)
+    return [base[: int(n)].copy() for n in rng.integers(1, length + 1, size=count)]
+
+
+def short(seed: int, count: int = 512, tokens: Range = (8, 96), share: float = 0.5) -> Rows:
+    """Many short rows; about half start with one of 16 shared 4..32-token prefixes."""
+    rng = _rng(seed)
+    heads = [_tokens(rng, rng.integers(4, 33)) for _ in range(16)]
+    rows: Rows = []
+    for _ in range(count):
+        tail = _tokens(rng, rng.integers(tokens[0], tokens[1] + 1))
+        if rng.random() < share:
+            tail = np.concatenate([heads[int(rng.integers(0, 16))], tail])
+        rows.append(tail)
+    return rows
+
+
+def tiny(seed: int, count: int = 8, length: Range = (1, 12), vocab: int = 4) -> Rows:
+    """Small-alphabet rows: dense random tries (ties, prefixes, duplicates)."""
+    rng = _rng(seed)
+    return [
+        rng.integers(0, vocab, size=int(rng.integers(length[0], length[1] + 1)), dtype=np.int64)
+        for _ in range(count)
+    ]
+
+
+def blocks(
+    seed: int, count: int = 12, depth: int = 4, block: Range = (16, 700), branch: int = 3
+) -> Rows:
+    """Random trees of token blocks: medium rows with real multi-level sharing."""
+    rng = _rng(seed)
+    pool: dict[tuple[int, ...], Tokens] = {}
+
+    def node(path: tuple[int, ...]) -> Tokens:
+        if path not in pool:
+            pool[path] = _tokens(rng, rng.integers(block[0], block[1] + 1))
+        return pool[path]
+
+    rows: Rows = []
+    for _ in range(count):
+        levels = int(rng.integers(1, depth + 1))
+        path: tuple[int, ...] = ()
+        parts = []
+        for _level in range(levels):
+            path = (*path, int(rng.integers(0, branch)))
+            parts.append(node(path))
+        parts.append(_tokens(rng, rng.integers(block[0], block[1] + 1)))
+        rows.append(np.concatenate(parts))
+    return rows
+
+
+def wave_779k(seed: int = 779_067) -> Rows:
+    """779,067 tokens: 48 requests, unique rows."""
+    return unique(seed, count=48, total=779_067, low=2_000)
+
+
+def pool_4m(seed: int = 4_000_000, requests: int = 1024) -> Rows:
+    """About 4M tokens in 1024 requests: 128 GRPO groups of 8."""
+    rng = _rng(seed)
+    rows: Rows = []
+    for g in range(requests // 8):
+        head = _tokens(rng, rng.integers(500, 2001))
+        head[0] = VOCAB + g
+        tails = (_tokens(rng, rng.integers(200, 5111)) for _ in range(8))
+        rows.extend(np.concatenate([head, tail]) for tail in tails)
+    return rows
+
+
+GENERATORS: dict[str, Callable[..., Rows]] = {
+    f.__name__: f
+    for f in (
+        unique,
+        grpo,
+        agentic,
+        near_identical,
+        one_token,
+        prefixes,
+        short,
+        tiny,
+        blocks,
+        wave_779k,
+        pool_4m,
+    )
+}
+
+
+def make(spec: dict[str, Any]) -> Rows:
+    """The rows that a golden vector names."""
+    params = {k: tuple(v) if isinstance(v, list) else v for k, v in spec.get("params", {}).items()}
+    return GENERATORS[spec["gen"]](spec["seed"], **params)
+
+
+WAVES: dict[str, tuple[Callable[[], Rows], int]] = {
+    "unique10_195k": (lambda: unique(10), 64 << 30),
+    "grpo_8x8": (lambda: grpo(8, groups=8, k=8), 64 << 30),
+    "agentic_3x8": (lambda: agentic(38, trees=3, requests=8), 64 << 30),
+    "near_identical_64x4k": (lambda: near_identical(64, count=64, length=4000), 64 << 30),
+    "one_token_64x2k": (lambda: one_token(65, count=64, length=2048), 64 << 30),
+    "short_1024": (lambda: short(1024, count=1024), 64 << 30),
+    "wave_779k_48req": (wave_779k, 128 << 30),
+    "pool_4m_1024req": (pool_4m, 64 << 30),
+}
+"""Pools that searches are timed on: how to make the rows, and bytes free for a wave."""

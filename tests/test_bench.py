@@ -1,0 +1,164 @@
+"""What the benchmarks stand on: equal pools, equal answers, figures that mean what they say."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from waveplan.bench import peer, reference, scaling, workloads
+from waveplan.bench.tables import growth_table, search_table
+from waveplan.cli import main
+
+
+def test_the_pools_are_the_ones_that_were_timed() -> None:
+    sizes = {}
+    for name, (make, free) in workloads.WAVES.items():
+        rows = make()
+        sizes[name] = (len(rows), sum(map(len, rows)), free >> 30)
+    assert sizes == {
+        "unique10_195k": (10, 194_753, 64),
+        "grpo_8x8": (64, 435_756, 64),
+        "agentic_3x8": (24, 922_155, 64),
+        "near_identical_64x4k": (64, 256_000, 64),
+        "one_token_64x2k": (64, 131_072, 64),
+        "short_1024": (1024, 62_028, 64),
+        "wave_779k_48req": (48, 779_067, 128),
+        "pool_4m_1024req": (1024, 3_936_084, 64),
+    }
+
+
+@pytest.mark.parametrize("cp", [1, 2, 4, 8])
+def test_cold_and_warm_searches_agree(cp: int) -> None:
+    rows = workloads.WAVES["grpo_8x8"][0]()
+    tokens, offsets = peer.columns(rows)
+    ours = peer.Ours(cp, 64 << 30, len(tokens))
+    first = ours.cold(tokens, offsets)
+    assert first[0] > 1
+    assert [ours.warm(), ours.cold(tokens, offsets)] == [first, first]
+
+
+def test_an_untrusted_planner_runs_one_item_first() -> None:
+    tokens, offsets = peer.columns(workloads.grpo(1))
+    assert peer.Ours(2, 64 << 30).cold(tokens, offsets)[0] == 1
+
+
+def test_a_refusal_is_width_zero() -> None:
+    tokens, offsets = peer.columns(workloads.unique(1, count=2, total=4_000))
+    width, required = peer.Ours(1, 1 << 20, 4_000).cold(tokens, offsets)
+    assert (width, required > 1 << 20) == (0, True)
+
+
+class _Agrees:
+    """Stands in for the published planner."""
+
+    answer: tuple[int, int] = (0, 0)
+
+    def __init__(self, cp: int, free: int) -> None:
+        self.ours = peer.Ours(cp, free)
+
+    def requests(self, rows: list[Any]) -> list[Any]:
+        return rows
+
+    def trust(self, _: list[Any], tokens: int) -> None:
+        self.ours = peer.Ours(self.ours.planner.topology.cp, self.ours.planner.limit, tokens)
+
+    def forget(self) -> None:
+        pass
+
+    def search(self, requests: list[Any]) -> tuple[int, int]:
+        width, required = self.ours.cold(*peer.columns(requests))
+        return width + self.answer[0], required + self.answer[1]
+
+
+def test_a_comparison_counts_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer, "Reference", _Agrees)
+    (made,) = peer.compare(["unique10_195k"], [2], repeat=2)
+    assert (made.rows, made.tokens, made.width) == (10, 194_753, 10)
+    assert [len(made.reference_cold), len(made.cold), len(made.warm)] == [2, 6, 6]
+    table = search_table("", [made.to_dict()]).plain()
+    assert "unique10_195k" in table
+    assert json.loads(json.dumps(made.to_dict()))["ratio"] == made.ratio
+
+
+@pytest.mark.parametrize("off", [(1, 0), (0, 1)])
+def test_a_comparison_refuses_different_answers(
+    monkeypatch: pytest.MonkeyPatch, off: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(peer, "Reference", _Agrees)
+    monkeypatch.setattr(_Agrees, "answer", off)
+    with pytest.raises(peer.WaveplanError, match="differ"):
+        list(peer.compare(["unique10_195k"], [1], repeat=1))
+
+
+def test_growth_and_its_exponent() -> None:
+    made = scaling.growth("rows", reference=False, repeat=1, smallest=True)
+    assert [row["rows"] for row in made] == [8, 16]
+    assert "16" in growth_table("", made).plain()
+    square = [{"rows": n, "ours": 3.0 * n**2} for n in (1, 2, 4, 8, 16)]
+    assert scaling.exponent(square, "rows", "ours") == pytest.approx(2)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of resident memory from /proc")
+def test_memory_beyond_the_input_is_bounded() -> None:
+    made = scaling.memory(tokens=1 << 22, rows=256)
+    assert made["input"] > 8 << 22
+    assert made["beyond"] <= 2 * made["input"]
+
+
+def test_the_published_planner_says_what_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    if reference.available() is None:
+        assert main(["bench", "--peer", "unique10_195k:2", "--repeat", "1"]) == 0
+        return
+    assert main(["bench", "--peer"]) == 2
+    err = capsys.readouterr().err
+    assert "published planner is" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("word", ["no_such", "grpo_8x8:3", "grpo_8x8:x"])
+def test_unknown_pools_are_refused(capsys: pytest.CaptureFixture[str], word: str) -> None:
+    assert main(["bench", "--peer", word]) == 2
+    assert word.split(":")[0] in capsys.readouterr().err
+
+
+def test_other_threads_run_during_a_search() -> None:
+    """A thread that only counts gets on while a search runs.
+
+    The interpreter's own switching is off (a very long interval), so the count can only move
+    between two lines of the main thread if the search lets go of the interpreter.
+    """
+    tokens, offsets = peer.columns(workloads.short(5, count=1_000))
+    ours = peer.Ours(2, 1 << 60, len(tokens))
+    ours.cold(tokens, offsets)
+    planner, pool = ours.planner, ours.waves.pool
+    profiles = planner.profiles.columns(planner.context, pool.mixes)
+    counted, stop = [0], threading.Event()
+
+    def count() -> None:
+        while not stop.is_set():
+            counted[0] += 1
+            time.sleep(0)
+
+    other = threading.Thread(target=count)
+    interval = sys.getswitchinterval()
+    during = 0
+    other.start()
+    sys.setswitchinterval(1_000)
+    try:
+        for _ in range(500):
+            session = ours.waves._engine.session(0, planner.limit, None, profiles)
+            before = counted[0]
+            session.alone()
+            during += counted[0] - before
+            if during:
+                break
+    finally:
+        sys.setswitchinterval(interval)
+        stop.set()
+        other.join()
+    assert during > 0
