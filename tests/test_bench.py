@@ -135,8 +135,7 @@ def test_other_threads_run_during_a_search() -> None:
     tokens, offsets = peer.columns(workloads.short(5, count=1_000))
     ours = peer.Ours(2, 1 << 60, len(tokens))
     ours.cold(tokens, offsets)
-    planner, pool = ours.planner, ours.waves.pool
-    profiles = planner.profiles.columns(planner.context, pool.mixes)
+    ours.waves.start = 0
     counted, stop = [0], threading.Event()
 
     def count() -> None:
@@ -151,7 +150,7 @@ def test_other_threads_run_during_a_search() -> None:
     sys.setswitchinterval(1_000)
     try:
         for _ in range(500):
-            session = ours.waves._engine.session(0, planner.limit, None, profiles)
+            session = ours.waves.session()
             before = counted[0]
             session.alone()
             during += counted[0] - before

@@ -35,4 +35,9 @@ def get(name: str) -> Model:
     key = str(name).lower()
     if key not in _table():
         raise InputError(f"no bundled model is called {name!r}: known are {', '.join(names())}")
+    return _model(key)
+
+
+@cache
+def _model(key: str) -> Model:
     return replace(Model.from_hf(_table()[key]), name=key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -15,9 +15,8 @@ from waveplan.agreement import Agreement, Alone, check_agreement
 from waveplan.assignment import AssignSettings, owned_token_ms
 from waveplan.budget import Budget
 from waveplan.errors import InputError
-from waveplan.facts import facts as facts_of
 from waveplan.plan import Plan, plan_of
-from waveplan.pricing import Measures, bind_facts
+from waveplan.pricing import BoundRules, Measures, bind
 from waveplan.profiles import Observation, Profiles, Signature
 from waveplan.ranks import Ranks, Step, digest
 from waveplan.recurrent import RecurrentSettings
@@ -84,8 +83,8 @@ class Planner:
         self.trust = "profile" if self.compatible else trust
         self.agreement = check_agreement(Alone() if agreement is None else agreement, topology.dp)
         self.ranks = Ranks(self.agreement)
-        self.facts = facts_of(model, topology, training)
-        self.bound = bind_facts(self.facts, _rules(rules, self.compatible))
+        self.bound = _bound(model, topology, training, _rules(rules, self.compatible))
+        self.facts = dict(self.bound.facts)
         self.margin = _margin(margin)
         self.profiles = Profiles(published=self.compatible)
         self.device, self._assign = device, assign
@@ -312,6 +311,12 @@ class Planner:
         return digest((core.__version__, settings, facts, self.trust, self.margin)), digest(
             self.bound.rules
         )
+
+
+@lru_cache(maxsize=32)
+def _bound(model: Model, topology: Topology, training: Training, rules: RuleSet) -> BoundRules:
+    """Binding takes longer than many a search, and its result never changes."""
+    return bind(model, topology, training, rules)
 
 
 def _requests(requests: Any) -> Requests:

@@ -138,7 +138,9 @@ class Requests:
             if len(code) and (column != column[0]).any():
                 values, place = np.unique(column, return_inverse=True)
                 code = np.unique(code * len(values) + place, return_inverse=True)[1]
-        first = np.unique(code, return_index=True)[1]
+        first = (
+            np.unique(code, return_index=True)[1] if code.any() else np.arange(min(1, len(self)))
+        )
         names = [_mix_name(*(column[i].item() for column in columns)) for i in first]
         return tuple(names), code
 

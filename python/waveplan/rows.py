@@ -27,6 +27,10 @@ def integers(name: str, values: ArrayLike) -> Int64:
     Raises:
         InputError: not integers (floats, bools, objects), another rank, or a value past 2^63 - 1.
     """
+    if type(values) is np.ndarray and values.ndim == 1 and values.dtype == np.int64:
+        flags = values.flags
+        if flags.c_contiguous and flags.aligned:
+            return values
     if isinstance(values, np.ma.MaskedArray):
         raise InputError(f"{name} is a masked array: give a plain array of integers")
     try:

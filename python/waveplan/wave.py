@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -14,6 +15,7 @@ from waveplan.budget import format_bytes
 if TYPE_CHECKING:
     from waveplan.plan import ForwardGroup, Plan
     from waveplan.pricing import Price
+    from waveplan.profiles import Signature
 
 __all__ = ["Binding", "Probe", "Stopped", "Tried", "Wave"]
 
@@ -127,10 +129,14 @@ class Wave:
     """No profile covers this plan."""
     stopped: Stopped
     """Why it is not wider."""
-    signature: Any = None
-    """What its profile is kept by."""
+    _sign: Callable[[], Signature] = field(repr=False)
     most_required: int = 0
     """The most bytes needed on any rank of the job."""
+
+    @cached_property
+    def signature(self) -> Signature:
+        """What its profile is kept by."""
+        return self._sign()
 
     @property
     def rows(self) -> NDArray[np.int64]:

@@ -109,7 +109,7 @@ class Waves:
             rejected=session.rejected,
             cold=settled.cold,
             stopped=self._stopped(found, limit),
-            signature=planner.signature_of(pool, np.sort(plan.requests)),
+            _sign=lambda: planner.signature_of(pool, np.sort(plan.requests)),
             most_required=settled.required,
         )
         self.start += found.width
