@@ -1,5 +1,7 @@
 //! The split ladder over live prices: unsplit, fully shared, then 2, 4, 8, ... subforwards.
 
+use std::sync::Arc;
+
 use super::Engine;
 use super::plan::{FlatPlan, Mode, Pricer, ROOM, Share};
 use super::probe::Probe;
@@ -21,7 +23,7 @@ pub struct Tried {
 #[derive(Debug, Clone)]
 pub struct Rung {
     /// Plans in order of execution.
-    pub parts: Vec<FlatPlan>,
+    pub parts: Vec<Arc<FlatPlan>>,
     /// Their prices inside the split, in the same order.
     pub costs: Vec<Cost>,
     /// The request numbers of each part, counted within the wave's share.
@@ -34,7 +36,7 @@ pub struct Rung {
 #[derive(Debug, Clone)]
 pub struct Refusal {
     /// The unsplit plan with everything shared.
-    pub plan: FlatPlan,
+    pub plan: Arc<FlatPlan>,
     /// Bytes of what was tried last.
     pub required: i64,
     /// Everything tried, in order.
@@ -46,7 +48,7 @@ pub struct Refusal {
 /// What the ladder found.
 pub(super) enum Climbed {
     /// An unsplit plan fits after all.
-    Whole(Box<FlatPlan>),
+    Whole(Arc<FlatPlan>),
     /// A split fits.
     Split(Rung),
     /// Nothing fits.
@@ -55,7 +57,7 @@ pub(super) enum Climbed {
 
 /// One rung: its parts, their prices and what they need together.
 struct Priced {
-    parts: Vec<FlatPlan>,
+    parts: Vec<Arc<FlatPlan>>,
     costs: Vec<Cost>,
     required: i64,
 }
@@ -80,7 +82,7 @@ impl Pricer {
                 required: plan.required(),
             });
             if fits {
-                return Ok(Climbed::Whole(Box::new(plan)));
+                return Ok(Climbed::Whole(Arc::new(plan)));
             }
             if mode == Mode::Full {
                 full = Some(plan);
@@ -105,7 +107,7 @@ impl Pricer {
             }
         }
         Ok(Climbed::Refused(Box::new(Refusal {
-            plan,
+            plan: Arc::new(plan),
             required,
             tried,
             unsplittable: !split,
@@ -162,7 +164,7 @@ impl Pricer {
                 required: last,
             });
             if last <= available {
-                return Ok(Ok(arrange(priced, &chunks)));
+                return Ok(Ok(arrange(&priced, &chunks)));
             }
         }
         Ok(Err(last))
@@ -171,7 +173,7 @@ impl Pricer {
     fn parts(&mut self, shares: &[Share], mode: Mode) -> Result<Priced> {
         let mut parts = Vec::with_capacity(shares.len());
         for share in shares {
-            parts.push(self.plan(share, mode, ROOM)?);
+            parts.push(Arc::new(self.plan(share, mode, ROOM)?));
         }
         let costs: Vec<Cost> = parts.iter().map(|plan| plan.cost).collect();
         let required = split::rung_required(&costs);
@@ -195,11 +197,13 @@ fn order(share: &Share) -> Vec<u32> {
 }
 
 /// Brings a rung's parts into their order of execution.
-fn arrange(priced: Priced, chunks: &[&[u32]]) -> Rung {
+fn arrange(priced: &Priced, chunks: &[&[u32]]) -> Rung {
     let order = split::execution_order(&priced.costs);
-    let mut parts: Vec<Option<FlatPlan>> = priced.parts.into_iter().map(Some).collect();
     Rung {
-        parts: order.iter().filter_map(|&i| parts[i].take()).collect(),
+        parts: order
+            .iter()
+            .map(|&i| Arc::clone(&priced.parts[i]))
+            .collect(),
         costs: order.iter().map(|&i| priced.costs[i]).collect(),
         requests: order.iter().map(|&i| chunks[i].to_vec()).collect(),
         required: priced.required,

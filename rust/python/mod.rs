@@ -10,6 +10,7 @@ mod errors;
 mod layout;
 mod measures;
 mod pack;
+mod plans;
 mod price;
 mod recurrent;
 mod tree;
