@@ -4,7 +4,7 @@
 //! chosen ancestor and, when levels cost, through the levels left. Decisions are visited in
 //! reverse tree order, so only the ancestors of the current one hold a table.
 
-use std::ops::{Add, AddAssign, Mul};
+use std::ops::{Add, AddAssign, Mul, Sub};
 
 use super::Forest;
 use super::scoring::Weights;
@@ -17,6 +17,7 @@ pub(super) trait Cost:
     + Ord
     + Default
     + Add<Output = Self>
+    + Sub<Output = Self>
     + AddAssign
     + Mul<Output = Self>
     + From<i64>
@@ -131,7 +132,58 @@ impl Unit {
     }
 }
 
+/// The two options of one decision as lines in the end of its nearest chosen ancestor.
+struct Lines<T> {
+    replay: T,
+    /// Tails, each of which the ancestor's tokens shorten.
+    tails: T,
+    share: T,
+    /// From this depth of the ancestor on, a segment may be tiny.
+    tiny_from: usize,
+}
+
 impl<T: Cost> Costs<T> {
+    /// The lines of a decision; `ends` of its ancestors, none first; `below` is what a shared
+    /// one has below it. The ancestor's own part is left out, see [`Costs::at`].
+    fn lines(&self, forest: &Forest, i: usize, ends: &[i64], below: T) -> Lines<T> {
+        let end = forest.end[i];
+        let (own, leaves) = (forest.own[i], forest.leaves[i]);
+        let tails = T::from(own + leaves);
+        let nearest = match forest.near_leaves(i).first() {
+            Some(&first) => first.min(end),
+            None => end,
+        };
+        let tiny = |&&from: &&i64| nearest - from < forest.tiny_below;
+        Lines {
+            replay: self.token * T::from(own * end + forest.leaf_tokens[i]) + self.segment * tails,
+            tails,
+            share: self.token * T::from(end) + self.segment + self.chosen + below,
+            tiny_from: ends.len() - ends.iter().rev().take_while(tiny).count(),
+        }
+    }
+
+    /// Both options below an ancestor at `from`, whose tokens cost `apart`.
+    #[inline]
+    fn at(
+        &self,
+        forest: &Forest,
+        i: usize,
+        lines: &Lines<T>,
+        from: i64,
+        apart: T,
+        tiny: bool,
+    ) -> (T, T) {
+        let mut replay = lines.replay - lines.tails * apart;
+        let mut share = lines.share - apart;
+        if tiny {
+            let gap = i64::from(forest.end[i] - from < forest.tiny_below);
+            let count = forest.own[i] * gap + forest.tiny_leaves(i, from);
+            replay += self.tiny * T::from(count);
+            share += self.tiny * T::from(gap);
+        }
+        (replay, share)
+    }
+
     /// A decision's own tails when it is not chosen, replayed from `from`.
     pub(super) fn unchosen(&self, forest: &Forest, i: usize, from: i64) -> T {
         let gap = forest.end[i] - from;
@@ -197,6 +249,8 @@ pub(super) struct Dense<T> {
     /// Decision at each depth of the current path, and its end; entry 0 stands for no ancestor.
     path: Vec<usize>,
     ends: Vec<i64>,
+    /// What the tokens up to each end cost.
+    apart: Vec<T>,
     tables: Vec<Table<T>>,
     /// Tables that are not in use, kept for their memory.
     spare: Vec<Table<T>>,
@@ -266,6 +320,8 @@ impl<T: Cost> Dense<T> {
         self.path.resize(deepest + 1, usize::MAX);
         self.ends.clear();
         self.ends.resize(deepest + 1, 0);
+        self.apart.clear();
+        self.apart.resize(deepest + 1, T::default());
         self.tables.resize_with(deepest + 1, Table::default);
         for table in &mut self.tables {
             table.release(&mut self.spare);
@@ -273,7 +329,7 @@ impl<T: Cost> Dense<T> {
         let stride = levels.unwrap_or(1) as usize;
         for i in (0..n).rev() {
             ticker.work(2 * u64::from(forest.depth[i]) * u64::from(self.width[i]))?;
-            self.enter(forest, i);
+            self.enter(forest, costs, i);
             if levels.is_some() {
                 self.visit_levels(forest, costs, i, stride);
             } else {
@@ -287,7 +343,7 @@ impl<T: Cost> Dense<T> {
     }
 
     /// Puts `i` and those of its ancestors that are not there yet on the path.
-    fn enter(&mut self, forest: &Forest, i: usize) {
+    fn enter(&mut self, forest: &Forest, costs: &Costs<T>, i: usize) {
         let mut at = Some(i);
         while let Some(j) = at {
             let depth = forest.depth[j] as usize;
@@ -296,6 +352,7 @@ impl<T: Cost> Dense<T> {
             }
             self.path[depth] = j;
             self.ends[depth] = forest.end[j];
+            self.apart[depth] = costs.token * T::from(forest.end[j]);
             at = forest.above(j);
         }
     }
@@ -323,15 +380,16 @@ impl<T: Cost> Dense<T> {
             up.depths.resize(depth, 0);
         }
         let first = self.first[i];
+        let lines = costs.lines(forest, i, &self.ends[..depth], stored_below);
         for x in 0..depth {
-            let from = self.ends[x];
-            let mut replay = costs.unchosen(forest, i, from);
+            let (from, apart) = (self.ends[x], self.apart[x]);
+            let (mut replay, share) =
+                costs.at(forest, i, &lines, from, apart, x >= lines.tiny_from);
             let mut replay_depth = tails;
             if has_children {
                 replay += own.values[x];
                 replay_depth = replay_depth.max(own.depths[x]);
             }
-            let share = costs.stored(forest, i, from) + stored_below;
             let state = first + x;
             let (value, levels) = match share.cmp(&replay) {
                 std::cmp::Ordering::Less => {
@@ -374,10 +432,10 @@ impl<T: Cost> Dense<T> {
         };
         let inner = own.width.max(1);
         let mut state = self.first[i];
+        let lines = costs.lines(forest, i, &self.ends[..depth], below);
         for x in 0..depth {
-            let from = self.ends[x];
-            let tails = costs.unchosen(forest, i, from);
-            let share = costs.stored(forest, i, from) + below;
+            let (from, apart) = (self.ends[x], self.apart[x]);
+            let (tails, share) = costs.at(forest, i, &lines, from, apart, x >= lines.tiny_from);
             let row = &rows[x * step..x * step + inner];
             let (sums, beyond) = up.values[x * stride..x * stride + up.width].split_at_mut(width);
             let mut bits = Bits::default();

@@ -15,8 +15,8 @@ use crate::interrupt::Ticker;
 const MOST_FREE: u64 = 1 << 27;
 const MOST_LEVELS: u64 = 1 << 25;
 
-/// So many levels are tried at once; more only after a look for a better bound.
-const FEW_LEVELS: u32 = 6;
+/// So many states are cheaper than a look for a better bound.
+const FEW_STATES: u64 = 1 << 17;
 
 /// Tables of both number widths.
 #[derive(Debug)]
@@ -98,8 +98,19 @@ pub(super) struct Sum {
     pub(super) floor: i128,
     /// The layout has this sum, and is the first of those that have.
     pub(super) proven: bool,
-    /// Another layout has the same key.
-    tied: bool,
+    /// Its levels, none when they are free.
+    levels: Option<u32>,
+    tie: Tie,
+}
+
+/// Whether another layout has the same key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tie {
+    No,
+    /// With as many levels.
+    Inside,
+    /// With another number of levels.
+    Levels,
 }
 
 impl Tables {
@@ -125,19 +136,30 @@ impl Tables {
         }
         // The work alone decides, but for ties.
         let of_work = unit.of_work();
+        let mut level = None;
         if !keep
             && of_work.most < self.narrow_below
             && let Some(costs) = of_work.costs(weights)
         {
             let found =
                 Run::new(forest, weights, of_work, costs).sum(narrow, keep, reach, ticker)?;
-            if found.as_ref().is_none_or(|sum| !sum.tied) {
-                return Ok(found);
+            match found {
+                Some(sum) if sum.tie == Tie::Inside => level = Some(sum),
+                Some(sum) if sum.tie == Tie::Levels => {}
+                found => return Ok(found),
             }
         }
-        match unit.costs(weights) {
-            Some(costs) => Run::new(forest, weights, unit, costs).sum(wide, keep, reach, ticker),
-            None => Ok(None),
+        let Some(costs) = unit.costs(weights) else {
+            return Ok(None);
+        };
+        let run = Run::new(forest, weights, unit, costs);
+        match level {
+            // The number of levels is known: only the layout is to be found again.
+            Some(sum) => Ok(Some(Sum {
+                chosen: run.again(wide, sum.levels, ticker)?,
+                ..sum
+            })),
+            None => run.sum(wide, keep, reach, ticker),
         }
     }
 
@@ -185,7 +207,7 @@ struct Leader {
     key: i128,
     levels: u32,
     chosen: Vec<bool>,
-    tied: bool,
+    tie: Tie,
 }
 
 impl<'a, T: Cost> Run<'a, T> {
@@ -229,7 +251,7 @@ impl<'a, T: Cost> Run<'a, T> {
             key: floor,
             levels: dense.root_depth,
             chosen,
-            tied,
+            tie: if tied { Tie::Inside } else { Tie::No },
         };
         let (leader, floor) = if free {
             (leader, floor)
@@ -241,8 +263,25 @@ impl<'a, T: Cost> Run<'a, T> {
             chosen: leader.chosen,
             floor: self.unit.work(floor),
             proven: floor >= leader.key,
-            tied: leader.tied,
+            levels: (!free).then_some(leader.levels),
+            tie: leader.tie,
         }))
+    }
+
+    /// The layout with so many levels, known to be the best number; of equal ones, the first.
+    fn again(
+        &self,
+        dense: &mut Dense<T>,
+        levels: Option<u32>,
+        ticker: &mut Ticker,
+    ) -> Result<Vec<bool>> {
+        let forest = self.forest;
+        dense.solve(forest, &self.costs, &self.heights, levels, false, ticker)?;
+        let (most, free) = match levels {
+            Some(levels) => (levels, false),
+            None => (dense.root_depth, true),
+        };
+        Ok(dense.layout(forest, most, free).0)
     }
 
     /// Key of the cost of `levels` levels.
@@ -262,7 +301,7 @@ impl<'a, T: Cost> Run<'a, T> {
                     key,
                     levels: measures.depth as u32,
                     chosen,
-                    tied: false,
+                    tie: Tie::No,
                 };
             }
             if measures.chosen == 0 {
@@ -293,7 +332,7 @@ impl<'a, T: Cost> Run<'a, T> {
             let fits = |&levels: &u32| floor + self.level_key(levels) <= best.key + reach;
             (1..=self.deepest).rev().find(fits).unwrap_or(1)
         };
-        if useful(&best) > FEW_LEVELS {
+        if states(forest, &self.heights, useful(&best)) > FEW_STATES {
             self.by_spans(&mut best);
         }
         let mut tried = 0;
@@ -322,10 +361,14 @@ impl<'a, T: Cost> Run<'a, T> {
                         key,
                         levels,
                         chosen,
-                        tied: tied || fewer,
+                        tie: match (fewer, tied) {
+                            (true, _) => Tie::Levels,
+                            (false, true) => Tie::Inside,
+                            (false, false) => Tie::No,
+                        },
                     };
                 } else if key == best.key {
-                    best.tied = true;
+                    best.tie = Tie::Levels;
                 }
             }
             tried = next;

@@ -207,10 +207,16 @@ impl Forest {
         (parent != NONE).then_some(parent as usize)
     }
 
+    /// Lengths of the leaves of decision `i` that can be tiny, ascending.
+    #[must_use]
+    pub fn near_leaves(&self, i: usize) -> &[i64] {
+        &self.near[self.near_offsets[i] as usize..self.near_offsets[i + 1] as usize]
+    }
+
     /// Leaves of decision `i` that are tiny when they are replayed from `from`.
     #[must_use]
     pub fn tiny_leaves(&self, i: usize, from: i64) -> i64 {
-        let near = &self.near[self.near_offsets[i] as usize..self.near_offsets[i + 1] as usize];
+        let near = self.near_leaves(i);
         match near.first() {
             Some(&first) if first - from < self.tiny_below => {
                 near.partition_point(|&length| length - from < self.tiny_below) as i64
