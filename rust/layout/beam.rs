@@ -10,7 +10,7 @@ use rustc_hash::FxHashSet;
 use super::bits::{self, Arena, Keys, Set};
 use super::family::Member;
 use super::scoring::Weights;
-use super::view::View;
+use super::view::{Levels, View, subtree};
 use super::{Forest, Measures, Score, Stop};
 use crate::error::Result;
 use crate::interrupt::Ticker;
@@ -26,6 +26,12 @@ pub(super) struct Point {
     pub(super) set: Set,
     pub(super) measures: Measures,
     pub(super) score: Score,
+}
+
+/// A state of the beam: a layout and its segments by depth.
+struct State {
+    point: Point,
+    levels: Levels,
 }
 
 /// What a refinement spent and found.
@@ -108,12 +114,12 @@ impl<'a> Search<'a> {
         // Deepest first, ties by index.
         let mut order: Vec<usize> = (0..self.forest.len()).collect();
         order.sort_by_key(|&i| std::cmp::Reverse(self.forest.depth[i]));
-        let mut beam: Vec<(Point, View)> = Vec::new();
-        self.advance(&mut beam, points);
+        let fresh: Vec<Fresh> = points.into_iter().map(|point| (point, None)).collect();
+        let mut beam = self.advance(&[], &fresh);
         for &decision in &order {
             ticker.work(200 * beam.len() as u64)?;
-            match self.tier(decision, &beam) {
-                Ok(fresh) => self.advance(&mut beam, fresh),
+            match self.tier(decision, &mut beam) {
+                Ok(fresh) => beam = self.advance(&beam, &fresh),
                 Err(Ended) => return Ok(self.found),
             }
         }
@@ -125,17 +131,19 @@ impl<'a> Search<'a> {
         Ok(self.found)
     }
 
-    /// Proposals for one decision from every state of the beam; the layouts measured first here.
+    /// Proposals for one decision from every state of the beam; the layouts measured first here,
+    /// with the state and the decision they come from.
     fn tier(
         &mut self,
         decision: usize,
-        beam: &[(Point, View)],
-    ) -> std::result::Result<Vec<Point>, Ended> {
+        beam: &mut [State],
+    ) -> std::result::Result<Vec<Fresh>, Ended> {
+        let forest = self.forest;
         let mut fresh = Vec::new();
-        let to = self.forest.last[decision] as usize;
+        let to = forest.last[decision] as usize;
         let all = self.keys.range(decision, to);
-        for (parent, view) in beam {
-            let words = self.arena.words(parent.set);
+        for (at, State { point, levels }) in beam.iter_mut().enumerate() {
+            let words = self.arena.words(point.set);
             let here = self.keys.hash_range(words, decision, to);
             let flipped = !bits::has(words, decision);
             let proposals = [
@@ -143,17 +151,27 @@ impl<'a> Search<'a> {
                 (here ^ all, to, true),
                 (here, to, false),
             ];
+            let mut rest = None;
             for (change, end, value) in proposals {
-                let hash = parent.set.hash ^ change;
+                let hash = point.set.hash ^ change;
                 if !self.spend(hash)? {
                     continue;
                 }
+                // The layout without the subtree, measured when it is first needed.
+                let rest = rest.get_or_insert_with(|| {
+                    let words = self.arena.words(point.set);
+                    let mut rest = minus(&point.measures, &subtree(forest, words, decision));
+                    levels.apply(forest, words, decision, -1);
+                    rest.depth = levels.deepest();
+                    levels.apply(forest, words, decision, 1);
+                    rest
+                });
                 let fill = |words: &mut [u64]| bits::fill(words, decision, end, value);
-                let set = self.arena.push_changed(parent.set, hash, fill);
-                let measures = view.with_subtree(self.forest, decision, self.arena.words(set));
-                let point = self.point(set, measures);
-                fresh.push(point);
-                self.meet(point);
+                let set = self.arena.push_changed(point.set, hash, fill);
+                let changed = subtree(forest, self.arena.words(set), decision);
+                let made = self.point(set, plus(rest, &changed));
+                fresh.push((made, Some((at, decision))));
+                self.meet(made);
                 if self.is_met() {
                     return Err(Ended);
                 }
@@ -238,10 +256,9 @@ impl<'a> Search<'a> {
 
     /// The next beam: the front of the old one and the fresh points, cut to the width. As the
     /// points come in the order of their keys, none can dominate one before it.
-    fn advance(&self, beam: &mut Vec<(Point, View)>, fresh: Vec<Point>) {
-        let old = beam.len();
-        let mut all: Vec<Point> = beam.iter().map(|(point, _)| *point).collect();
-        all.extend(fresh);
+    fn advance(&self, beam: &[State], fresh: &[Fresh]) -> Vec<State> {
+        let mut all: Vec<Point> = beam.iter().map(|state| state.point).collect();
+        all.extend(fresh.iter().map(|(point, _)| *point));
         let mut order: Vec<usize> = (0..all.len()).collect();
         order.sort_unstable_by(|&a, &b| by_key(self.arena, &all[a], &all[b]));
         let mut front: Vec<usize> = Vec::with_capacity(WIDTH);
@@ -254,22 +271,59 @@ impl<'a> Search<'a> {
                 break;
             }
         }
-        let mut views: Vec<Option<View>> = beam.drain(..).map(|(_, view)| Some(view)).collect();
-        let mut spare: Vec<View> = Vec::new();
-        for (at, view) in views.iter_mut().enumerate().take(old) {
-            if !front.contains(&at) {
-                spare.extend(view.take());
-            }
-        }
-        for at in front {
-            let kept = views.get_mut(at).and_then(Option::take);
-            let view = kept.unwrap_or_else(|| {
-                let mut view = spare.pop().unwrap_or_default();
-                view.fill(self.forest, self.arena.words(all[at].set));
-                view
-            });
-            beam.push((all[at], view));
-        }
+        let made = |at: usize| State {
+            point: all[at],
+            levels: match at.checked_sub(beam.len()) {
+                None => beam[at].levels.clone(),
+                Some(at) => self.levels(&fresh[at], beam),
+            },
+        };
+        front.into_iter().map(made).collect()
+    }
+
+    /// The segments of a fresh layout by depth.
+    fn levels(&self, (point, origin): &Fresh, beam: &[State]) -> Levels {
+        let words = self.arena.words(point.set);
+        let Some((parent, decision)) = *origin else {
+            let mut levels = Levels::default();
+            levels.fill(self.forest, words);
+            return levels;
+        };
+        let parent = &beam[parent];
+        let mut levels = parent.levels.clone();
+        levels.apply(
+            self.forest,
+            self.arena.words(parent.point.set),
+            decision,
+            -1,
+        );
+        levels.apply(self.forest, words, decision, 1);
+        levels
+    }
+}
+
+/// A layout measured in this tier, with the state and the decision it comes from.
+type Fresh = (Point, Option<(usize, usize)>);
+
+/// Measures without those of a part; the depth is left open.
+fn minus(m: &Measures, part: &Measures) -> Measures {
+    Measures {
+        tokens: m.tokens - part.tokens,
+        segments: m.segments - part.segments,
+        chosen: m.chosen - part.chosen,
+        depth: 0,
+        tiny: m.tiny - part.tiny,
+    }
+}
+
+/// Measures of two parts together.
+fn plus(m: &Measures, part: &Measures) -> Measures {
+    Measures {
+        tokens: m.tokens + part.tokens,
+        segments: m.segments + part.segments,
+        chosen: m.chosen + part.chosen,
+        depth: m.depth.max(part.depth),
+        tiny: m.tiny + part.tiny,
     }
 }
 

@@ -4,7 +4,8 @@
 //! with 1, 2, ... levels, as far as the bound leaves room for a better layout. Where rounding
 //! can turn the order of near equal layouts, those within reach are compared exactly.
 
-use super::dense::{Cost, Costs, Dense, Unit, heights, states};
+use super::costs::{Cost, Costs, Unit};
+use super::dense::{Dense, heights, states};
 use super::near::{self, Goal, Near};
 use super::scoring::Weights;
 use super::{Forest, Score, family};

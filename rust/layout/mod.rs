@@ -6,6 +6,7 @@
 
 mod beam;
 mod bits;
+mod costs;
 mod dense;
 mod exact;
 mod family;

@@ -6,7 +6,8 @@
 use std::cmp::Ordering;
 
 use super::Forest;
-use super::dense::{Cost, Costs, Dense, Unit};
+use super::costs::{Cost, Costs, Unit};
+use super::dense::Dense;
 use super::exact::Best;
 use super::scoring::Weights;
 use crate::error::Result;

@@ -1,7 +1,79 @@
-//! A layout with running sums, so that a changed subtree costs only its own walk.
+//! What a changed subtree changes, without a walk over the rest.
 
 use super::bits::has;
 use super::{Forest, Measures};
+
+/// How many segments a layout has at each depth.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Levels {
+    counts: Vec<i64>,
+}
+
+impl Levels {
+    /// Counts the segments of a layout.
+    pub(super) fn fill(&mut self, forest: &Forest, words: &[u64]) {
+        let deepest = forest.depth.iter().copied().max().unwrap_or(0) as usize;
+        self.counts.clear();
+        self.counts.resize(deepest + 2, 0);
+        self.counts[1] += forest.lone;
+        let mut root = 0;
+        while root < forest.len() {
+            self.apply(forest, words, root, 1);
+            root = forest.last[root] as usize;
+        }
+    }
+
+    /// Adds (or takes away) the segments of one subtree, `times` each.
+    pub(super) fn apply(&mut self, forest: &Forest, words: &[u64], decision: usize, times: i64) {
+        let range = decision..forest.last[decision] as usize;
+        let above = above(forest, words, decision);
+        walk(forest, above, range, words, |i, chosen, _, depth| {
+            let at = depth as usize + 1;
+            let (own, leaves) = (forest.own[i], forest.leaves[i]);
+            if chosen {
+                self.counts[at] += times;
+                if leaves > 0 {
+                    self.counts[at + 1] += times * leaves;
+                }
+            } else {
+                self.counts[at] += times * (own + leaves);
+            }
+        });
+    }
+
+    /// The deepest segment.
+    pub(super) fn deepest(&self) -> i64 {
+        self.counts
+            .iter()
+            .rposition(|&count| count > 0)
+            .unwrap_or(0) as i64
+    }
+}
+
+/// What the subtree of a decision adds.
+pub(super) fn subtree(forest: &Forest, words: &[u64], decision: usize) -> Measures {
+    let mut m = Measures::default();
+    let range = decision..forest.last[decision] as usize;
+    let above = above(forest, words, decision);
+    walk(forest, above, range, words, |i, chosen, from, depth| {
+        forest.contribute(i, chosen, from, depth, &mut m);
+    });
+    m
+}
+
+/// End of the nearest chosen decision above one, and how many are chosen above.
+fn above(forest: &Forest, words: &[u64], decision: usize) -> (i64, i64) {
+    let (mut from, mut depth) = (0, 0);
+    let mut at = forest.above(decision);
+    while let Some(i) = at {
+        if has(words, i) {
+            from = from.max(forest.end[i]);
+            depth += 1;
+        }
+        at = forest.above(i);
+    }
+    (from, depth)
+}
 
 /// Running measures of one layout over the decisions in tree order.
 #[derive(Debug, Clone, Default)]
@@ -48,16 +120,6 @@ impl View {
         }
     }
 
-    /// Measures of the layout that differs inside the subtree of `decision` only.
-    pub(super) fn with_subtree(&self, forest: &Forest, decision: usize, words: &[u64]) -> Measures {
-        let to = forest.last[decision] as usize;
-        let mut m = self.before[decision];
-        walk(forest, self.from[decision], decision..to, words, &mut m);
-        self.append(&mut m, to, self.before.len() - 1);
-        m.depth = m.depth.max(self.depth_after[to]);
-        m
-    }
-
     /// Measures of the layout that differs in `flips` (ascending) only.
     pub(super) fn with_flips(&self, forest: &Forest, flips: &[usize], words: &[u64]) -> Measures {
         let mut m = self.before[flips[0]];
@@ -71,7 +133,15 @@ impl View {
                 m.depth = m.depth.max(self.deepest(forest, at, flip));
             }
             let to = forest.last[flip] as usize;
-            walk(forest, self.from[flip], flip..to, words, &mut m);
+            walk(
+                forest,
+                self.from[flip],
+                flip..to,
+                words,
+                |i, chosen, from, depth| {
+                    forest.contribute(i, chosen, from, depth, &mut m);
+                },
+            );
             at = to;
         }
         self.append(&mut m, at, self.before.len() - 1);
@@ -101,17 +171,18 @@ impl View {
     }
 }
 
-/// Adds what a subtree adds, given what is chosen above it.
+/// Visits a subtree: (decision, chosen, end of the nearest chosen decision above it, how many
+/// are chosen above).
 fn walk(
     forest: &Forest,
     above: (i64, i64),
     range: std::ops::Range<usize>,
     words: &[u64],
-    m: &mut Measures,
+    mut visit: impl FnMut(usize, bool, i64, i64),
 ) {
     if range.len() == 1 {
         let i = range.start;
-        forest.contribute(i, has(words, i), above.0, above.1, m);
+        visit(i, has(words, i), above.0, above.1);
         return;
     }
     let first = range.start;
@@ -123,7 +194,7 @@ fn walk(
             below[forest.parent[i] as usize - first]
         };
         let chosen = has(words, i);
-        forest.contribute(i, chosen, from, depth, m);
+        visit(i, chosen, from, depth);
         below.push(if chosen {
             (forest.end[i], depth + 1)
         } else {
