@@ -51,6 +51,21 @@ def test_a_first_wave_grows_under_measured_rules_and_not_under_profiles() -> Non
     assert "first of its kind" in str(careful.stopped)
 
 
+def test_a_rule_that_is_off_needs_a_profile_or_a_margin() -> None:
+    """The published rules charge no pending saves of recurrent layers under CP."""
+    rows = grpo()
+    wave = planner(cp=2, rules=published_rules()).wave(rows)
+    assert wave.width == 1
+    assert wave.stopped.kind == "trust"
+    assert "gdn.pending" in str(wave.stopped)
+    assert any(rule.startswith("gdn.pending") for rule in wave.unpriced)
+    assert planner(cp=1, rules=published_rules()).wave(rows).width == len(rows)
+    kept = planner(cp=2, rules=published_rules(), margin=0.25)
+    assert kept.limit == int(24 * GIB / 1.25)
+    assert kept.wave(rows).width == len(rows)
+    assert planner(cp=2).wave(rows).width == len(rows), "our rules charge them"
+
+
 @pytest.mark.parametrize("cp", [1, 2, 4])
 @pytest.mark.parametrize("compatible", [False, True])
 def test_waves_run_every_item_once_and_fit(cp: int, compatible: bool) -> None:
