@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from waveplan.budget import format_bytes
 from waveplan.cli import main
 from waveplan.cli.progress import Progress
 from waveplan.cli.render import Table, show
@@ -319,3 +320,42 @@ def test_tables_are_complete_with_rich_and_without() -> None:
         show(table, out=stream)
         for text in ("title", "name", "first", "1,234", "[not markup]"):
             assert text in stream.getvalue()
+
+
+def test_compiled_layers_keep_less(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["price", "--tokens", "8192", "--model", "qwen3-1.7b", "--recompute", "none", "--json"]
+    needed = []
+    for more in ([], ["--compiled"]):
+        assert main([*argv, *more]) == 0
+        needed.append(json.loads(capsys.readouterr().out)["price"]["required"])
+    assert needed[1] < needed[0]
+
+
+@pytest.mark.parametrize("limit", ["10GiB", "64MiB"])
+def test_price_says_whether_it_fits(capsys: pytest.CaptureFixture[str], limit: str) -> None:
+    argv = ["price", "--tokens", "2000", "--model", "qwen3-0.6b"]
+    fits = limit == "10GiB"
+    status, out, _ = run(capsys, *argv, "--available", limit)
+    assert status == (0 if fits else 1)
+    assert ("does not fit in" in out) != fits
+    status, out, _ = run(capsys, *argv)
+    assert status == 0
+    assert "fit" not in out.splitlines()[0]
+
+
+@pytest.mark.parametrize("more", [[], ["--tp", "2"], ["--no-grad"], ["--recompute", "none"]])
+def test_charges_add_up_to_the_price(more: list[str]) -> None:
+    from waveplan.cli.summary import charges
+    from waveplan.jobs import Job
+    from waveplan.requests import Requests
+    from waveplan.rows import Rows
+
+    tp = 2 if more == ["--tp", "2"] else 1
+    recompute = "none" if more == ["--recompute", "none"] else "full"
+    job = Job(model="qwen3.6-35b-a3b", tp=tp, recompute=recompute, available="500GiB")
+    requests = Requests(Rows.from_any([range(3000)]), gradient=more != ["--no-grad"])
+    price = job.planner().plan(requests).price
+    table = charges(price)
+    *parts, total = [(row[0], int(row[1].rstrip("%"))) for row in table.rows]
+    assert total[0] == format_bytes(price.required)
+    assert abs(sum(share for _, share in parts) - 100) <= len(parts) / 2

@@ -133,6 +133,7 @@ class Job:
     recompute_modules: str = ""
     lora_rank: int = 8
     full_finetuning: bool = False
+    compiled: bool = False
     dispatcher: str = "auto"
     routing: str = "safe"
     budget: str | None = None
@@ -167,6 +168,7 @@ class Job:
             if self.recompute_modules
             else (),
             lora_rank=0 if self.full_finetuning else self.lora_rank,
+            compiled=self.compiled,
             dispatcher=self.dispatcher,
             routing=self.routing,
         )

@@ -76,6 +76,9 @@ def add_facts(parser: argparse.ArgumentParser, *, required: bool = True) -> None
         "--full-finetuning", action="store_true", help="train every parameter, no adapters"
     )
     facts.add_argument(
+        "--compiled", action="store_true", help="layers run compiled: fused units keep less"
+    )
+    facts.add_argument(
         "--dispatcher",
         choices=("auto", "alltoall", "hybridep"),
         default="auto",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from waveplan.cli import options
 from waveplan.cli.output import VERSION, states, write_json
-from waveplan.cli.render import gigabytes, integer
-from waveplan.cli.summary import memory, memory_text
+from waveplan.cli.render import gigabytes, integer, show
+from waveplan.cli.summary import charges, memory, memory_text
 from waveplan.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,11 +68,10 @@ def run(args: argparse.Namespace) -> int:
         f"{integer(plan.logical_tokens)} tokens, {integer(plan.packed_tokens)} packed, "
         f"{integer(busiest)} rows on the busiest rank of {job.ranks_text()}: "
         f"{gigabytes(plan.required)}{verdict}",
-        plan.price.explain(),
-        sep="\n\n",
         file=out,
-        flush=True,
+        end="\n\n",
     )
+    show(charges(plan.price), plan.price.explain(), out=out)
     if args.json:
         write_json(
             {

@@ -77,10 +77,16 @@ class Table:
 
     def rich(self) -> Any:
         """The table as a rich renderable."""
+        from rich import box
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        made = RichTable(title=self.title or None, title_justify="left", caption=self.note or None)
+        made = RichTable(
+            title=self.title or None,
+            title_justify="left",
+            caption=self.note or None,
+            box=box.SIMPLE_HEAD,
+        )
         made.caption_justify = "left"
         for name in self.columns:
             made.add_column(name, justify="right" if name in self.right else "left")

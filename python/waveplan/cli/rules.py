@@ -9,6 +9,7 @@ from typing import Any
 from waveplan.cli import options
 from waveplan.cli.output import VERSION, write_json
 from waveplan.cli.render import Table, show
+from waveplan.cli.summary import short
 
 EXAMPLE = """example:
   waveplan rules
@@ -79,14 +80,8 @@ def _table(title: str, rows: list[dict[str, Any]]) -> Table:
     table = Table(title, ("rule", "lives", *(("state",) if several else ()), "what it charges"))
     for row in rows:
         state = (STATES[row["state"]],) if several else ()
-        table.add(row["name"], row["lives"], *state, _short(row["why"]))
+        table.add(row["name"], row["lives"], *state, short(row["why"]))
     return table
-
-
-def _short(text: str, most: int = 72) -> str:
-    """The first clause, cut at a word."""
-    first = text.split(";")[0]
-    return first if len(first) <= most else f"{first[: most - 4].rsplit(' ', 1)[0]} ..."
 
 
 def _reasons(rows: list[dict[str, Any]]) -> list[str]:

@@ -5,17 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from waveplan.cli.render import Tree, gigabytes, integer, seconds
+from waveplan.cli.render import Table, Tree, gigabytes, integer, seconds
 
 if TYPE_CHECKING:
     from waveplan.errors import WaveRefused
     from waveplan.jobs import Job
     from waveplan.plan import ForwardGroup
     from waveplan.planner import Planner, Waves
+    from waveplan.pricing import Price
     from waveplan.requests import Requests
     from waveplan.wave import Wave
 
-__all__ = ["count", "explanation", "heading", "memory", "memory_text", "reason", "summary"]
+__all__ = [
+    "charges",
+    "count",
+    "explanation",
+    "heading",
+    "memory",
+    "memory_text",
+    "reason",
+    "short",
+    "summary",
+]
 
 SHOWN = 10
 
@@ -174,12 +185,46 @@ def _refused(refused: Sequence[WaveRefused], items: int) -> str:
     return "\n".join(lines)
 
 
-def explanation(wave: Wave, number: int) -> list[Tree | str]:
+def charges(price: Price) -> Table:
+    """Who gets the bytes of a price, largest first; they add up to what is required."""
+    right = frozenset({"bytes", "share"})
+    table = Table("", ("bytes", "share", "rule", "for"), right=right)
+    terms = sorted(price.terms.items(), key=lambda term: (-term[1], term[0]))
+    shown = [
+        (value, name, short(price.bound.rules.rules[name].why))
+        if name in price.bound.rules.rules
+        else (value, name, "")
+        for name, value in terms[:SHOWN]
+    ]
+    rest = sum(value for _, value in terms[SHOWN:])
+    margin = int(price.results.get("margin", 0))
+    factor = price.required - margin - sum(price.terms.values())
+    shown += [
+        (rest, "smaller charges", ""),
+        (margin, "margin", "stands in for rules without a measurement"),
+        (factor, "safety factor", ""),
+    ]
+    for value, name, why in shown:
+        if value > 0:
+            table.add(gigabytes(value), f"{value / max(1, price.required):.0%}", name, why)
+    peak = f"in {price.explanation.phase}"
+    table.add(gigabytes(price.required), "100%", "required", f"the peak lies {peak}")
+    return table
+
+
+def short(text: str, most: int = 72) -> str:
+    """The first clause of a sentence, cut at a word."""
+    first = text.split(";")[0]
+    return first if len(first) <= most else f"{first[: most - 4].rsplit(' ', 1)[0]} ..."
+
+
+def explanation(wave: Wave, number: int) -> list[Table | Tree | str]:
     """Price tree of a wave and the segments that its groups share, largest savings first."""
     forward = wave.plan.largest
-    parts: list[Tree | str] = [
+    parts: list[Table | Tree | str] = [
         f"wave {number}: {count(len(wave.rows), 'request')}, {integer(wave.plan.packed_tokens)} "
         f"packed of {integer(wave.plan.logical_tokens)} tokens, {gigabytes(wave.required)}",
+        charges(forward.price),
         forward.price.explain(),
     ]
     parts += [_shared(group, index + 1) for index, group in enumerate(forward.groups)]
