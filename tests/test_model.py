@@ -184,6 +184,8 @@ def test_nested_text_config(tmp_path: Any) -> None:
 def test_interval_equals_layer_types() -> None:
     keys = {
         "model_type": "qwen3_next",
+        "num_key_value_heads": 4,
+        "head_dim": 16,
         "linear_num_key_heads": 2,
         "linear_num_value_heads": 4,
         "linear_key_head_dim": 16,
@@ -326,3 +328,24 @@ def test_round_trip_and_public_name() -> None:
     model = models.get("deepseek-v3")
     assert Model(**json.loads(json.dumps(model.to_dict()))) == model
     assert waveplan.Model is Model
+
+
+@pytest.mark.parametrize(
+    ("family", "key"),
+    [
+        ("qwen3_moe", "num_experts"),
+        ("qwen3_moe", "num_key_value_heads"),
+        ("qwen3", "head_dim"),
+        ("qwen3_5_moe_text", "shared_expert_intermediate_size"),
+        ("mixtral", "num_local_experts"),
+        ("deepseek_v3", "kv_lora_rank"),
+        ("deepseek_v3", "first_k_dense_replace"),
+        ("gpt_oss", "num_local_experts"),
+        ("gemma3_text", "head_dim"),
+    ],
+)
+def test_keys_that_a_class_would_fill_in_are_needed(family: str, key: str) -> None:
+    """A class default is one model's own size: without experts a MoE model would pass as dense."""
+    with pytest.raises(InputError) as caught:
+        Model.from_hf(_config(model_type=family))
+    assert key in str(caught.value).split(" lacks ")[1].split(", ")

@@ -321,6 +321,47 @@ def test_routing_assumption() -> None:
     assert required["safe"] >= 14_968_917_504
 
 
+@pytest.mark.parametrize("name", ["gemma-3-1b", "llama-3.1-8b", "qwen3.6-27b"])
+@pytest.mark.parametrize("phase", ["forward+backward", "forward"])
+def test_a_dense_layer_on_one_rank_is_charged_and_marked(name: str, phase: str) -> None:
+    """Boundaries and the layer that is being computed; no record holds this, and it says so."""
+    model = models.get(name)
+    bound = bind(model, Topology(), Training(phase=phase), default_rules())
+    got = price(wave(100_000, requests=100), bound)
+    features = model.layers * model.hidden + 6 * model.ffn + 5 * model.hidden
+    assert got.raw >= 100_000 * 2 * features
+    states = {state.name: str(state) for state in bound.unmeasured}
+    assert "unmeasured at tp=1, cp=1" in states["sequence_parallel.workspace"].lower()
+    theirs = price(wave(100_000, requests=100), published(model, Training(phase=phase)))
+    if phase == "forward+backward":
+        assert got.raw >= theirs.raw
+
+
+@pytest.mark.parametrize(
+    ("model", "ranks", "blame"),
+    [
+        (DENSE, {"cp": 2}, None),
+        (DENSE, {"tp": 4, "sequence_parallel": True}, None),
+        (MODEL_A, {"tp": 4, "ep": 4, "sequence_parallel": True}, None),
+        (DENSE, {"cp": 4}, "CP=4"),
+        (DENSE, {"tp": 2}, "TP=2"),
+        (DENSE, {"tp": 2, "cp": 2, "sequence_parallel": True}, "CP=2"),
+        (MODEL_A, {}, "EP=1"),
+        (MODEL_A, {"cp": 2}, "EP=1"),
+        (models.get("deepseek-v3"), {"tp": 4, "ep": 4, "sequence_parallel": True}, "mla=1"),
+    ],
+)
+def test_selective_recompute_is_marked_where_it_was_not_measured(
+    model: Model, ranks: dict[str, int], blame: str | None
+) -> None:
+    bound = bind(model, Topology(**ranks), Training(recompute="selective"), default_rules())
+    got = price(wave(5000), bound)
+    marked = [state.reason for state in got.unmeasured if state.name == "selective.activations"]
+    assert len(marked) == (blame is not None)
+    assert blame is None or blame in marked[0]
+    assert got.terms["selective.activations"] > 0
+
+
 def test_margin_is_what_rules_would_charge() -> None:
     ranks = {"tp": 2, "sequence_parallel": True}
     ours = bind(MODEL_A, Topology(**ranks), Training(), default_rules())

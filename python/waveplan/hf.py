@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,16 @@ class _Family:
     expert_ffn: str = "moe_intermediate_size"
     interval: int | None = None
     """Value of an absent ``full_attention_interval``."""
+    needs: tuple[str, ...] = ()
+    """Further keys that must be there: the class would fill in one particular model's size."""
 
+
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+_GROUPS, _HEAD = "num_key_value_heads", "head_dim"
+_SHARED = "shared_expert_intermediate_size"
+_DEEPSEEK = ("n_routed_experts", "n_shared_experts", "first_k_dense_replace", "kv_lora_rank")
+_NULL_IS_NONE = frozenset({"n_shared_experts"})
+"""Keys whose null is a value: there are none."""
 
 _QWEN3_HYBRID = _Family(
     qk_norm=True,
@@ -58,29 +67,47 @@ _QWEN3_HYBRID = _Family(
     shared_gate=True,
     activation="native",
     interval=4,
+    needs=(_GROUPS, _HEAD),
 )
 FAMILIES = {
     "llama": _Family(tied=False),
-    "mistral": _Family(tied=False, qkv_bias=False, output_bias=False),
+    "mistral": _Family(tied=False, qkv_bias=False, output_bias=False, needs=(_GROUPS,)),
     "mixtral": _Family(
         tied=False,
         qkv_bias=False,
         output_bias=False,
         expert_ffn="intermediate_size",
+        needs=(_GROUPS, "num_local_experts"),
     ),
-    "qwen2": _Family(tied=False, qkv_bias=True, output_bias=False),
-    "qwen2_moe": _Family(tied=False, qkv_bias=True, output_bias=False, shared_gate=True),
-    "qwen3": _Family(tied=False, qk_norm=True),
-    "qwen3_moe": _Family(tied=False, qk_norm=True),
+    "qwen2": _Family(tied=False, qkv_bias=True, output_bias=False, needs=(_GROUPS,)),
+    "qwen2_moe": _Family(
+        tied=False,
+        qkv_bias=True,
+        output_bias=False,
+        shared_gate=True,
+        needs=(_GROUPS, "num_experts", _SHARED),
+    ),
+    "qwen3": _Family(tied=False, qk_norm=True, needs=(_GROUPS, _HEAD)),
+    "qwen3_moe": _Family(tied=False, qk_norm=True, needs=(_GROUPS, _HEAD, "num_experts")),
     "qwen3_next": _Family(
-        tied=False, qk_norm=True, attention_gate=True, shared_gate=True, interval=4
+        tied=False,
+        qk_norm=True,
+        attention_gate=True,
+        shared_gate=True,
+        interval=4,
+        needs=(_GROUPS, _HEAD, "num_experts", _SHARED),
     ),
     # The hybrids from Qwen3.5 on; "#" stands for the minor version.
     "qwen3_#": _QWEN3_HYBRID,
-    "qwen3_#_moe": _QWEN3_HYBRID,
-    "deepseek_v2": _Family(tied=False),
-    "deepseek_v3": _Family(tied=False, router_bias=True),
-    "glm4_moe": _Family(tied=False, output_bias=False, router_bias=True),
+    "qwen3_#_moe": replace(_QWEN3_HYBRID, needs=(_GROUPS, _HEAD, "num_experts", _SHARED)),
+    "deepseek_v2": _Family(tied=False, needs=_DEEPSEEK),
+    "deepseek_v3": _Family(tied=False, router_bias=True, needs=_DEEPSEEK),
+    "glm4_moe": _Family(
+        tied=False,
+        output_bias=False,
+        router_bias=True,
+        needs=(_GROUPS, _HEAD, *_DEEPSEEK[:3]),
+    ),
     "gpt_oss": _Family(
         tied=False,
         expert_bias=True,
@@ -88,8 +115,9 @@ FAMILIES = {
         sinks=True,
         activation="clamped",
         expert_ffn="intermediate_size",
+        needs=(_GROUPS, _HEAD, "num_local_experts"),
     ),
-    "gemma3": _Family(tied=True, qk_norm=True, norms=4),
+    "gemma3": _Family(tied=True, qk_norm=True, norms=4, needs=(_GROUPS, _HEAD)),
 }
 
 
@@ -119,6 +147,14 @@ class _Keys:
             self.missing.append(" or ".join(names))
             return 1
         return value
+
+    def require(self, names: tuple[str, ...]) -> None:
+        """Notes those of the keys that are absent, under any spelling."""
+        for name in names:
+            spellings = _EXPERTS if name in _EXPERTS else (name,)
+            there = self.get(*spellings) is not None
+            if not there and not (name in _NULL_IS_NONE and name in self.values):
+                self.missing.append(name)
 
     def yes(self, name: str, absent: bool = False) -> bool:
         """A boolean; ``absent`` when the key is not there."""
@@ -169,6 +205,7 @@ def _family_name(model_type: object) -> str:
 def _model(keys: _Keys, family_name: str, name: str) -> Model:
     family = FAMILIES.get(family_name)
     fixed = family or _Family()
+    keys.require(fixed.needs)
     layers = keys.need("num_hidden_layers")
     hidden, heads = keys.need("hidden_size"), keys.need("num_attention_heads")
     sizes: dict[str, Any] = {
@@ -262,11 +299,13 @@ def _layer_kinds(keys: _Keys, fixed: _Family, layers: int) -> tuple[str, ...]:
 
 
 def _feed_forward(keys: _Keys, fixed: _Family, layers: int, *, known: bool) -> dict[str, Any]:
-    experts = keys.count("num_experts", "num_local_experts", "n_routed_experts") or 0
+    experts = keys.count(*_EXPERTS) or 0
     activation = fixed.activation
     if not known and keys.get("swiglu_limit") is not None:
         activation = "clamped"
     values: dict[str, Any] = {"activation": activation, "mlp_bias": keys.yes("mlp_bias")}
+    if any(name in _EXPERTS for name in keys.missing):
+        return values
     if not experts:
         return {**values, "ffn": keys.need("intermediate_size")}
     moe = _moe_layers(keys, layers, known=known)

@@ -26,6 +26,10 @@ DEFINITIONS = {
         "recompute_one_layer and pp == 1 and dtype_bytes == 2 B and moe_layers > 0 and moe_covered",
         "where the parts of a recomputed MoE layer are measured",
     ),
+    "dense_alone": (
+        "tp == 1 and cp == 1 and moe_layers == 0",
+        "dense models whose layers no rank shares",
+    ),
     "gdn_mixer_features": (
         "2 * hidden + 2 * gdn_key_heads * gdn_key_dim + 2 * gdn_value_heads * gdn_key_dim"
         " + 7 * gdn_value_heads * gdn_value_dim + 64 * gdn_value_heads"
@@ -54,6 +58,8 @@ TOTALS = {
 }
 
 REDEFINED = {
+    # Only sequence parallelism divides a boundary, as everywhere the rules are measured.
+    "shard_rows": "ceildiv(rows, sp)",
     "gdn_covered": (
         "recompute_one_layer and dtype_bytes == 2 B and tp == 1 and pp == 1"
         " and (moe_layers == 0 or moe_covered)"
@@ -184,9 +190,29 @@ _OVERRIDES: dict[str, dict[str, str]] = {
     "checkpoint.first_call": {"needed": "recompute_full and backward"},
     "adapter.gradient": {"needed": "lora and recompute_full and backward"},
     "selective.activations": {
-        "measured": "pp == 1 and mla == 0 and (experts == 0 or ep == 1 or tp == ep)"
+        "measured": "mla == 0 and cp <= 2 and (tp == 1 or sequence_parallel and cp == 1)"
+        " and (experts == 0 or ep > 1 and tp == ep)",
+        "source": "held against eager and compiled runs: dense models at TP 1 with CP 2, and at "
+        "TP 2, 4 and 8 with sequence parallelism; MoE models at TP 4 with EP 4",
     },
-    "sequence_parallel.workspace": {"measured": "mla == 0"},
+    # With doubled boundaries beside it, a layer on one rank adds only what exceeds them.
+    "sequence_parallel.workspace": {
+        "bytes": "max(0 B, layer_features * dtype_bytes"
+        " - (shard_rows * (layers - 1) * hidden * dtype_bytes if dense_alone and backward else 0))"
+        " if gradient else 0",
+        "coverage": "checkpoint_covered and (tp_sp or dense_cp or dense_alone)",
+        "covers": "full recompute, dense models: TP=2 or 4 with sequence parallelism at CP=1, or "
+        "CP=2, 4 or 8 with FC1 adapters; charged at TP=CP=1 as well",
+        "measured": "mla == 0 and not dense_alone",
+        "needed": "moe_layers == 0 and recompute_full",
+    },
+    "sequence_parallel.adapter_rows": {
+        "coverage": "checkpoint_covered and (tp_sp or dense_cp or dense_alone)",
+        "covers": "full recompute, dense models: TP=2 or 4 with sequence parallelism at CP=1, or "
+        "CP=2, 4 or 8 with FC1 adapters; charged at TP=CP=1 as well",
+        "measured": "not dense_alone",
+        "needed": "lora and moe_layers == 0 and recompute_full",
+    },
     "dense.no_grad_stage": {
         "bytes": "max_groups(0 if gradient else rows * dtype_bytes * (max(6, activation) * ffn"
         " + (4 * hidden if cp == 1 else ceildiv(17 * hidden, 4))))",
