@@ -17,6 +17,7 @@ pub mod pack;
 pub mod price;
 pub mod recurrent;
 pub mod rows;
+pub mod scattered;
 pub mod segments;
 pub mod split;
 pub mod tree;

@@ -48,19 +48,35 @@ impl Default for PackOptions<'_> {
 
 /// Packs `rows`: the tree is built in one pass over the tokens, the rest reads no token.
 pub fn pack(rows: &Rows<'_>, options: &PackOptions<'_>, ticker: &mut Ticker) -> Result<Packing> {
+    check_limits(rows.len(), options)?;
     let tree = match options.shareable {
         None => Tree::build(rows, ticker)?,
-        Some(limits) if limits.len() == rows.len() => Tree::build_limited(rows, limits, ticker)?,
-        Some(limits) => {
-            return Err(Error::input(format!(
-                "shareable has {} entries for {} rows: give one each",
-                limits.len(),
-                rows.len()
-            )));
-        }
+        Some(limits) => Tree::build_limited(rows, limits, ticker)?,
     };
     let lengths = (0..rows.len()).map(|i| rows.length(i) as i64).collect();
     Walk::new(&tree, lengths, options).run(ticker)
+}
+
+/// Packs rows that lie apart from each other.
+pub fn pack_scattered(
+    rows: &[&[i64]],
+    options: &PackOptions<'_>,
+    ticker: &mut Ticker,
+) -> Result<Packing> {
+    check_limits(rows.len(), options)?;
+    let tree = Tree::build_scattered(rows, options.shareable, ticker)?;
+    let lengths = rows.iter().map(|row| row.len() as i64).collect();
+    Walk::new(&tree, lengths, options).run(ticker)
+}
+
+fn check_limits(rows: usize, options: &PackOptions<'_>) -> Result<()> {
+    match options.shareable {
+        Some(limits) if limits.len() != rows => Err(Error::input(format!(
+            "shareable has {} entries for {rows} rows: give one each",
+            limits.len()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Packs the rows of a tree that is already built (`shareable` does not apply).

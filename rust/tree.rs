@@ -47,7 +47,7 @@ impl Tree {
     /// Builds the tree in one pass over the tokens. A token that no other row shares is read
     /// at most once, and the unshared tail of a row not at all. Empty rows are allowed.
     pub fn build(rows: &Rows<'_>, ticker: &mut Ticker) -> Result<Self> {
-        build::build(rows, None, ticker)
+        build::build(rows.len(), |i| rows.row(i), None, ticker)
     }
 
     /// The same for rows cut to `limits[i]` leading tokens (clamped to `0..=length`).
@@ -55,7 +55,16 @@ impl Tree {
     /// # Panics
     /// If there are fewer limits than rows.
     pub fn build_limited(rows: &Rows<'_>, limits: &[i64], ticker: &mut Ticker) -> Result<Self> {
-        build::build(rows, Some(limits), ticker)
+        build::build(rows.len(), |i| rows.row(i), Some(limits), ticker)
+    }
+
+    /// The same for rows that lie apart from each other.
+    pub fn build_scattered(
+        rows: &[&[i64]],
+        limits: Option<&[i64]>,
+        ticker: &mut Ticker,
+    ) -> Result<Self> {
+        build::build(rows.len(), |i| rows[i], limits, ticker)
     }
 
     /// Number of segments.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-import threading
 from typing import Any
 
 import numpy as np
@@ -200,32 +198,6 @@ def test_what_was_planned_ahead_is_used() -> None:
     assert ahead.found is not None
     assert ahead.found.width == next(waves).width
     assert plans.take_ahead(waves) is None
-
-
-def test_threads_share_a_pool_and_the_interpreter_is_released() -> None:
-    pool = Requests(workloads.blocks(4, count=300, depth=6, block=(64, 500)))
-    engine = planner("20GiB", cp=2).make_engine(pool)
-    limit = 20 * GIB
-    started, others = threading.Lock(), []
-
-    def other() -> None:
-        with started:
-            others.append(engine.session(0, limit, None, []).alone().width)
-
-    started.acquire()
-    thread = threading.Thread(target=other)
-    thread.start()
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(60)  # nothing but a release lets the other thread run
-    try:
-        started.release()
-        widths = [engine.session(0, limit, None, []).alone().width for _ in range(20)]
-        ran = len(others)
-    finally:
-        sys.setswitchinterval(interval)
-    thread.join()
-    assert ran == 1
-    assert {*widths, *others} == {widths[0]}
 
 
 def test_a_call_that_does_not_fit_is_split() -> None:

@@ -1,5 +1,7 @@
 """Plan micro-batch waves for LLM post-training: packed how, owned by which rank, at what price."""
 
+import os as _os
+
 from waveplan import models
 from waveplan._core import __version__
 from waveplan.agreement import Agreement, Alone, Mpi4py, TorchDistributed
@@ -43,6 +45,11 @@ from waveplan.topology import Topology
 from waveplan.training import Training
 from waveplan.tree import Tree, tree
 from waveplan.wave import Wave
+
+if _os.environ.get("WAVEPLAN_ART", "0") not in ("", "0"):
+    from waveplan.integrations.art._hook import install_on_import as _install_on_import
+
+    _install_on_import(shadow=_os.environ["WAVEPLAN_ART"] == "shadow")
 
 __all__ = [
     "Agreement",

@@ -100,6 +100,50 @@ def pack_rows(
 ) -> Packing:
     """Packs the rows `tokens[offsets[i]:offsets[i + 1]]`; see `waveplan.pack`."""
 
+# --- rows in arrays of their own ---
+
+def tree_of(rows: Sequence[NDArray[int64]]) -> Tree:
+    """Tree of rows in arrays of their own. InputError: an empty row, or none."""
+
+def pack_of(
+    rows: Sequence[NDArray[int64]],
+    max_depth: int | None = None,
+    min_shared: int = 1,
+    shareable: NDArray[int64] | None = None,
+) -> Packing:
+    """Packs rows in arrays of their own."""
+
+def hash_rows(rows: Sequence[NDArray[int64]], key: Sequence[int]) -> bytes:
+    """Keyed hashes for look-ups within a process, 16 bytes a row; ``key`` is two u64."""
+
+def gather_tokens(packing: Packing, rows: Sequence[NDArray[int64]]) -> NDArray[int64]:
+    """Tokens of a packed row of these rows. InputError: they are not its rows."""
+
+def packed_ids(packing: Packing) -> tuple[NDArray[int64], NDArray[int64], NDArray[int64]]:
+    """Per packed token: segment from 1, its parent's (its own at a root), position in the row."""
+
+def packed_positions(packing: Packing) -> tuple[NDArray[int64], NDArray[int64]]:
+    """Packed positions of all rows, one after another, and offsets [n + 1]."""
+
+def labelled_tokens(labels: NDArray[int64], tokens: int) -> int:
+    """Tokens with a label; each has ``len(labels) / tokens``, -100 where it asks for nothing."""
+
+def projected_rows(
+    positions: Sequence[NDArray[int64]],
+    labels: Sequence[NDArray[int64] | None],
+    every: Sequence[bool],
+    most: int,
+) -> int:
+    """Distinct packed positions that requests project, counted up to `most`."""
+
+def target_chunk_rows(
+    positions: Sequence[NDArray[int64]],
+    labels: Sequence[NDArray[int64] | None],
+    every: Sequence[bool],
+    chunk: int,
+) -> int:
+    """Rows of the first head chunk that holds a position of a request with labels."""
+
 # --- layout ---
 
 @final

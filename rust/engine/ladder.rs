@@ -1,7 +1,5 @@
 //! The split ladder over live prices: unsplit, fully shared, then 2, 4, 8, ... subforwards.
 
-use std::sync::Arc;
-
 use super::Engine;
 use super::plan::{FlatPlan, Mode, Pricer, ROOM, Share};
 use super::probe::Probe;
@@ -23,7 +21,7 @@ pub struct Tried {
 #[derive(Debug, Clone)]
 pub struct Rung {
     /// Plans in order of execution.
-    pub parts: Vec<Arc<FlatPlan>>,
+    pub parts: Vec<FlatPlan>,
     /// Their prices inside the split, in the same order.
     pub costs: Vec<Cost>,
     /// The request numbers of each part, counted within the wave's share.
@@ -36,7 +34,7 @@ pub struct Rung {
 #[derive(Debug, Clone)]
 pub struct Refusal {
     /// The unsplit plan with everything shared.
-    pub plan: Arc<FlatPlan>,
+    pub plan: FlatPlan,
     /// Bytes of what was tried last.
     pub required: i64,
     /// Everything tried, in order.
@@ -48,7 +46,7 @@ pub struct Refusal {
 /// What the ladder found.
 pub(super) enum Climbed {
     /// An unsplit plan fits after all.
-    Whole(Arc<FlatPlan>),
+    Whole(Box<FlatPlan>),
     /// A split fits.
     Split(Rung),
     /// Nothing fits.
@@ -57,7 +55,7 @@ pub(super) enum Climbed {
 
 /// One rung: its parts, their prices and what they need together.
 struct Priced {
-    parts: Vec<Arc<FlatPlan>>,
+    parts: Vec<FlatPlan>,
     costs: Vec<Cost>,
     required: i64,
 }
@@ -82,7 +80,7 @@ impl Pricer {
                 required: plan.required(),
             });
             if fits {
-                return Ok(Climbed::Whole(Arc::new(plan)));
+                return Ok(Climbed::Whole(Box::new(plan)));
             }
             if mode == Mode::Full {
                 full = Some(plan);
@@ -107,7 +105,7 @@ impl Pricer {
             }
         }
         Ok(Climbed::Refused(Box::new(Refusal {
-            plan: Arc::new(plan),
+            plan,
             required,
             tried,
             unsplittable: !split,
@@ -164,7 +162,7 @@ impl Pricer {
                 required: last,
             });
             if last <= available {
-                return Ok(Ok(arrange(&priced, &chunks)));
+                return Ok(Ok(arrange(priced, &chunks)));
             }
         }
         Ok(Err(last))
@@ -173,7 +171,7 @@ impl Pricer {
     fn parts(&mut self, shares: &[Share], mode: Mode) -> Result<Priced> {
         let mut parts = Vec::with_capacity(shares.len());
         for share in shares {
-            parts.push(Arc::new(self.plan(share, mode, ROOM)?));
+            parts.push(self.plan(share, mode, ROOM)?);
         }
         let costs: Vec<Cost> = parts.iter().map(|plan| plan.cost).collect();
         let required = split::rung_required(&costs);
@@ -197,13 +195,11 @@ fn order(share: &Share) -> Vec<u32> {
 }
 
 /// Brings a rung's parts into their order of execution.
-fn arrange(priced: &Priced, chunks: &[&[u32]]) -> Rung {
+fn arrange(priced: Priced, chunks: &[&[u32]]) -> Rung {
     let order = split::execution_order(&priced.costs);
+    let mut parts: Vec<Option<FlatPlan>> = priced.parts.into_iter().map(Some).collect();
     Rung {
-        parts: order
-            .iter()
-            .map(|&i| Arc::clone(&priced.parts[i]))
-            .collect(),
+        parts: order.iter().filter_map(|&i| parts[i].take()).collect(),
         costs: order.iter().map(|&i| priced.costs[i]).collect(),
         requests: order.iter().map(|&i| chunks[i].to_vec()).collect(),
         required: priced.required,

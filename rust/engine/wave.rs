@@ -18,7 +18,7 @@ use crate::width::{self, Geometry, Judge, Outcome, QUOTES, Quote, Quotes, Stop};
 #[derive(Debug, Clone)]
 pub enum Planned {
     /// One forward.
-    Whole(Arc<FlatPlan>),
+    Whole(Box<FlatPlan>),
     /// Several, their graphs alive together.
     Split(Rung),
 }
@@ -39,7 +39,7 @@ pub struct Wave {
     /// Why it is not wider.
     pub stop: Stop,
     /// The plan that did not fit or was not trusted at the width where the search stopped.
-    pub stopped: Option<Arc<FlatPlan>>,
+    pub stopped: Option<Box<FlatPlan>>,
 }
 
 /// The end of a search.
@@ -161,7 +161,7 @@ impl Session {
         let stopped = match stop {
             Stop::Memory(at) | Stop::Trust(at) if at != width => {
                 let executed = self.judge.executed(at);
-                Some(Arc::new(self.prober.take(at, executed)?))
+                Some(Box::new(self.prober.take(at, executed)?))
             }
             _ => None,
         };
@@ -170,7 +170,7 @@ impl Session {
             items: self.prober.items(width).collect(),
             required,
             cold: !planned.covered,
-            planned: Planned::Whole(Arc::new(planned)),
+            planned: Planned::Whole(Box::new(planned)),
             stop,
             stopped,
         }))

@@ -10,9 +10,9 @@ mod errors;
 mod layout;
 mod measures;
 mod pack;
-mod plans;
 mod price;
 mod recurrent;
+mod scattered;
 mod tree;
 mod width;
 
@@ -36,6 +36,7 @@ mod _core {
         super::price::register(module)?;
         super::width::register(module)?;
         super::engine::register(module)?;
+        super::scattered::register(module)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

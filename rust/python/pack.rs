@@ -109,7 +109,7 @@ impl PyPacking {
 }
 
 /// A limit from Python: not negative, and no larger than this machine counts.
-fn limit(name: &str, value: i64) -> Result<usize> {
+pub(super) fn limit(name: &str, value: i64) -> Result<usize> {
     if value < 0 {
         return Err(Error::input(format!(
             "{name} is {value}: it must be at least 0"

@@ -97,7 +97,7 @@ impl PyTree {
 }
 
 /// A tree that Python sees has rows, and none of them is empty.
-fn refuse_empty(py: Python<'_>, tree: &Tree) -> PyResult<()> {
+pub(super) fn refuse_empty(py: Python<'_>, tree: &Tree) -> PyResult<()> {
     let refused = if tree.rows() == 0 {
         "rows is empty: a tree needs at least one row".to_owned()
     } else if let Some(row) = tree.terminal.iter().position(|&s| s == NONE) {

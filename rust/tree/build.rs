@@ -6,7 +6,6 @@ use super::Tree;
 use super::restrict::{self, Links, TreeWorkspace};
 use crate::error::{Error, Result};
 use crate::interrupt::Ticker;
-use crate::rows::Rows;
 use crate::segments::NONE;
 
 /// Tokens compared at once: the equality of two slices is one vectorised memory comparison.
@@ -29,19 +28,24 @@ struct Trie<'a, R> {
 }
 
 /// Builds the canonical tree of `rows`, each cut to its limit if there are limits.
-pub(super) fn build(rows: &Rows<'_>, limits: Option<&[i64]>, ticker: &mut Ticker) -> Result<Tree> {
+pub(super) fn build<'a>(
+    rows: usize,
+    row: impl Fn(usize) -> &'a [i64],
+    limits: Option<&[i64]>,
+    ticker: &mut Ticker,
+) -> Result<Tree> {
     // A row adds at most two nodes (and a packed row one more segment), and `NONE` is no node.
-    if rows.len() >= (NONE / 4) as usize {
+    if rows >= (NONE / 4) as usize {
         return Err(Error::Overflow("the number of rows"));
     }
     match limits {
-        None => insert_all(rows.len(), |i| rows.row(i), ticker),
+        None => insert_all(rows, row, ticker),
         Some(limits) => {
             let cut = |i: usize| {
-                let row = rows.row(i);
+                let row = row(i);
                 &row[..limits[i].clamp(0, row.len() as i64) as usize]
             };
-            insert_all(rows.len(), cut, ticker)
+            insert_all(rows, cut, ticker)
         }
     }
 }

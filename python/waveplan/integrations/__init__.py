@@ -1,0 +1,1 @@
+"""Planning inside other packages, each imported only when asked for."""

@@ -1,0 +1,96 @@
+"""Arrays under tensors, and values of the other package's classes whose parts are made late."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._seams import Declined
+
+Int64 = NDArray[np.int64]
+
+
+def array(tensor: Any, torch: Any) -> Int64:
+    """The int64 numbers of a CPU tensor, without a copy where they are that already."""
+    if tensor.device.type != "cpu":
+        raise Declined
+    if tensor.dtype is not torch.long or tensor.ndim != 1 or not tensor.is_contiguous():
+        tensor = tensor.detach().reshape(-1).to(dtype=torch.long).contiguous()
+    numbers: Int64 = tensor.numpy()
+    return numbers
+
+
+def token_rows(sequences: Iterable[Any], torch: Any) -> list[Int64]:
+    """Rows of tokens given as CPU tensors or as sequences of integers."""
+    return [
+        array(row, torch) if isinstance(row, torch.Tensor) else integers(row) for row in sequences
+    ]
+
+
+def integers(row: Sequence[int]) -> Int64:
+    """A row given as integers; declines anything that is not a plain int64."""
+    numbers = np.asarray(row)
+    if numbers.size == 0:
+        return np.empty(0, dtype=np.int64)
+    if numbers.ndim != 1 or numbers.dtype.kind != "i":
+        raise Declined
+    return np.ascontiguousarray(numbers, dtype=np.int64)
+
+
+def filled(cls: type, **values: Any) -> Any:
+    """An instance of a frozen dataclass with its fields set as they are, checking nothing."""
+    made: Any = object.__new__(cls)
+    for name, value in values.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+def late(base: type, part: Callable[[Any, str], Any], extra: tuple[str, ...]) -> Any:
+    """A subclass of a frozen dataclass whose missing fields are computed when first read.
+
+    ``part(value, name)`` gives a field; ``extra`` names attributes of our own. An instance
+    equals the plain one with the same fields, hashes alike, and pickles as the plain one.
+    """
+    names = tuple(field.name for field in dataclasses.fields(base))
+
+    def missing(self: Any, name: str) -> Any:
+        if name not in names:
+            raise AttributeError(name)
+        value = part(self, name)
+        object.__setattr__(self, name, value)
+        return value
+
+    def fields(self: Any) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in names)
+
+    def equal(self: Any, other: object) -> Any:
+        if self is other:
+            return True
+        return fields(self) == fields(other) if isinstance(other, base) else NotImplemented
+
+    slotted = "__slots__" in vars(base)
+    return type(
+        base.__name__,
+        (base,),
+        {
+            "__slots__": extra if slotted else (),
+            "__module__": base.__module__,
+            "__qualname__": base.__qualname__,
+            "__doc__": base.__doc__,
+            "__getattr__": missing,
+            "__eq__": equal,
+            "__hash__": lambda self: hash(fields(self)),
+            "__reduce__": lambda self: (base, fields(self)),
+        },
+    )
+
+
+def members(offsets: Int64, rows: Int64) -> list[tuple[int, ...]]:
+    """Ragged rows as tuples."""
+    ends, flat = offsets.tolist(), rows.tolist()
+    return [tuple(flat[a:b]) for a, b in pairwise(ends)]

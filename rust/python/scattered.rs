@@ -1,0 +1,207 @@
+//! Python functions over rows that lie in arrays of their own.
+
+// Borrowed arrays arrive by value; that is how PyO3 hands them over.
+#![allow(clippy::needless_pass_by_value)]
+
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::convert::slice;
+use super::errors::{detached, to_python};
+use super::pack::{PyPacking, limit};
+use super::tree::{PyTree, refuse_empty};
+use crate::error::Error;
+use crate::interrupt::Ticker;
+use crate::pack::{self, PackOptions};
+use crate::scattered::{self, HeadRow};
+use crate::tree::Tree;
+
+type Column<'py> = Bound<'py, PyArray1<i64>>;
+type Arrays<'py> = Vec<PyReadonlyArray1<'py, i64>>;
+
+fn slices<'a>(py: Python<'_>, name: &str, rows: &'a Arrays<'_>) -> PyResult<Vec<&'a [i64]>> {
+    rows.iter().map(|row| slice(py, name, row)).collect()
+}
+
+/// Builds the tree of rows in arrays of their own.
+#[pyfunction]
+fn tree_of(py: Python<'_>, rows: Arrays<'_>) -> PyResult<PyTree> {
+    let rows = slices(py, "rows", &rows)?;
+    let tree = detached(py, || {
+        Tree::build_scattered(&rows, None, &mut Ticker::new())
+    })?;
+    refuse_empty(py, &tree)?;
+    Ok(PyTree { tree })
+}
+
+/// Packs rows in arrays of their own.
+#[pyfunction]
+#[pyo3(signature = (rows, max_depth=None, min_shared=1, shareable=None))]
+fn pack_of(
+    py: Python<'_>,
+    rows: Arrays<'_>,
+    max_depth: Option<i64>,
+    min_shared: i64,
+    shareable: Option<PyReadonlyArray1<'_, i64>>,
+) -> PyResult<PyPacking> {
+    let rows = slices(py, "rows", &rows)?;
+    // Copied, so that what was checked stays true while other threads run.
+    let shareable = match &shareable {
+        None => None,
+        Some(limits) => Some(slice(py, "shareable", limits)?.to_vec()),
+    };
+    let packing = detached(py, || {
+        let options = PackOptions {
+            max_depth: max_depth.map(|d| limit("max_depth", d)).transpose()?,
+            min_shared: limit("min_shared", min_shared)? as i64,
+            shareable: shareable.as_deref(),
+        };
+        pack::pack_scattered(&rows, &options, &mut Ticker::new())
+    })?;
+    Ok(packing.into())
+}
+
+/// Keyed hashes, 16 bytes a row.
+#[pyfunction]
+fn hash_rows<'py>(
+    py: Python<'py>,
+    rows: Arrays<'py>,
+    key: [u64; 2],
+) -> PyResult<Bound<'py, PyBytes>> {
+    let rows = slices(py, "rows", &rows)?;
+    let hashes = py.detach(|| {
+        let mut hashes = Vec::with_capacity(16 * rows.len());
+        for row in rows {
+            hashes.extend_from_slice(&scattered::hash_row(row, key).to_le_bytes());
+        }
+        hashes
+    });
+    Ok(PyBytes::new(py, &hashes))
+}
+
+/// Tokens of a packed row.
+#[pyfunction]
+fn gather_tokens<'py>(
+    py: Python<'py>,
+    packing: PyRef<'py, PyPacking>,
+    rows: Arrays<'py>,
+) -> PyResult<Column<'py>> {
+    let rows = slices(py, "rows", &rows)?;
+    let packing = &packing.packing;
+    let tokens = detached(py, || scattered::gather(packing, &rows, &mut Ticker::new()))?;
+    Ok(tokens.into_pyarray(py))
+}
+
+/// Group ids from 1, parent ids and positions of each packed token.
+#[pyfunction]
+fn packed_ids<'py>(
+    py: Python<'py>,
+    packing: PyRef<'py, PyPacking>,
+) -> (Column<'py>, Column<'py>, Column<'py>) {
+    let packing = &packing.packing;
+    let [groups, parents, positions] = py.detach(|| scattered::ids(packing));
+    (
+        groups.into_pyarray(py),
+        parents.into_pyarray(py),
+        positions.into_pyarray(py),
+    )
+}
+
+/// Packed positions of all rows, flat, and offsets.
+#[pyfunction]
+fn packed_positions<'py>(
+    py: Python<'py>,
+    packing: PyRef<'py, PyPacking>,
+) -> (Column<'py>, Column<'py>) {
+    let packing = &packing.packing;
+    let (flat, offsets) = py.detach(|| scattered::positions(packing));
+    (flat.into_pyarray(py), offsets.into_pyarray(py))
+}
+
+/// Tokens that have a label.
+#[pyfunction]
+fn labelled_tokens(
+    py: Python<'_>,
+    labels: PyReadonlyArray1<'_, i64>,
+    tokens: usize,
+) -> PyResult<usize> {
+    let labels = slice(py, "labels", &labels)?;
+    if tokens == 0 || labels.len() % tokens != 0 {
+        let message = format!("there are {} labels for {tokens} tokens", labels.len());
+        return Err(to_python(py, &Error::Input(message)));
+    }
+    Ok(py.detach(|| scattered::labelled(labels, tokens)))
+}
+
+/// Runs `count` over the requests.
+fn over_requests(
+    py: Python<'_>,
+    positions: &Arrays<'_>,
+    labels: &[Option<PyReadonlyArray1<'_, i64>>],
+    every: &[bool],
+    count: impl Send + FnOnce(&[HeadRow<'_>]) -> crate::Result<usize>,
+) -> PyResult<usize> {
+    if labels.len() != positions.len() || every.len() != positions.len() {
+        let message = "positions, labels and every must have one entry per request".to_owned();
+        return Err(to_python(py, &Error::Input(message)));
+    }
+    let mut requests = Vec::with_capacity(positions.len());
+    for ((positions, labels), &every) in positions.iter().zip(labels).zip(every) {
+        requests.push(HeadRow {
+            positions: slice(py, "positions", positions)?,
+            labels: (labels.as_ref())
+                .map(|labels| slice(py, "labels", labels))
+                .transpose()?,
+            every,
+        });
+    }
+    detached(py, || count(&requests))
+}
+
+/// Distinct positions that the head projects, counted up to `most`.
+#[pyfunction]
+fn projected_rows(
+    py: Python<'_>,
+    positions: Arrays<'_>,
+    labels: Vec<Option<PyReadonlyArray1<'_, i64>>>,
+    every: Vec<bool>,
+    most: usize,
+) -> PyResult<usize> {
+    over_requests(py, &positions, &labels, &every, |requests| {
+        scattered::projected_rows(requests, most, &mut Ticker::new())
+    })
+}
+
+/// Rows of the first head chunk with a position of a request that has labels.
+#[pyfunction]
+fn target_chunk_rows(
+    py: Python<'_>,
+    positions: Arrays<'_>,
+    labels: Vec<Option<PyReadonlyArray1<'_, i64>>>,
+    every: Vec<bool>,
+    chunk: usize,
+) -> PyResult<usize> {
+    if chunk == 0 {
+        return Err(to_python(
+            py,
+            &Error::input("chunk is 0: it must be at least 1"),
+        ));
+    }
+    over_requests(py, &positions, &labels, &every, |requests| {
+        scattered::target_chunk(requests, chunk, &mut Ticker::new())
+    })
+}
+
+/// Adds these functions to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(tree_of, module)?)?;
+    module.add_function(wrap_pyfunction!(pack_of, module)?)?;
+    module.add_function(wrap_pyfunction!(hash_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(gather_tokens, module)?)?;
+    module.add_function(wrap_pyfunction!(packed_ids, module)?)?;
+    module.add_function(wrap_pyfunction!(packed_positions, module)?)?;
+    module.add_function(wrap_pyfunction!(labelled_tokens, module)?)?;
+    module.add_function(wrap_pyfunction!(projected_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(target_chunk_rows, module)?)
+}

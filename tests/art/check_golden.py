@@ -1,0 +1,234 @@
+"""Every golden case through the published package's own functions, ours installed."""
+
+from __future__ import annotations
+
+import wave
+from collections import OrderedDict
+from threading import Lock
+from types import SimpleNamespace
+
+import pytest
+import rank as stub
+import torch
+from art.megatron import prefix_tree_packing as packing
+from art.megatron.context_parallel import runtime
+from art.megatron.context_parallel.builder import build_prefix_tree_attention_spec
+from art.megatron.context_parallel.types import ParallelTopology
+from art.megatron.gdn import gdn_prefix_tree as gdn
+from art.trainer_rank import _impl
+from art.trainer_rank import _prefix_tree_planner as planner
+from conftest import cases, rows_of
+
+
+def calls(report, name):
+    """(calls, declined) of a seam."""
+    seam = next(seam for seam in report.seams if seam.name == name)
+    return seam.calls, seam.declined
+
+
+def fault(run):
+    """Class of what a call raises."""
+    try:
+        run()
+    except Exception as error:
+        return type(error).__name__
+    return None
+
+
+def ids_of(given):
+    if "lengths" in given:
+        return stub.packed_ids(given["lengths"], given["parents"])
+    ids = (torch.as_tensor(given[name]) for name in ("group_ids", "parent_ids"))
+    return tuple(row.reshape(1, -1) if row.ndim < 2 else row for row in ids)
+
+
+@pytest.mark.parametrize(("given", "wanted"), cases("*_pack.json"))
+def check_pack(ours, given, wanted):
+    rows = [tuple(map(int, row)) for row in rows_of(given)]
+    options = given.get("options") or {}
+
+    def run():
+        found = packing.prefix_tree_pack_segments(rows, max_depth=given["max_depth"], **options)
+        estimate = packing.estimate_prefix_tree_packed_tokens(
+            stub.tensors(rows), max_depth=given["max_depth"], **options
+        )
+        return found, estimate
+
+    if "error" in wanted:
+        assert fault(run) == wanted["error"]
+        return
+    found, estimate = run()
+    assert estimate == wanted["estimate"] == sum(s.length for s in found)
+    assert [
+        [list(s.sequence_indices), s.start, s.end, s.packed_start, s.group_id, s.parent_id]
+        for s in found
+    ] == wanted["segments"]
+    assert all(type(s) is packing.PrefixTreePackSegment for s in found)
+    assert not rows or calls(ours, "packing")[1] == calls(ours, "packed tokens")[1] == 0
+
+
+@pytest.mark.parametrize(("given", "wanted"), cases("a*_assign.json"))
+def check_assign(ours, given, wanted):
+    topology = ParallelTopology(cp=given["cp"])
+
+    def run():
+        groups, parents = ids_of(given)
+        settings = stub.config(**given["config"])
+        spec = build_prefix_tree_attention_spec(group_ids=groups, parent_ids=parents)
+        return (
+            runtime._runtime_plan_assignment(spec, topology=topology, config=settings),
+            runtime.context_parallel_rank_model_token_counts(
+                group_ids=groups,
+                parent_ids=parents,
+                topology=topology,
+                config=settings,
+                original_seq_len=int(groups.shape[1]),
+                build_gdn_execution_spec=False,
+            ),
+        )
+
+    if "error" in wanted:
+        assert fault(run) == wanted["error"].split(":")[0]
+        return
+    (row, chunks, owners, waves), counts = run()
+    # what the package itself decides: a row without tokens
+    assert calls(ours, "assignment") == (1, int(row.valid_tokens == 0))
+    assert row.valid_tokens == wanted["valid_tokens"]
+    assert len(row.slices) == wanted["slices"]
+    assert len(chunks) == wanted["chunk_count"]
+    assert (chunks[0].size() if chunks else 0) == wanted["chunk_size"]
+    assert list(owners) == wanted["owners"]
+    assert list(waves) == wanted["wave_assignment"]
+    assert list(counts) == wanted["token_counts"]
+
+
+@pytest.mark.parametrize(("given", "wanted"), cases("b*_gdn_counts.json"))
+def check_gdn(ours, given, wanted):
+    topology = ParallelTopology(cp=given["cp"])
+
+    def run():
+        groups, parents = ids_of(given)
+        settings, planner_config = stub.config(**given["config"]), gdn_config(given)
+        counts = runtime.context_parallel_rank_model_token_counts(
+            group_ids=groups,
+            parent_ids=parents,
+            topology=topology,
+            config=settings,
+            original_seq_len=int(groups.shape[1]),
+            build_gdn_execution_spec=True,
+            gdn_planner_config=planner_config,
+        )
+        key, bundle, *_ = runtime._get_or_build_planning_bundle(
+            group_ids=groups,
+            parent_ids=parents,
+            topology=topology,
+            config=settings,
+            original_seq_len=int(groups.shape[1]),
+            build_gdn_execution_spec=True,
+        )
+        decision = runtime._plan_gdn_global_execution(
+            planning_key=key, bundle=bundle, topology=topology, gdn_planner_config=planner_config
+        )
+        return counts, decision
+
+    stub.forget()
+    if "error" in wanted:
+        assert fault(run) == wanted["error"].split(":")[0]
+        return
+    counts, decision = run()
+    assert list(counts) == wanted["model_counts"]
+    assert list(decision.source_layout.token_counts_by_rank) == wanted["attention_counts"]
+    assert list(decision.gdn_token_counts_by_rank) == wanted["gdn_counts"]
+    assert list(decision.owner_by_node) == wanted["owner_by_node"]
+    assert [int(c) for c in decision.chained_nodes] == wanted["chained_nodes"]
+    assert decision.cross_rank_token_count == wanted["cross_rank_tokens"]
+    for name in ("assignment", "rows of each rank", "recurrent decision"):
+        assert calls(ours, name) == (1, 0)
+
+
+def gdn_config(given):
+    shape = given.get("gdn_shape")
+    changed = given["gdn_planner"] or {}
+    if shape is None:
+        return gdn.replace(stub.GDN_CONFIG, **changed)
+    return gdn.GdnPlannerConfig.from_model_shape(
+        hidden_size=shape["hidden"],
+        tensor_model_parallel_size=shape["tp"],
+        linear_num_key_heads=shape["key_heads"],
+        linear_num_value_heads=shape["value_heads"],
+        linear_key_head_dim=shape["key_dim"],
+        linear_value_head_dim=shape["value_dim"],
+        linear_conv_kernel_dim=shape["conv"],
+        **changed,
+    )
+
+
+@pytest.mark.parametrize(("given", "wanted"), cases("d*_layout.json"))
+def check_layout(ours, given, wanted):
+    tree = planner.build_canonical_prefix_tree(stub.tensors(rows_of(given)))
+    score = stub.scoring(given["scoring"], given["cp"])
+    assert (score.version, score.table_id) == (wanted["coefficient_version"], wanted["table"])
+    chosen = planner.select_prefix_tree_layout(
+        tree,
+        cp_size=given["cp"],
+        layers=given["layers"],
+        uses_gdn=given["uses_gdn"],
+        tp_size=given.get("tp", 1),
+        gdn_layers=given["gdn_layers"],
+        coefficient_version=score.version,
+        coefficients=score.coefficients,
+        refinement_work_budget=given["budget"],
+        reranker=score.reranker,
+    )
+    assert isinstance(tree, planner.CanonicalPrefixTree)
+    if wanted.get("tree") is not None:
+        assert [
+            [s.parent_index, s.start, s.end, s.depth, len(s.sequence_indices)]
+            for s in tree.segments
+        ] == wanted["tree"]
+    if "decisions" in wanted:
+        assert len(tree.segments) == wanted["tree_segments"]
+        assert list(tree.decision_indices) == wanted["decisions"]
+    same_layout(chosen.layout, chosen.score, wanted["cost_optimal"])
+    for anchor in ("full_sharing", "no_sharing"):
+        same_layout(group_layout(tree, anchor), None, wanted[anchor])
+    assert calls(ours, "canonical tree") == (1, 0)
+    assert calls(ours, "layout selection") == (1, 0)
+
+
+def group_layout(tree, anchor):
+    """The layout that a rank takes when its policy names one, from its own cached tree."""
+    rank = SimpleNamespace(
+        _layout_cache_lock=Lock(),
+        _tree_cache=OrderedDict(case=tree),
+        _layout_selection_cache=OrderedDict(),
+    )
+    same, layout = _impl.TrainerRank._compute_group_layout(rank, (), ("case", None, anchor))
+    assert same is tree
+    return layout
+
+
+def same_layout(layout, score, wanted):
+    assert isinstance(layout, planner.PrefixTreeLayout)
+    if score is not None:
+        assert list(score) == wanted["score"]
+    _, packed, segments, depth = wanted["score"]
+    assert (layout.packed_tokens, len(layout.segments)) == (packed, segments)
+    assert layout.maximum_depth == wanted.get("maximum_depth", depth)
+    if "decisions" in wanted:
+        assert sorted(layout.selected_decisions) == wanted["decisions"]
+    if "segments" in wanted:
+        assert [
+            [list(s.sequence_indices), s.start, s.end, s.parent_segment_index]
+            for s in layout.segments
+        ] == wanted["segments"]
+
+
+@pytest.mark.parametrize(("given", "wanted"), cases("e*_wave.json"))
+def check_wave(ours, given, wanted):
+    found, *_ = wave.run(given, rows_of(given))
+    wanted = dict(wanted)
+    assert set(wanted) <= set(found)
+    assert {name: found[name] for name in wanted} == wanted
+    assert calls(ours, "canonical tree")[1] == calls(ours, "packed layout")[1] == 0
+    assert _impl._HEAD_CHUNK_TOKENS == 512

@@ -1,0 +1,184 @@
+"""Whole width searches on random pools and on real rollouts: the same with ours and without.
+
+Pools mix outputs, gradients, labels, item sizes, profiles, data-parallel shares, hints and
+available memory; each is searched on a fresh rank by the package alone, then with ours.
+"""
+
+from __future__ import annotations
+
+import os
+import wave
+
+import numpy as np
+import pytest
+from conftest import corpus
+
+from waveplan.integrations import art
+
+POOLS = int(os.environ.get("WAVEPLAN_ART_POOLS", "320"))
+ROLLOUTS = (
+    ("tau_retail_open.npz", 20),
+    ("tau_turns_open.npz", 24),
+    ("coding_open.npz", 12),
+    ("math_grpo_open.npz", 32),
+)
+
+
+def one_of(rng, *values):
+    return values[int(rng.integers(len(values)))]
+
+
+def draw_rows(rng):
+    """Rows of a random forest: prompts shared by some, split again, with tails."""
+    vocabulary = int(one_of(rng, 3, 50, 50_000))
+    longest = int(one_of(rng, 12, 120, 900))
+
+    def run(most):
+        return rng.integers(0, vocabulary, int(rng.integers(1, most + 1)))
+
+    rows = []
+    for _ in range(int(rng.integers(1, 5))):
+        branches = [run(longest)]
+        for _ in range(int(rng.integers(1, 8))):
+            base = branches[int(rng.integers(len(branches)))]
+            cut = int(rng.integers(1, len(base) + 1))
+            row = np.concatenate([base[:cut], run(longest)])
+            branches.append(row)
+            rows.append(row)
+    order = rng.permutation(len(rows)) if rng.random() < 0.3 else np.arange(len(rows))
+    return [rows[i].astype(np.int64) for i in order]
+
+
+def draw_case(rng, rows):
+    """Everything else about a search."""
+    n = len(rows)
+    total = sum(map(len, rows))
+
+    def column(*values, mixed=0.4):
+        if rng.random() < mixed:
+            return [one_of(rng, *values) for _ in range(n)]
+        return one_of(rng, *values)
+
+    dp = int(one_of(rng, 1, 1, 1, 2, 3))
+    case = {
+        "cp": int(one_of(rng, 1, 2, 4)),
+        "dp": [int(rng.integers(dp)), dp],
+        "scoring": one_of(rng, "h200", "h200", "cpu", "v1"),
+        "gdn": bool(rng.random() < 0.75),
+        "head": True,
+        "item_size": int(one_of(rng, 1, 1, 2, 3)),
+        "no_grad": column(False, False, True),
+        "target": column(True, True, True, False, mixed=0.2),
+        "labels": column(None, 0, 1, 5, 400),
+        "top_k": column(None, None, None, 4, mixed=0.2),
+        "logits": column(False, False, False, True, mixed=0.2),
+        "hidden": column(False, False, True, mixed=0.2),
+        # from far too little for one row to all there is
+        "available": int((6e9 + 2.4e5 * total) * float(rng.uniform(0.05, 1.6))),
+    }
+    if rng.random() < 0.75:
+        case["profile"] = {
+            "bytes_per_token": float(one_of(rng, 0.0, 1e3, 1e5)),
+            "packed_tokens": int(one_of(rng, total, max(1, total // 9), max(1, total // 40))),
+            "logical_per_packed": float(one_of(rng, 1.0, 2.5)),
+        }
+    if rng.random() < 0.3:
+        case["last_width"] = int(rng.integers(1, n + 1))
+    items = -(-n // case["item_size"])
+    if items > 1 and rng.random() < 0.2:
+        case["start"] = int(rng.integers(items))
+    return case
+
+
+def told(case, rows):
+    """The search's answer and everything that the chosen plan holds, or what it raised."""
+    try:
+        found, rank, made = wave.run(case, rows)
+    except Exception as error:
+        return {"raised": type(error).__name__, "message": str(error)}
+    if "parts" in found:
+        found["plan"] = plan_of(rank, made)
+    return found
+
+
+def plan_of(rank, made):
+    """Tensors, segments and fingerprints of all requests as one plan, both layouts."""
+    told = []
+    for full in (False, True):
+        plan = rank._plan_flat_forward(made, memory_minimal=full)
+        for group in plan.groups:
+            pack = group.packed
+            told.append(
+                {
+                    "requests": list(group.request_indices),
+                    "fingerprints": group.input_row_fingerprints,
+                    "segments": [vars(segment) for segment in pack.segments],
+                    "tensors": [
+                        tensor.tolist()
+                        for tensor in (
+                            pack.tokens,
+                            pack.group_ids,
+                            pack.parent_ids,
+                            pack.position_ids,
+                            *pack.positions_by_sequence,
+                        )
+                    ],
+                }
+            )
+    return told
+
+
+def compare(case, rows):
+    art.uninstall()
+    theirs = told(case, rows)
+    report = art.install()
+    try:
+        found = told(case, rows)
+    finally:
+        art.uninstall()
+    assert found == theirs
+    declined = {seam.name: seam.declined for seam in report.seams if seam.declined}
+    assert not declined
+    return theirs
+
+
+def outcome(found):
+    if "raised" in found:
+        return "raised"
+    if "error" in found:
+        return "refused"
+    return "split" if found["subforward_requests"] else "wave"
+
+
+OUTCOMES = {}
+
+
+@pytest.mark.parametrize("seed", range(POOLS))
+def check_pool(seed):
+    rng = np.random.default_rng([271_828, seed])
+    rows = draw_rows(rng)
+    kind = outcome(compare(draw_case(rng, rows), rows))
+    OUTCOMES[kind] = OUTCOMES.get(kind, 0) + 1
+
+
+def check_outcomes_are_mixed():
+    """The pools reach waves, splits and refusals, and no search ends in a fault."""
+    if sum(OUTCOMES.values()) < 300:
+        pytest.skip("too few pools ran")
+    print("outcomes:", OUTCOMES)
+    assert set(OUTCOMES) == {"wave", "split", "refused"}
+    assert min(OUTCOMES.values()) >= 10
+
+
+@pytest.mark.parametrize("cp", [1, 2, 4])
+@pytest.mark.parametrize(("name", "rows"), ROLLOUTS)
+def check_rollouts(name, rows, cp):
+    """Real multi-turn and group rollouts, warm, with memory for about half of them."""
+    picked = corpus(name, range(rows))
+    total = sum(map(len, picked))
+    case = {
+        "cp": cp,
+        "available": int(6e9 + 1.2e5 * total),
+        "profile": {"bytes_per_token": 0.0, "packed_tokens": total},
+    }
+    assert outcome(compare(case, picked)) == "wave"

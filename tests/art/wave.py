@@ -1,0 +1,109 @@
+"""One width search of the published planner, told in the words of the golden vectors."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import rank as stub
+from art.trainer_rank import TrainerRankMemoryError, _gdn_memory, _impl
+
+
+def watched(rank):
+    """Records each plan's mode and each memory check, in order."""
+    plan_of, check_of = rank._plan_flat_forward, rank._memory_check
+    checks, modes = [], {}
+
+    def plan(made, **options):
+        value = plan_of(made, **options)
+        modes[id(value)] = value, bool(options.get("memory_minimal"))
+        return value
+
+    def check(forward, **options):
+        value = check_of(forward, **options)
+        full = modes.get(id(forward), (None, False))[1]
+        checks.append(
+            [
+                forward.request_count,
+                int(full),
+                forward.packed_tokens,
+                value.estimated_required_bytes,
+                int(value.fits),
+            ]
+        )
+        return value
+
+    rank._plan_flat_forward, rank._memory_check = plan, check
+    return checks, modes
+
+
+def part_of(rank, plan, full):
+    """Everything that the prices of one forward hang on."""
+    rows = rank._plan_group_rows(plan)
+    return {
+        "memory_minimal": full,
+        "packed_tokens": plan.packed_tokens,
+        "group_rows": [list(group) for group in rows],
+        "segments": sum(len(group.packed.segments) for group in plan.groups),
+        "gdn_floor": list(_gdn_memory.plan_floor(rank, plan)),
+        "checkpoint_floor": list(rank._checkpoint_memory_floor(rows)),
+        "head_bytes": rank._plan_head_workspace_bytes(plan),
+        "cost": asdict(rank._plan_cost(plan)),
+    }
+
+
+def search(rank, items, start=0):
+    """The chosen wave, or the refusal, with every check on the way."""
+    checks, modes = watched(rank)
+    try:
+        chosen = rank._select_next_micro_batch(items, start)
+    except TrainerRankMemoryError as refusal:
+        return {
+            "error": type(refusal).__name__,
+            "message": str(refusal),
+            "required": refusal.predicted_peak_bytes,
+            "available": refusal.usable_limit_bytes,
+            "probes": checks,
+        }
+    finally:
+        del rank._plan_flat_forward, rank._memory_check
+    plan = chosen.plan
+    whole = isinstance(plan, _impl._FlatForwardPlan)
+    parts = (plan,) if whole else plan.subforwards
+    return {
+        "width": chosen.stats_global_count,
+        "indices": list(chosen.indices),
+        "required": chosen.check.estimated_required_bytes,
+        "fits": chosen.check.fits,
+        "available": chosen.check.available_bytes,
+        "rejected": chosen.rejected_candidates,
+        "cold_start": chosen.cold_start,
+        "packed_tokens": plan.packed_tokens,
+        "logical_tokens": plan.logical_tokens,
+        "output_bytes": plan.output_bytes,
+        "selected_max_depth": plan.selected_max_depth,
+        "subforward_requests": None if whole else [list(part) for part in plan.request_indices],
+        "probes": checks,
+        "parts": [part_of(rank, part, modes[id(part)][1]) for part in parts],
+    }
+
+
+def run(case, rows):
+    """The search of one golden case."""
+    stub.forget()
+    cp, gdn = case.get("cp", 1), case.get("gdn", True)
+    rank = stub.planning_rank(
+        cp,
+        case.get("available", 1 << 60),
+        case.get("scoring", "h200"),
+        case.get("head", True),
+        gdn,
+        case.get("dp", (0, 1)),
+    )
+    options = ("no_grad", "target", "hidden", "labels", "top_k", "logits")
+    made = stub.requests(rows, **{name: case[name] for name in options if name in case})
+    size = case.get("item_size", 1)
+    items = made if size == 1 else [made[i : i + size] for i in range(0, len(made), size)]
+    if case.get("profile"):
+        stub.learn(rank, made, **case["profile"])
+    rank._last_global_micro_batch_size = case.get("last_width")
+    return search(rank, items, case.get("start", 0)), rank, made
