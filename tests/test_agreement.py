@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import workloads
+from conftest import golden_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from slow_width import KINDS, Quote, Search
+from test_golden_wave import differences, expected, planner_of, search
 
 from waveplan import (
     Alone,
@@ -24,9 +26,11 @@ from waveplan import (
     Topology,
     Training,
     WaveRefused,
+    in_step,
     models,
 )
 from waveplan.profiles import Observed, Rates
+from waveplan.ranks import Ranks
 
 MODEL = models.get("Qwen3.6-35B-A3B")
 GIB = 1 << 30
@@ -283,3 +287,158 @@ def test_different_plans_within_a_share_fail_loudly() -> None:
 
     for result in together(2, 1, work):
         assert isinstance(result, RankError)
+
+
+class Echo:
+    """Ranks that agree with whatever this one says: its card, its tables, its outcome."""
+
+    def __init__(self, dp_rank: int, dp: int) -> None:
+        self.rank, self.dp_rank, self.size = dp_rank, dp_rank, max(2, dp)
+        self.dp = dp
+        self.calls = 0
+
+    def all_min(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        self.calls += 1
+        return values
+
+    def all_max(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        self.calls += 1
+        cards = np.tile(values.reshape(self.size, -1)[self.rank], (self.size, 1))
+        cards[:, 1] = np.arange(self.size) % self.dp
+        return cards.reshape(-1)
+
+
+def test_golden_waves_by_tables() -> None:
+    """The published waves of all data-parallel cases, and of others, found by the tables."""
+    cases = golden_cases("e*_wave.json")
+    many = 0
+    wrong = []
+    for i, case in enumerate(cases):
+        given = case["input"]
+        parallel = given.get("dp", (0, 1))[1] > 1
+        many += parallel
+        if not parallel and i % 7:
+            continue
+        agreement = Echo(*given.get("dp", (0, 1)))
+
+        def connected(given: dict[str, Any], agreement: Echo = agreement) -> Planner:
+            made = planner_of(given)
+            made.agreement, made.ranks = agreement, Ranks(agreement)
+            return made
+
+        found = search(given, connected)
+        wanted = {k: v for k, v in expected(case["output"]).items() if k != "probes"}
+        assert agreement.calls == 4
+        if lines := differences(found, wanted):
+            wrong.append((case["id"], lines[:3]))
+    assert not wrong, wrong
+    assert many > 100
+
+
+def test_an_error_between_waves_reaches_the_other_ranks() -> None:
+    def work(agreement: Thread) -> Any:
+        with in_step(agreement):
+            for _ in planner(agreement, 3, 3 * GIB).waves(pool()):
+                if agreement.rank == 1:
+                    raise OSError("the disk is full")
+
+    results = together(3, 3, work)
+    failing(results, 1, OSError)
+    assert str(results[0]) == "rank 1 failed: OSError: the disk is full"
+
+
+def test_an_error_after_the_last_wave_reaches_the_other_ranks() -> None:
+    def work(agreement: Thread) -> Any:
+        with in_step(agreement):
+            waves = list(planner(agreement, 2, 60 * GIB).waves(pool()))
+            if agreement.rank == 0:
+                raise ValueError("late")
+        return waves
+
+    failing(together(2, 2, work), 0, ValueError)
+
+
+def test_ranks_out_of_step_fail_loudly() -> None:
+    def work(agreement: Thread) -> Any:
+        with in_step(agreement):
+            if agreement.rank:
+                planner(agreement, 2, 4 * GIB).wave(pool())
+
+    results = together(2, 2, work)
+    for result in results:
+        assert isinstance(result, RankError)
+        assert "rank 0 has finished while rank 1 asks for a wave" in str(result)
+
+
+def test_an_error_that_all_ranks_raise_is_each_ranks_own() -> None:
+    def work(agreement: Thread) -> Any:
+        with in_step(agreement):
+            return planner(agreement, 2, GIB).waves([])
+
+    results = together(2, 2, work)
+    assert [type(result) for result in results] == [InputError, InputError]
+
+
+@pytest.mark.parametrize("text", ["x" * 1000, "é" * 300, ""])
+def test_long_texts_of_errors_are_cut(text: str) -> None:
+    def work(agreement: Thread) -> Any:
+        with in_step(agreement):
+            if agreement.rank:
+                raise OSError(text)
+
+    results = together(2, 2, work)
+    failing(results, 1, OSError)
+    assert len(str(results[0]).encode()) < 300
+
+
+def test_planning_ahead_with_other_ranks_changes_nothing() -> None:
+    def run(ahead: bool) -> list[Any]:
+        used = []
+
+        def work(agreement: Thread) -> Any:
+            plans = planner(agreement, 2, 3 * GIB, cp=2)
+            requests = pool()
+            if ahead:
+                plans.prefetch(requests)
+            waves = plans.waves(requests)
+            made = []
+            real = plans.take_ahead
+            plans.take_ahead = lambda waves: note(real(waves))  # type: ignore
+            for i, wave in enumerate(waves):
+                if ahead:
+                    waves.prefetch()
+                if i == 1:
+                    plans.observe(wave, peak_bytes=10**9)
+                if i == 2:
+                    plans.limit -= GIB // 2
+                made.append(wave.to_dict())
+            return made
+
+        def note(taken: Any) -> Any:
+            used.append(taken is not None)
+            return taken
+
+        results = together(2, 2, work)
+        assert any(used) == ahead
+        assert not ahead or not all(used)
+        return results
+
+    assert run(True) == run(False)
+
+
+def test_agreements_are_checked() -> None:
+    def refusal(agreement: Any, dp: int) -> str:
+        with pytest.raises(InputError) as caught:
+            planner(agreement, dp, GIB)
+        return str(caught.value)
+
+    assert "must offer rank, size" in refusal(object(), 1)
+    assert "must be below dp, 2" in refusal(Alone(2), 2)
+    assert "2 processes for dp = 4" in refusal(Thread(Board(2), 0, 4), 4)
+
+    def work(agreement: Thread) -> Any:
+        agreement.dp_rank = 0
+        return planner(agreement, 2, GIB).wave(pool())
+
+    for result in together(2, 2, work):
+        assert "no process plans for data-parallel rank 1" in str(result)

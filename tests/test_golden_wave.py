@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -59,9 +60,11 @@ def seed(planner: Planner, pool: Requests, profile: dict[str, Any]) -> None:
     )
 
 
-def search(case: dict[str, Any]) -> dict[str, Any]:
+def search(
+    case: dict[str, Any], make: Callable[[dict[str, Any]], Planner] | None = None
+) -> dict[str, Any]:
     """The search's answer in the words of the vectors."""
-    planner, pool = planner_of(case), requests_of({"input": case})
+    planner, pool = (make or planner_of)(case), requests_of({"input": case})
     if case.get("profile"):
         seed(planner, pool, case["profile"])
     planner.widest = case.get("last_width")

@@ -33,6 +33,8 @@ FIELDS = 13
 """Numbers that each process shows at a meeting: its step, then up to twelve values."""
 TEXT = 32
 """Words of seven bytes in which a failure is described to the other ranks."""
+LEAVES = 8
+"""How often a failed rank waits for one that went on."""
 _NOTHING = np.iinfo(np.int64).min
 
 
@@ -143,6 +145,17 @@ class Ranks:
             self.fail(error)
             raise
 
+    def leave(self) -> None:
+        """The last meeting of ranks that all know of a failure; a rank that went on planning
+        is out of step, and met again."""
+        for _ in range(LEAVES if self.size > 1 else 0):
+            try:
+                self.meet(Step.LEAVE)
+            except RankError as error:
+                if not error.lost:
+                    continue
+            return
+
     def differ(self, message: str) -> NoReturn:
         """Refuses, on every rank alike, what the ranks have shown."""
         raise told(RankError(message))
@@ -165,14 +178,13 @@ def in_step(agreement: Agreement) -> Iterator[None]:
     ranks = Ranks(agreement)
     try:
         yield
+        if ranks.size > 1:
+            ranks.meet(Step.LEAVE)
     except BaseException as error:
         if not is_told(error):
             ranks.fail(error)
-        elif ranks.size > 1 and not getattr(error, "lost", False):
-            ranks.meet(Step.LEAVE)
+        ranks.leave()
         raise
-    if ranks.size > 1:
-        ranks.meet(Step.LEAVE)
 
 
 def told(error: E) -> E:

@@ -1,6 +1,6 @@
-"""One rank of one scenario: plans waves, writes what it got (or its error) as JSON.
+"""One rank of some scenarios: plans waves, writes what it got (or its error) as JSON.
 
-usage: scenario.py ENGINE NAME FOLDER [RANK SIZE]
+usage: scenario.py ENGINE NAMES FOLDER [RANK SIZE], names with commas between them
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from waveplan import Planner, Requests, Topology, Training, models
 GIB = 1 << 30
 
 
-def gloo(folder: Path, rank: int, size: int, dp_rank: int | None) -> Any:
+def join(folder: Path, rank: int, size: int) -> None:
+    """Joins the Gloo group of all ranks."""
     import torch.distributed as dist
 
     dist.init_process_group(
@@ -31,13 +32,13 @@ def gloo(folder: Path, rank: int, size: int, dp_rank: int | None) -> Any:
         world_size=size,
         timeout=datetime.timedelta(seconds=60),
     )
-    return waveplan.TorchDistributed(dp_rank=dp_rank)
 
 
-def mpi(dp_rank: int | None) -> Any:
-    from mpi4py import MPI
-
-    return waveplan.Mpi4py(MPI.COMM_WORLD, dp_rank=dp_rank)
+def connect(engine: str, dp_rank: int | None) -> Any:
+    """This rank's agreement."""
+    if engine == "gloo":
+        return waveplan.TorchDistributed(dp_rank=dp_rank)
+    return waveplan.Mpi4py(dp_rank=dp_rank)
 
 
 def rows(items: int, seed: int = 5) -> list[np.ndarray]:
@@ -75,7 +76,7 @@ class Scenario:
     def free(self) -> int:
         if self.name in ("memory", "peers"):
             return (5 + 2 * self.rank) * GIB
-        return 6 * GIB
+        return (14 if self.name == "unequal" else 6) * GIB
 
     def pool(self) -> Any:
         made: list[Any] = rows(5 if self.name == "empty" else 24)
@@ -86,7 +87,7 @@ class Scenario:
         if self.name == "refused":
             made[self.agreement.size - 1] = np.arange(80_000)
         if self.name == "unequal":
-            return Requests(made, items=[1, 5, 1, 1, 9, 1, 1, 5])
+            return Requests(made, items=[1, 3, 2, 1, 4, 1, 1, 3, 2, 1, 3, 2])
         return made
 
     def plan(self, planner: Planner) -> None:
@@ -118,7 +119,7 @@ class Scenario:
         if self.name == "killed" and self.odd:
             os._exit(9)
         if self.name in ("peers", "prefetch"):
-            planner.observe(wave, peak_bytes=wave.required - 1000 * (self.rank // self.dp))
+            planner.observe(wave, peak_bytes=GIB + self.rank)
 
 
 def spoil(planner: Planner) -> None:
@@ -145,28 +146,33 @@ def spoil(planner: Planner) -> None:
     planner.make_engine = lambda pool: Engine(real(pool))  # type: ignore
 
 
-def main() -> None:
-    engine, name, folder, *place = sys.argv[1:]
-    if engine == "gloo":
-        rank, size = map(int, place)
-    else:
-        rank, size = (
-            int(os.environ["OMPI_COMM_WORLD_RANK"]),
-            int(os.environ["OMPI_COMM_WORLD_SIZE"]),
-        )
+def play(engine: str, name: str, rank: int, size: int) -> dict[str, Any]:
+    """What this rank gets in a scenario."""
     # Two processes per share in "peers", else one.
     shares = size // 2 if name == "peers" else size
-    dp_rank = rank % shares if name == "peers" else None
-    out = Path(folder)
-    agreement = gloo(out, rank, size, dp_rank) if engine == "gloo" else mpi(dp_rank)
+    agreement = connect(engine, rank % shares if name == "peers" else None)
     scenario = Scenario(name, agreement, shares)
     result: dict[str, Any] = {"error": None, "text": ""}
     try:
         scenario.run()
     except Exception as error:
         result = {"error": type(error).__name__, "text": str(error)}
-    result |= {"at": time.time(), "waves": scenario.waves}
-    (out / f"{rank}.json").write_text(json.dumps(result))
+    return result | {"at": time.time(), "waves": scenario.waves}
+
+
+def main() -> None:
+    engine, names, folder, *place = sys.argv[1:]
+    out = Path(folder)
+    if engine == "gloo":
+        rank, size = map(int, place)
+        join(out, rank, size)
+    else:
+        from mpi4py import MPI
+
+        rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
+    for name in names.split(","):
+        result = play(engine, name, rank, size)
+        (out / f"{name}.{rank}.json").write_text(json.dumps(result))
 
 
 if __name__ == "__main__":
