@@ -152,6 +152,7 @@ def test_rules_list_states_for_a_job(capsys: pytest.CaptureFixture[str]) -> None
         (["plan", "ROWS", *MODEL, "--available", "40GiB", "--margin", "-1"], "margin"),
         (["plan", "ROWS", *MODEL, "--available", "9GiB", "--tp", "2", "--strict"], "TP=2"),
         (["price", "ROWS", "--tokens", "5", *MODEL], "either"),
+        (["plan", "ROWS", *MODEL, "--available", "9GiB", "--targets", "none"], "some output"),
     ],
 )
 def test_bad_input_is_one_line(

@@ -189,6 +189,20 @@ def test_outputs_of_the_command(
     assert "widest" in err
 
 
+@pytest.mark.parametrize(
+    ("axis", "value"), [("--available", "1GiB,bananas"), ("--model", f"{MODEL},nobody")]
+)
+def test_typing_errors_are_bad_input_not_impossible(
+    capsys: pytest.CaptureFixture[str], rows: str, axis: str, value: str
+) -> None:
+    argv = {"--model": MODEL, "--available": "1GiB", axis: value}
+    assert main(["sweep", rows, *[word for item in argv.items() for word in item]]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert value.split(",")[1] in err
+
+
 def test_heat_map(capsys: pytest.CaptureFixture[str], rows: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     for name in ("map.png", "map.svg"):

@@ -88,6 +88,8 @@ def _requests(
         raise InputError(f"targets is {source.targets!r}: use {', '.join(TARGETS)}")
     if source.limit is not None and source.limit < 1:
         raise InputError(f"limit is {source.limit}: it must be at least 1")
+    if source.targets == "none" and not (source.top_k or source.logits or source.hidden):
+        raise InputError("targets is 'none' and nothing else is asked for: ask for some output")
     told = None
     if on_read is not None:
         file = Path(source.path)

@@ -18,8 +18,9 @@ from waveplan.cli.output import VERSION, write_json
 from waveplan.cli.parser import output_file, picture_file
 from waveplan.cli.progress import Progress
 from waveplan.cli.render import Table, gigabytes, integer, show
+from waveplan.cli.summary import count
 from waveplan.errors import InputError
-from waveplan.jobs import Job, Source
+from waveplan.jobs import Job, Source, model_named
 from waveplan.sweep import Outcome, jobs, outcomes, process_pool
 
 EXAMPLE = """example:
@@ -122,6 +123,11 @@ def _configurations(args: argparse.Namespace) -> list[Job]:
     axes.append("budget" if args.budget else "available")
     made = jobs({name: getattr(args, name) for name in axes})
     common = {name: getattr(args, name) for name in ("reserve", "margin")}
+    # A typing error is bad input; only what is well said can be impossible.
+    for name in args.model:
+        model_named(name)
+    for job in made:
+        job.memory()
     if args.jobs is not None and args.jobs < 1:
         raise InputError(f"--jobs is {args.jobs}: it must be at least 1")
     return [
@@ -216,7 +222,7 @@ def _tables(results: Sequence[tuple[Job, Outcome]]) -> list[Table | str]:
         )
     parts: list[Table | str] = [table] if table.rows else []
     if reasons:
-        lines = [f"impossible: {sum(map(len, reasons.values())):,} configurations"]
+        lines = [f"impossible: {count(sum(map(len, reasons.values())), 'configuration')}"]
         for (ranks, reason), those in reasons.items():
             models = ", ".join(dict.fromkeys(job.model for job in those))
             lines.append(f"  {models} on {ranks} ({len(those)}): {reason}")
