@@ -113,11 +113,11 @@ def summary(made: dict[str, Any]) -> str:
         f"{theirs['tokens']:.2f}), with rows {exponents['rows']:.2f} (reference "
         f"{theirs['rows']:.2f}).",
         "",
-        f"Memory: {memory['beyond'] / memory['input']:.2f} times the input beyond it, for "
+        f"Memory: {memory['beyond'] / memory['input']:.3f} times the input beyond it, for "
         f"{memory['tokens']:,} tokens in {memory['rows']:,} rows.",
         "",
         f"Two planners in two threads: {threads['ratio']:.2f} times the searches of one "
-        f"(best {threads['best_ratio']:.2f}).",
+        f"(two threads that never need the interpreter: {threads['control']:.2f}).",
     ]
     return "\n".join(lines)
 

@@ -1,0 +1,218 @@
+//! Four fixed pieces of work for `benches/instructions.py`, which counts their instructions.
+//!
+//! Without Python, randomness or time: the same program does the same work everywhere.
+
+use std::sync::Arc;
+
+use waveplan::Result;
+use waveplan::assign::{self, AssignSettings, assign};
+use waveplan::engine::{Engine, Found, Session, Settings, Trust};
+use waveplan::interrupt::Ticker;
+use waveplan::layout::{self, Method, Scoring, Version};
+use waveplan::measures::{self, Columns, Labels, Pool, plan};
+use waveplan::price::{Node, Program, ROOTS, root};
+use waveplan::recurrent::{self, RecurrentSettings, recurrent};
+use waveplan::rows::Rows;
+use waveplan::tree::Tree;
+
+/// Numbers that look random (`SplitMix64`).
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn within(&mut self, low: u64, high: u64) -> usize {
+        (low + self.next() % (high - low + 1)) as usize
+    }
+
+    fn tokens(&mut self, count: usize) -> Vec<i64> {
+        (0..count).map(|_| (self.next() % 248_000) as i64).collect()
+    }
+}
+
+/// Tokens and offsets of `groups` times eight rows. Every row takes a random part of an earlier
+/// row of its group and goes on by itself.
+fn pool(seed: u64, groups: usize, length: (u64, u64)) -> (Vec<i64>, Vec<i64>) {
+    let mut numbers = Numbers(seed);
+    let (mut tokens, mut offsets) = (Vec::new(), vec![0]);
+    for _ in 0..groups {
+        let mut made: Vec<Vec<i64>> = Vec::new();
+        for row in 0..8_usize {
+            let mut next = Vec::new();
+            if row > 0 {
+                let other = &made[numbers.within(0, row as u64 - 1)];
+                next.extend_from_slice(&other[..numbers.within(1, other.len() as u64)]);
+            }
+            let more = numbers.within(length.0, length.1);
+            next.extend(numbers.tokens(more));
+            tokens.extend_from_slice(&next);
+            offsets.push(tokens.len() as i64);
+            made.push(next);
+        }
+    }
+    (tokens, offsets)
+}
+
+fn scoring(cp: i64) -> Scoring {
+    Scoring {
+        version: Version::Two,
+        coefficients: [
+            3152, 36, 727, 364, 0, 360_723, 255_082, 6_023_815, 8_553_228, 0,
+        ],
+        tp: 1,
+        cp,
+        layers: 40,
+        gdn_layers: 30,
+        uses_gdn: true,
+    }
+}
+
+/// The pool's tree, packed tokens of every prefix, and the trees of sixteen waves.
+#[inline(never)]
+fn measured_tree(tokens: &[i64], offsets: &[i64]) -> Result<i64> {
+    let tree = Tree::build(&Rows::new(tokens, offsets)?, &mut Ticker::new())?;
+    let mut sum: i64 = tree.packed_prefixes().packed.iter().sum();
+    for wave in 0..16 {
+        let rows: Vec<u32> = (0..tree.rows() as u32).filter(|r| r % 16 <= wave).collect();
+        sum += tree.restrict(&rows).packed_tokens();
+    }
+    Ok(sum)
+}
+
+/// The best layout and the published planner's, under two scores.
+#[inline(never)]
+fn measured_layout(tree: &Tree) -> Result<i64> {
+    let mut sum = 0;
+    for cp in [1, 2] {
+        for method in [Method::Exact, Method::Compatible] {
+            sum += layout::choose(tree, &scoring(cp), method)?.packed_tokens;
+        }
+    }
+    Ok(sum)
+}
+
+/// Chunks and segments of one packed row to four and to eight ranks.
+#[inline(never)]
+fn measured_assignment(tree: &Tree, shared: &[bool]) -> Result<i64> {
+    let segments = layout::shape(tree, shared)?.segments;
+    let mut work = (
+        assign::Workspace::default(),
+        recurrent::Workspace::default(),
+    );
+    let mut sum = 0;
+    for ranks in [4, 8] {
+        let made = assign(&segments, ranks, &AssignSettings::default(), &mut work.0)?;
+        let settings = RecurrentSettings::default();
+        sum += recurrent(&segments, &made, &settings, &mut work.1)?.cross_tokens;
+        sum += made.rank_tokens.iter().max().copied().unwrap_or(0);
+    }
+    Ok(sum)
+}
+
+/// A whole width search at CP 2, a fixed price for every packed token.
+#[inline(never)]
+fn measured_search(engine: Engine) -> Result<i64> {
+    let mut session = Session::new(Arc::new(engine), Arc::default(), 0, 32 << 30, None)?;
+    match session.alone()? {
+        Found::Wave(wave) => Ok(wave.required),
+        Found::Refused(width, ..) => Ok(width as i64),
+    }
+}
+
+fn engine(tokens: &[i64], offsets: &[i64]) -> Result<Engine> {
+    let lengths: Vec<i64> = offsets.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let count = lengths.len();
+    let (zeros, ones) = (vec![0; count], vec![1; count]);
+    let (yes, no) = (vec![true; count], vec![false; count]);
+    let pool = Pool::new(&Columns {
+        lengths: &lengths,
+        targets: &yes,
+        labels: Labels::From(&zeros),
+        target_width: &ones,
+        top_k: &zeros,
+        logits: &no,
+        hidden: &no,
+        gradient: &yes,
+        slot: &vec![0; count],
+        routed: &zeros,
+        mix: &vec![0; count],
+        item_sizes: &ones,
+    })?;
+    let nodes = vec![
+        Node::Const(0),
+        Node::Plan(plan::PACKED as u32),
+        Node::Const(192_512),
+        Node::Mul(1, 2),
+    ];
+    let mut roots = vec![0; ROOTS.len()];
+    roots[root::REQUIRED] = 3;
+    let settings = Settings {
+        compatible: true,
+        trust: Trust::Rules { margin: true },
+        dp: 1,
+        dp_rank: 0,
+        split: true,
+        moe: true,
+        gdn_pending: true,
+        adapter_pending: false,
+        one_layer_recompute: true,
+        segment_layer_bytes: 0,
+        scoring: scoring(2),
+        forward_scoring: scoring(2),
+        assign: AssignSettings::default(),
+        recurrent: Some(RecurrentSettings::default()),
+        measures: measures::Settings {
+            tp: 1,
+            cp: 2,
+            vocab: 248_320,
+            hidden: 2048,
+            element_bytes: 2,
+            recurrent: true,
+            gdn_weights: [1, 1, 1],
+            adapter_ranks: vec![0],
+        },
+        program: Arc::new(Program::new(nodes, roots)?),
+    };
+    let tree = Tree::build(&Rows::new(tokens, offsets)?, &mut Ticker::new())?;
+    Engine::new(settings, Arc::new(pool), tree)
+}
+
+fn run(name: &str) -> Result<i64> {
+    let length = if name == "tree" {
+        (20, 600)
+    } else {
+        (200, 3000)
+    };
+    let groups = if name == "tree" { 128 } else { 8 };
+    let (tokens, offsets) = pool(7, groups, length);
+    if name == "tree" {
+        return measured_tree(&tokens, &offsets);
+    }
+    if name == "search" {
+        return measured_search(engine(&tokens, &offsets)?);
+    }
+    let tree = Tree::build(&Rows::new(&tokens, &offsets)?, &mut Ticker::new())?;
+    if name == "layout" {
+        return measured_layout(&tree);
+    }
+    let shared = layout::choose(&tree, &scoring(2), Method::Full)?.shared;
+    measured_assignment(&tree, &shared)
+}
+
+fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    use std::io::Write;
+
+    let name = std::env::args().nth(1).unwrap_or_default();
+    if !["tree", "layout", "assignment", "search"].contains(&name.as_str()) {
+        return Err("give tree, layout, assignment or search".into());
+    }
+    let answer = run(&name).map_err(|error| error.to_string())?;
+    writeln!(std::io::stdout(), "{name} {answer}")?;
+    Ok(())
+}
