@@ -213,11 +213,11 @@ def test_a_row_without_tokens():
 
 def test_deep_chains_and_long_rows():
     """Sizes that a chunk-by-chunk or slice-by-slice answer would choke on."""
-    chain = Row(np.ones(50_000, dtype=np.int64), np.arange(-1, 49_999))
+    chain = Row(np.ones(100_000, dtype=np.int64), np.arange(-1, 99_999))
     made = assign(chain, 2)
-    check_invariants(made, 50_000, 2)
+    check_invariants(made, 100_000, 2)
     # A chain attends like one long segment.
-    whole = assign(Row([50_000], [-1]), 2)
+    whole = assign(Row([100_000], [-1]), 2)
     assert made.owners.tolist() == whole.owners.tolist()
     assert made.score == whole.score
     unlimited = AssignSettings(chunk_budget_base=0, chunk_budget_per_rank=0)

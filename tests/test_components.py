@@ -13,6 +13,7 @@ from waveplan import Budget, Model, Topology, Training, models
 from waveplan.packing import Packing
 from waveplan.pricing import Measures, bind, price
 from waveplan.recurrent import gdn_schedule
+from waveplan.resident import resident
 from waveplan.rules import RuleSet, default_rules, published_rules
 
 RECORDS = {
@@ -154,8 +155,12 @@ def combine() -> None:
 
 
 def library_workspaces() -> None:
-    # The allowance for workspaces holds them.
-    assert value("te-cublas") == 5 * (32 * 2**20 + 1024) < 500 * 2**20
+    # Charged until a first call made them; the allowance for workspaces holds them then.
+    assert charge("cold.libraries", rules=default_rules()) == value("te-cublas")
+    allowance = resident(MODEL_A, Topology(), Training())
+    assert {term.name: term.bytes for term in allowance.terms}["resident.workspaces"] >= value(
+        "te-cublas"
+    )
 
 
 def first_call() -> None:

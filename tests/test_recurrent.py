@@ -140,11 +140,11 @@ def test_equal_rows_per_rank_are_scheduled_alike():
 
 
 def test_long_rows_and_many_segments():
-    """Ten thousand one-token segments in a chain, as many roots, and a billion tokens."""
-    for parents in (np.arange(-1, 9_999), np.full(10_000, -1)):
-        packing = Packing.from_segments(np.ones(10_000, dtype=np.int64), parents)
+    """A hundred thousand one-token segments in a chain, as many roots, and a billion tokens."""
+    for parents in (np.arange(-1, 99_999), np.full(100_000, -1)):
+        packing = Packing.from_segments(np.ones(100_000, dtype=np.int64), parents)
         made = recurrent(packing, assign(packing, 4))
-        assert made.rank_tokens.sum() == 10_000
+        assert made.rank_tokens.sum() == 100_000
         assert not made.chained.any()
     packing = Packing.from_segments([2**30, 5], [-1, 0])
     made = recurrent(packing, assign(packing, 8))

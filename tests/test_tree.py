@@ -91,13 +91,15 @@ def comb(rows):
     """Row i leaves a common run after i tokens, as one flat array: every level is a segment."""
     lengths = np.arange(1, rows + 1)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    flat = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+    flat, common = np.empty(offsets[-1], np.int64), np.arange(rows)
+    for length, start in zip(lengths.tolist(), offsets.tolist(), strict=False):
+        flat[start : start + length] = common[:length]
     flat[offsets[1:] - 1] += 1_000_000
     return waveplan.Rows(flat, offsets)
 
 
 def test_a_deep_comb():
-    rows = comb(3_000)
+    rows = comb(10_000)
     tree = waveplan.tree(rows)
     assert len(tree) == 2 * len(rows) - 2
     assert tree.depth.max() == len(rows) - 1
