@@ -171,3 +171,14 @@ def test_bad_files(tmp_path: Path) -> None:
             check(file)
     with pytest.raises(InputError, match="record x lacks geometry"):
         check([{"id": "x"}])
+
+
+@pytest.mark.parametrize("name", ["global_packed", "global_logical", "segments", "requests"])
+@pytest.mark.parametrize("value", [10**30, 1 << 40, -1, 1.5])
+def test_sizes_of_a_record_are_bounded(name: str, value: float) -> None:
+    """A wrong number takes neither the machine's memory nor the other records with it."""
+    record = next(r for r in read(DATA / "peaks.json") if r["id"] == "art-tpsp-tp4-cold")
+    wrong = {**record, "tokens": {**record["tokens"], name: value}}
+    report = check([wrong, record])
+    assert [row.id for row in report.rows] == [record["id"]]
+    assert name in report.unpriced[0].reason

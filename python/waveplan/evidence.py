@@ -51,6 +51,8 @@ _GEOMETRY = {
 }
 _NEEDED = ("hidden", "layers", "heads", "kv_groups", "head_dim", "vocab")
 # A rank for records that state none; what they price hardly depends on it.
+_MOST_TOKENS = 1 << 24
+"""Largest record: its token rows are made up and planned."""
 _UNSTATED_RANK = 8
 
 
@@ -192,13 +194,19 @@ def _check_kind(record: Mapping[str, Any]) -> None:
 
 def _lengths(tokens: Mapping[str, Any], assumed: list[str]) -> tuple[list[int], int]:
     """Lengths of the requests, and the tokens that they all share in the packed row."""
+    for name in ("global_packed", "global_logical", "segments", "requests"):
+        if tokens.get(name) is not None:
+            integer(f"malformed: tokens.{name}", tokens[name], 0, _MOST_TOKENS)
     packed, logical = tokens["global_packed"], tokens.get("global_logical")
     text, segments = tokens.get("lengths"), tokens.get("segments")
     if text:
         if times := re.fullmatch(r"(\d+)x(\d+)", text):
-            lengths = [int(times[1])] * int(times[2])
+            count = integer("malformed: tokens.lengths", int(times[2]), 1, _MOST_TOKENS)
+            lengths = [int(times[1])] * count
         else:
             lengths = [int(part) for part in text.split("+")]
+        if sum(lengths) > _MOST_TOKENS:
+            raise InputError(f"malformed: tokens.lengths: at most {_MOST_TOKENS} tokens")
         # Two segments of two requests: the prefix was not shared in packing.
         shared = (sum(lengths) - packed) // max(1, len(lengths) - 1)
         return lengths, max(0, shared)
