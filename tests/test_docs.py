@@ -149,6 +149,13 @@ def _time(text: str) -> str:
     return found[0] if found else ""
 
 
+def _installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_python(
     page: Path,
@@ -162,7 +169,7 @@ def test_python(
     for block in blocks("python"):
         if block.page != page:
             continue
-        if block.needs and importlib.util.find_spec(block.needs) is None:
+        if block.needs and not _installed(block.needs):
             left_out.append(f"{block.name} needs {block.needs}")
             continue
         code = "\n" * block.line + block.text
@@ -170,6 +177,14 @@ def test_python(
     capsys.readouterr()
     if left_out:
         pytest.skip(f"left out, the rest ran: {'; '.join(left_out)}")
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for target in re.findall(r"\]\(([^)#]+)", text):
+            if not target.startswith("http"):
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
 def test_pictures_are_fresh(tmp_path: Path) -> None:
