@@ -301,9 +301,16 @@ rows_lists = st.builds(
     trust=st.sampled_from([0.02, 0.1, 1.0]),
     scoring=st.sampled_from(["gdn-moe-h2048", "dense-h2560", None]),
     gradient=st.sampled_from([True, False]),
+    hint=st.one_of(st.none(), st.integers(1, 60)),
 )
 def test_never_narrower_than_the_published_planner(
-    rows: list[np.ndarray], cp: int, point: float, trust: float, scoring: str | None, gradient: bool
+    rows: list[np.ndarray],
+    cp: int,
+    point: float,
+    trust: float,
+    scoring: str | None,
+    gradient: bool,
+    hint: int | None,
 ) -> None:
     facts = {"layers": MODEL.layers, "gdn_layers": MODEL.gdn_layers, "cp": cp}
     score = Scoring(version=1, **facts) if scoring is None else Scoring.from_table(scoring, **facts)
@@ -326,7 +333,7 @@ def test_never_narrower_than_the_published_planner(
         if not widths:
             least = plans.wave(pool).required * 0.05
             limit = int(least + point * plans.plan(pool).required)
-        plans.widest, plans.limit = None, limit
+        plans.widest, plans.limit = hint, limit
         try:
             widths.append(plans.wave(pool).width)
         except WaveRefused:
