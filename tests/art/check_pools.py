@@ -87,6 +87,22 @@ def draw_case(rng, rows):
     items = -(-n // case["item_size"])
     if items > 1 and rng.random() < 0.2:
         case["start"] = int(rng.integers(items))
+    if rng.random() < 0.3:
+        # about what the smallest wave needs: splits and refusals
+        case["item_size"] = int(one_of(rng, 4, n))
+        case.pop("start", None)
+        case["dp"] = [0, 1]
+        # little stays between forwards, as a profile may have seen: splitting can help
+        case["profile"] = {
+            "bytes_per_token": 0.0,
+            "packed_tokens": total,
+            "logical_per_packed": 2.0,
+            "retained": float(one_of(rng, 0.0, 100.0)),
+        }
+        first = {**case, "available": 1 << 60, "last_width": None}
+        least = wave.run(first, rows)[0]["probes"]
+        least = least[0][3] if least else wave.run(first, rows)[0]["required"]
+        case["available"] = int(least * rng.uniform(0.6, 1.02))
     return case
 
 
