@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -339,6 +338,8 @@ class Plan:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of what runs where: equal on every rank that made the same plan."""
+        import hashlib  # slow to import
+
         digest = hashlib.blake2b(digest_size=16)
         for forward in self.forwards:
             digest.update(b"forward")

@@ -12,7 +12,6 @@ the others' next meeting and tells them; tables carry a flag for the same purpos
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
@@ -58,6 +57,8 @@ _DOES = {
 
 def digest(value: object) -> int:
     """A number that is equal for values of equal text, on every machine."""
+    import hashlib  # slow to import
+
     made = hashlib.blake2b(repr(value).encode(), digest_size=8).digest()
     return int.from_bytes(made, "little") >> 2
 

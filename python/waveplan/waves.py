@@ -12,7 +12,6 @@ from waveplan.agreed import Settled, settle
 from waveplan.errors import InputError, WaveRefused
 from waveplan.plan import Forward, Plan, plan_of
 from waveplan.ranks import told
-from waveplan.refusal import refused
 from waveplan.requests import Requests
 from waveplan.wave import Probe, Stopped, Wave
 
@@ -91,6 +90,8 @@ class Waves:
                 settled = settle(self)
         found, session, limit = settled.found, settled.session, settled.limit
         if settled.refused is not None:
+            from waveplan.refusal import refused
+
             probes, elsewhere = _probes(session), settled.refused
             refusal = refused(planner, pool, found, probes, limit, elsewhere=elsewhere)
             if self._mode != "oversized":

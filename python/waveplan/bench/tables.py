@@ -46,7 +46,7 @@ def search_table(title: str, made: Iterable[dict[str, Any]]) -> Table:
 
 def growth_table(title: str, made: Sequence[dict[str, Any]]) -> Table:
     """One line a size."""
-    right = ("rows", "tokens", "reference", "ours", "x reading", "ours, warm")
+    right = ("rows", "tokens", "reference", "ours, emptied", "ratio", "x reading", "ours, warm")
     table = Table(title, right, right=frozenset(right))
     for row in made:
         table.add(
@@ -54,6 +54,7 @@ def growth_table(title: str, made: Sequence[dict[str, Any]]) -> Table:
             integer(row["tokens"]),
             seconds(row["reference"]) if "reference" in row else "",
             seconds(row["ours"]),
+            integer(round(row["reference"] / row["ours"])) if "reference" in row else "",
             f"{row['ours'] / row['read']:.1f}",
             seconds(row["warm"]),
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from functools import cache
 
@@ -36,6 +35,8 @@ def fact_names() -> frozenset[str]:
 
 def suggest(wrong: str, known: Iterable[str]) -> str:
     """What to write instead of an unknown name, for the end of a message."""
+    import difflib  # slow to import, needed for mistakes alone
+
     close = difflib.get_close_matches(wrong, list(known), n=3)
     if close:
         return f"did you mean {' or '.join(close)}?"
