@@ -271,6 +271,8 @@ def test_a_pool_with_nothing_to_do_costs_nothing() -> None:
         (lambda: planner().waves(grpo(), on_refusal="maybe"), "on_refusal"),  # type: ignore
         (lambda: planner().waves([[1, 2], []]), "row 1 is empty"),
         (lambda: Planner(MODEL, Topology(tp=3), Training(), 1), "tp"),
+        (lambda: setattr(planner(), "limit", "x"), "limit"),
+        (lambda: setattr(planner(), "limit", -1), "limit"),
     ],
 )
 def test_wrong_values_are_one_line_errors(call: Any, text: str) -> None:
@@ -368,3 +370,12 @@ def test_under_context_parallelism_whole_plans_decide() -> None:
         group = wave.groups[0]
         assert group.rows == group.rank_rows.max()
         assert group.rows * 2 >= group.packed_tokens
+
+
+def test_adapter_gradients_are_charged_while_they_are_pending() -> None:
+    rows = [np.arange(40 * i, 40 * i + 40) for i in range(3)]
+    allocated = Planner(MODEL, Topology(), Training(), 1 << 40).wave(rows)
+    pending = Planner(MODEL, Topology(), Training(gradients_pending=True), 1 << 40).wave(rows)
+    assert "adapter.gradient" not in allocated.price.terms
+    assert pending.price.terms["adapter.gradient"] > 0
+    assert pending.required > allocated.required

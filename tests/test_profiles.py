@@ -281,6 +281,16 @@ def test_files_that_are_no_profiles_are_refused(tmp_path: Path, text: str, why: 
         Profiles.load(tmp_path / "none.json")
 
 
+@pytest.mark.parametrize("peak", [float("nan"), "x", None, -1])
+def test_a_peak_that_is_no_number_of_bytes_is_refused(peak: Any) -> None:
+    plans = planner()
+    wave = plans.wave(rows(3))
+    with pytest.raises(InputError, match="peak_bytes"):
+        plans.observe(wave, peak)
+    with pytest.raises(InputError, match="retained_bytes"):
+        plans.observe(wave, 1, -1 if peak is None else peak)
+
+
 def test_wrong_readings_are_refused() -> None:
     with pytest.raises(InputError, match="peak_bytes"):
         Observation(10, 10, 0, -1)

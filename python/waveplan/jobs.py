@@ -136,6 +136,7 @@ class Job:
     lora_rank: int = 8
     full_finetuning: bool = False
     compiled: bool = False
+    gradients_pending: bool = False
     dispatcher: str = "auto"
     routing: str = "safe"
     budget: str | None = None
@@ -171,6 +172,7 @@ class Job:
             else (),
             lora_rank=0 if self.full_finetuning else self.lora_rank,
             compiled=self.compiled,
+            gradients_pending=self.gradients_pending,
             dispatcher=self.dispatcher,
             routing=self.routing,
         )

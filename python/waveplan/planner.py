@@ -88,14 +88,22 @@ class Planner:
         self.profiles = Profiles(published=self.compatible)
         self.device, self._assign = device, assign
         self.scoring = scoring or Scoring.select(model, topology, device=device)
-        self.limit = self._limit()
-        """Bytes free for waves; set it when more or less is free now."""
+        self._free = self._limit()
         self._settings = _EngineSettings.of(self, assign)
         self.widest: int | None = None
         """Largest width used so far: where the next search looks first."""
         self._ahead: Ahead | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._last: weakref.ref[Waves] | None = None
+
+    @property
+    def limit(self) -> int:
+        """Bytes free for waves; set it when more or less is free now."""
+        return self._free
+
+    @limit.setter
+    def limit(self, free: int) -> None:
+        self._free = integer("limit", free)
 
     def _limit(self) -> int:
         used = None
@@ -219,10 +227,11 @@ class Planner:
         pricing alike."""
         rank = self.agreement.dp_rank
         with self.ranks.telling():
-            kept = None if retained is None else int(retained)
+            peak = integer("peak_bytes", peak)
+            kept = None if retained is None else integer("retained_bytes", retained)
             if self.ranks.size == 1:
-                return int(peak), kept
-            shown = self.ranks.meet(Step.OBSERVE, [rank, int(peak), -1 if kept is None else kept])
+                return peak, kept
+            shown = self.ranks.meet(Step.OBSERVE, [rank, peak, -1 if kept is None else kept])
         most, kept = shown[shown[:, 0] == rank, 1:3].max(axis=0).tolist()
         return most, None if kept < 0 else kept
 
@@ -409,7 +418,7 @@ class _EngineSettings:
             split=topology.ep == 1,
             moe=model.experts > 0,
             gdn_pending=model.gdn_layers > 0 and full,
-            adapter_pending=False,
+            adapter_pending=planner.training.gradients_pending,
             one_layer_recompute=full
             and bool(facts["recompute_uniform"])
             and facts["recompute_num_layers"] == 1,

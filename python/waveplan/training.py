@@ -81,6 +81,8 @@ class Training:
     """Selective recompute: Megatron's module names; empty: "core_attn"."""
     phase: str = "forward+backward"
     """"forward" or "forward+backward"."""
+    gradients_pending: bool = False
+    """Adapter gradients are not allocated yet: the first backward does, out of what is free."""
     compiled: bool = False
     """Layers run compiled: a gated unit that is no fused one keeps less."""
     output_layer: bool = True
@@ -129,6 +131,7 @@ class Training:
         choice("optimizer", self.optimizer, ("adam", "sgd", "none"))
         for name in [
             "compiled",
+            "gradients_pending",
             "output_layer",
             "expert_slots",
             "expert_fc1_fused",

@@ -79,6 +79,11 @@ def add_facts(parser: argparse.ArgumentParser, *, required: bool = True) -> None
         "--compiled", action="store_true", help="layers run compiled: fused units keep less"
     )
     facts.add_argument(
+        "--gradients-pending",
+        action="store_true",
+        help="adapter gradients are yet to be allocated, by the first backward",
+    )
+    facts.add_argument(
         "--dispatcher",
         choices=("auto", "alltoall", "hybridep"),
         default="auto",
