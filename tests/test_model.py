@@ -65,6 +65,10 @@ PUBLISHED = [
     ("gpt-oss-20b", "total", 20.91, 2),
     ("gpt-oss-120b", "attention", 0.96, 2),
     ("gpt-oss-20b", "attention", 0.64, 2),
+    ("qwen3.5-4b", "total", 4, 0),
+    ("qwen3.5-9b", "total", 9, 0),
+    ("qwen3.5-35b-a3b", "total", 35, 0),
+    ("qwen3.8-27b", "total", 27, 0),
     ("deepseek-v3", "total", 671, 0),
     ("deepseek-v2-lite", "total", 15.7, 1),
 ]
@@ -79,6 +83,11 @@ def test_exact_totals(name: str, total: int) -> None:
 def test_published_figures(name: str, part: str, billions: float, digits: int) -> None:
     value = getattr(models.get(name).parameters(), part) / 1e9
     assert round(value, digits) == pytest.approx(billions, abs=1e-9)
+
+
+def test_every_bundled_model_is_checked_against_a_published_count() -> None:
+    checked = {*EXACT, *(name for name, *_ in PUBLISHED), "glm-4.5"}
+    assert set(models.names()) == checked
 
 
 def test_glm_counts_as_its_report_does() -> None:

@@ -379,3 +379,15 @@ def test_adapter_gradients_are_charged_while_they_are_pending() -> None:
     assert "adapter.gradient" not in allocated.price.terms
     assert pending.price.terms["adapter.gradient"] > 0
     assert pending.required > allocated.required
+
+
+def test_a_group_tells_what_is_shared_and_how_even_it_is() -> None:
+    prefix = np.arange(3_000)
+    rows = [np.concatenate([prefix, np.arange(9_000 * i, 9_000 * i + 400)]) for i in range(1, 5)]
+    plan = Planner(MODEL, Topology(cp=2), Training(), 1 << 40).plan(rows)
+    (group,) = plan.groups
+    assert (group.decisions, group.shared_decisions, group.depth) == (1, 1, 2)
+    assert group.logical_tokens == sum(map(len, rows))
+    assert group.saved_tokens == 3 * 3_000 == group.logical_tokens - group.packed_tokens
+    assert group.balance == group.rank_rows.max() / group.rank_rows.mean() >= 1
+    assert plan.to_dict()["forwards"][0]["groups"][0]["saved_tokens"] == 9_000

@@ -97,6 +97,37 @@ class ForwardGroup:
         return self._measure("group_packed")
 
     @property
+    def logical_tokens(self) -> int:
+        """Tokens of its requests."""
+        return self._measure("group_logical")
+
+    @property
+    def saved_tokens(self) -> int:
+        """Tokens that sharing saves."""
+        return self.logical_tokens - self.packed_tokens
+
+    @property
+    def decisions(self) -> int:
+        """Prefixes that two or more rows share."""
+        return int((self.tree.count > 1).sum())
+
+    @property
+    def shared_decisions(self) -> int:
+        """How many of them are stored once."""
+        return int(self.shared.sum())
+
+    @property
+    def depth(self) -> int:
+        """Segments on the longest path of the packed row."""
+        return self._core.layout(self._index)[0]
+
+    @property
+    def balance(self) -> float:
+        """Rows of the busiest rank over the mean of all ranks; 1 is even."""
+        rows = self.rank_rows
+        return float(rows.max() / rows.mean()) if rows.sum() else 1.0
+
+    @property
     def rows(self) -> int:
         """Rows of the busiest rank."""
         return self._measure("rows")
@@ -140,6 +171,11 @@ class ForwardGroup:
             "routed": self.routed,
             "requests": self.requests.tolist(),
             "packed_tokens": self.packed_tokens,
+            "saved_tokens": self.saved_tokens,
+            "decisions": self.decisions,
+            "shared_decisions": self.shared_decisions,
+            "depth": self.depth,
+            "balance": self.balance,
             "lengths": packing.lengths.tolist(),
             "parents": packing.parents.tolist(),
             "row_starts": packing.row_starts.tolist(),
