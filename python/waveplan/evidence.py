@@ -291,7 +291,7 @@ def _pipeline(
         assignment = assign(packing, topology.cp, _assign_settings(model, topology))
         tokens = assignment.rank_tokens
         if model.is_hybrid:
-            placed = place(packing, assignment, _recurrent_settings(model, topology))
+            placed = place(packing, assignment, RecurrentSettings.of(model, topology.tp))
             owner, shards = placed.owner, placed.shards.reshape(-1)
     measured.exact(
         0, made._core, layout.shared, attention_tokens=tokens, owner=owner, shards=shards
@@ -315,15 +315,3 @@ def _assign_settings(model: Model, topology: Topology) -> AssignSettings:
         etp=topology.etp,
     )
     return AssignSettings(owned_token_ms=cost)
-
-
-def _recurrent_settings(model: Model, topology: Topology) -> RecurrentSettings:
-    return RecurrentSettings.from_shape(
-        model.hidden,
-        model.gdn_key_heads,
-        model.gdn_value_heads,
-        model.gdn_key_dim,
-        model.gdn_value_dim,
-        model.gdn_conv,
-        topology.tp,
-    )

@@ -395,15 +395,7 @@ class _EngineSettings:
             )
         recurrent = None
         if model.gdn_layers:
-            recurrent = RecurrentSettings.from_shape(
-                model.hidden,
-                model.gdn_key_heads,
-                model.gdn_value_heads,
-                model.gdn_key_dim,
-                model.gdn_value_dim,
-                model.gdn_conv,
-                topology.tp,
-            )
+            recurrent = RecurrentSettings.of(model, topology.tp)
         nothing = planner.bound.results(Measures.of())
         full = bool(facts["recompute_full"])
         scoring = planner.scoring

@@ -11,6 +11,7 @@ import dataclasses
 import math
 import numbers
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,9 @@ from waveplan._values import LARGEST, integer
 from waveplan.assignment import Assignment, PackedRow
 from waveplan.errors import InputError
 from waveplan.rows import integers
+
+if TYPE_CHECKING:
+    from waveplan.model import Model
 
 __all__ = [
     "GdnSchedule",
@@ -72,6 +76,19 @@ class RecurrentSettings:
             else:
                 checked = _real(name, value, positive=not name.endswith("_ms"))
             object.__setattr__(self, name, checked)
+
+    @classmethod
+    def of(cls, model: Model, tp: int) -> RecurrentSettings:
+        """Settings of a model's gated-delta-net layers, whose heads ``tp`` divides."""
+        return cls.from_shape(
+            model.hidden,
+            model.gdn_key_heads,
+            model.gdn_value_heads,
+            model.gdn_key_dim,
+            model.gdn_value_dim,
+            model.gdn_conv,
+            tp,
+        )
 
     @classmethod
     def from_shape(
