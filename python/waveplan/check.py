@@ -9,14 +9,13 @@ factor. A ratio below 1 says that the price is below what was measured.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 from typing import Any
 
+from waveplan._files import read_json
 from waveplan._values import integer
 from waveplan.errors import InputError
 from waveplan.evidence import Job, Unusable, job, model_of, topology_of
@@ -261,12 +260,7 @@ def read(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     Raises:
         InputError: the file cannot be read or is no JSON list of records.
     """
-    try:
-        records = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    except ValueError as error:
-        raise InputError(f"{path} is not JSON: {error}") from None
+    records = read_json(path)
     if not isinstance(records, list):
         raise InputError(f"{path} must hold a list of records")
     return records

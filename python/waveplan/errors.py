@@ -25,12 +25,30 @@ __all__ = [
 ]
 
 
+MOST_CHARACTERS = 1000
+"""Longest message: a wrong value is shown as far as that goes."""
+
+
+def one_line(text: str) -> str:
+    """The text without line breaks and control characters, its middle left out if it is long."""
+    text = str(text)
+    if len(text) > MOST_CHARACTERS:
+        text = f"{text[: MOST_CHARACTERS - 300]} ... {text[-290:]}"
+    if text.isprintable():
+        return text
+    lines = " ".join(text.splitlines())
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in lines)
+
+
 class WaveplanError(Exception):
     """Base of every error that waveplan raises on purpose."""
 
 
 class InputError(WaveplanError, ValueError):
     """A caller's value is wrong; the message is one line that says what would be right."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(one_line(message))
 
 
 class UnpricedError(WaveplanError):

@@ -6,7 +6,6 @@ norms, default keys). Nothing else is filled in: a key that is needed and absent
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from waveplan._files import kind, read_json
 from waveplan._values import integer
 from waveplan.errors import InputError
 from waveplan.model import ATTENTION, GDN, LARGEST_SIZE, MOST_LAYERS, Model
@@ -168,7 +168,21 @@ class _Keys:
 
 def read(config: str | os.PathLike[str] | Mapping[str, Any]) -> Model:
     """The model of a config: a mapping, a ``config.json``, or a folder that holds one."""
-    outer = config if isinstance(config, Mapping) else _load(config)
+    if isinstance(config, Mapping):
+        return _read(config)
+    file = Path(config)
+    if kind(file) == "folder":
+        file = file / "config.json"
+    value = read_json(file)
+    if not isinstance(value, dict):
+        raise InputError(f"{file} must hold one JSON object")
+    try:
+        return _read(value)
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from None
+
+
+def _read(outer: Mapping[str, Any]) -> Model:
     nested = outer.get("text_config", outer.get("llm_config"))
     text = dict(outer)
     if nested is not None:
@@ -180,21 +194,6 @@ def read(config: str | os.PathLike[str] | Mapping[str, Any]) -> Model:
             text["tie_word_embeddings"] = outer["tie_word_embeddings"]
     name = str(outer.get("_name_or_path") or "")
     return _model(_Keys(text), _family_name(text.get("model_type")), name)
-
-
-def _load(path: str | os.PathLike[str]) -> Mapping[str, Any]:
-    file = Path(path)
-    if file.is_dir():
-        file = file / "config.json"
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror or error}") from None
-    except ValueError as error:
-        raise InputError(f"{file} is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise InputError(f"{file} must hold one JSON object")
-    return value
 
 
 def _family_name(model_type: object) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from waveplan._files import kind
 from waveplan.budget import Budget
 from waveplan.errors import InputError, UnpricedError
 from waveplan.topology import Topology
@@ -33,9 +34,9 @@ def model_named(name: str) -> Model:
     if name.lower() in models.names():
         return models.get(name)
     path = Path(name)
-    if path.suffix == ".json" or path.exists():
+    if path.suffix == ".json" or kind(path) is not None:
         return Model.from_hf(path)
-    close = difflib.get_close_matches(name.lower(), models.names(), n=3, cutoff=0.5)
+    close = difflib.get_close_matches(name[:100].lower(), models.names(), n=3, cutoff=0.5)
     known = f"did you mean {' or '.join(close)}" if close else ", ".join(models.names())
     raise InputError(f"model {name!r} is neither a file nor bundled: {known}")
 
@@ -92,8 +93,8 @@ def _requests(
         raise InputError("targets is 'none' and nothing else is asked for: ask for some output")
     told = None
     if on_read is not None:
-        file = Path(source.path)
-        total = file.stat().st_size if source.path != "-" and file.is_file() else None
+        is_file = source.path != "-" and kind(source.path) == "file"
+        total = Path(source.path).stat().st_size if is_file else None
         told = functools.partial(_tell, on_read, total)
     rows = _loading.load(source.path, told)
     if not len(rows):

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from waveplan._files import read_json, write_text
 from waveplan.errors import InputError
 
 __all__ = ["Observation", "Observed", "Profiles", "Rates", "Signature"]
@@ -361,8 +362,8 @@ class Profiles:
         return made
 
     def save(self, path: str | Path) -> None:
-        """Writes the profiles as JSON."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
+        """Writes the profiles as JSON: the whole file, or none of it."""
+        write_text(path, json.dumps(self.to_dict(), indent=1) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> Profiles:
@@ -371,13 +372,11 @@ class Profiles:
         Raises:
             InputError: no such file, or not profiles of this version.
         """
+        data = read_json(path)
         try:
-            data = json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InputError(f"{path}: {error.strerror or error}") from None
-        except ValueError as error:
-            raise InputError(f"{path} is not JSON: {error}") from None
-        return cls.from_dict(data)
+            return cls.from_dict(data)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
 
     def columns(self, context: str, mixes: tuple[str, ...]) -> list[tuple[Any, Any]]:
         """What the core takes: profiles of this job whose output mixes a pool has."""

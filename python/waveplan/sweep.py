@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import multiprocessing
 import os
 import signal
@@ -22,16 +23,22 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     as_completed,
 )
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from waveplan._files import kind, parse_json
+from waveplan._values import choice, integer
 from waveplan.errors import InputError, WaveplanError
 from waveplan.jobs import Job, Source
 
 __all__ = ["Outcome", "jobs", "outcomes", "process_pool", "run_job", "sweep"]
 
 FORMAT = 1
+MOST_LINE = 1 << 20
+MOST_JOBS = 100_000
+STATUSES = ("ok", "partial", "refused", "impossible")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +81,8 @@ def jobs(axes: Mapping[str, Sequence[Any]]) -> list[Job]:
         raise InputError("give either budget (the device's total) or available (what is free)")
     if "model" not in axes:
         raise InputError("model is missing: name at least one")
+    if (count := math.prod(map(len, axes.values()))) > MOST_JOBS:
+        raise InputError(f"the axes make {count:,} configurations: at most {MOST_JOBS:,}")
     return [
         Job(**dict(zip(axes, chosen, strict=True))) for chosen in itertools.product(*axes.values())
     ]
@@ -205,7 +214,7 @@ def _keys(source: Source, configurations: Sequence[Job]) -> list[str]:
     digests: dict[str, str] = {}
 
     def content(name: str | None) -> str | None:
-        if name is None or not Path(name).is_file():
+        if name is None or kind(name) != "file":
             return name
         if name not in digests:
             with Path(name).open("rb") as file:
@@ -223,30 +232,82 @@ def _keys(source: Source, configurations: Sequence[Job]) -> list[str]:
 
 
 def _append(path: Path, key: str, outcome: Outcome) -> None:
-    line = json.dumps({"format": FORMAT, "key": key, "outcome": asdict(outcome)})
-    with path.open("a", encoding="utf-8") as file:
-        file.write(line + "\n")
+    """One line in one write; what a full disk leaves of it is taken back."""
+    line = json.dumps({"format": FORMAT, "key": key, "outcome": asdict(outcome)}).encode() + b"\n"
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        try:
+            start = os.fstat(file).st_size
+            try:
+                written = os.write(file, line)
+                if written < len(line):
+                    written += os.write(file, line[written:])
+            except OSError:
+                with suppress(OSError):
+                    os.ftruncate(file, start)
+                raise
+        finally:
+            os.close(file)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from None
 
 
 def _read(path: Path) -> dict[str, Outcome]:
     """Outcomes of an earlier run; a last line cut off in the middle is dropped."""
-    if not path.exists():
+    if kind(path) is None:
         return {}
     found: dict[str, Outcome] = {}
-    lines = path.read_text(encoding="utf-8").split("\n")
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            entry = json.loads(line)
-            if entry["format"] != FORMAT:
-                raise InputError(
-                    f"{path} line {number}: written in format {entry['format']}, not {FORMAT}"
-                )
-            found[str(entry["key"])] = Outcome(**entry["outcome"])
-        except (json.JSONDecodeError, TypeError, KeyError) as error:
-            if number == len(lines):
-                path.write_text("\n".join(lines[:-1]) + "\n", encoding="utf-8")
-                break
-            raise InputError(f"{path} line {number}: no line of a sweep's output") from error
+    whole = 0
+    try:
+        with path.open("rb") as lines:
+            number = 0
+            while line := lines.readline(MOST_LINE):
+                number += 1
+                if not line.endswith(b"\n") and _begins(line):
+                    break  # cut off, even if it reads: the next line would go on behind it
+                if line.strip():
+                    key, outcome = _entry(line, f"{path} line {number}")
+                    found[key] = outcome
+                whole += len(line)
+            cut = len(line) > 0
+        if cut:
+            os.truncate(path, whole)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
     return found
+
+
+def _begins(line: bytes) -> bool:
+    """Whether this is the beginning of a line of ours, not the end of somebody's notes."""
+    start = b'{"format": %d, "key": ' % FORMAT
+    return len(line) < MOST_LINE and line[: len(start)] == start[: len(line)]
+
+
+def _entry(line: bytes, where: str) -> tuple[str, Outcome]:
+    try:
+        entry = parse_json(line)
+        if not isinstance(entry, dict):
+            raise InputError("not an object")
+        if entry.get("format") != FORMAT:
+            raise InputError(f"written in format {entry.get('format')!r}, not {FORMAT}")
+        key, values = entry.get("key"), entry.get("outcome")
+        if not isinstance(key, str) or not isinstance(values, dict):
+            raise InputError("it has no key and outcome")
+        return key, _outcome(values)
+    except InputError as error:
+        raise InputError(f"{where}: no line of a sweep's output: {error}") from None
+
+
+def _outcome(values: dict[str, Any]) -> Outcome:
+    for item in fields(Outcome):
+        value = values.get(item.name)
+        if item.name == "status":
+            choice("status", value, STATUSES)
+        elif item.name == "reason":
+            if not isinstance(value, str):
+                raise InputError(f"reason must be text, not {value!r}")
+        else:
+            integer(item.name, value)
+    if odd := values.keys() - {item.name for item in fields(Outcome)}:
+        raise InputError(f"an outcome has no {min(odd)}")
+    return Outcome(**values)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import NoReturn
 
+from waveplan._files import kind
 from waveplan.errors import InputError
 
 __all__ = ["Help", "Parser", "output_file", "picture_file"]
 
+MOST_NAME = 255
 PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -31,15 +34,21 @@ def output_file(text: str | None) -> Path | None:
     """A file that is about to be written: complains before the work is done, not after.
 
     Raises:
-        InputError: its folder does not exist, or it is a folder.
+        InputError: its folder does not exist or is read-only, or it is a folder.
     """
     if text is None:
         return None
     path = Path(text)
-    if path.is_dir():
+    if kind(path) == "folder":
         raise InputError(f"{text} is a folder: name a file")
-    if not path.parent.is_dir():
+    if kind(path.parent) != "folder":
         raise InputError(f"{text}: there is no folder {path.parent}")
+    # A new file takes the old one's place, so the folder must be writable, unless it is a device.
+    where = path if kind(path) == "other" else path.resolve().parent
+    if not os.access(where, os.W_OK):
+        raise InputError(f"{text} cannot be written: {where} is read-only")
+    if len(os.fsencode(path.name)) > MOST_NAME:
+        raise InputError(f"{text}: the name is too long")
     return path
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from waveplan._files import write_text
 from waveplan.cli import options
 from waveplan.cli.output import VERSION, write_json
 from waveplan.cli.parser import output_file, picture_file
@@ -93,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
             )
     results = [(job, found[i]) for i, job in enumerate(wanted) if i in found]
     if table is not None:
-        table.write_text(_csv(results), encoding="utf-8")
+        write_text(table, _csv(results))
     if plot is not None and results:
         from waveplan.report.plots import heat_map
 

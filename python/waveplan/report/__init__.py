@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from waveplan._files import write_text
 from waveplan.assignment import stage_times
 from waveplan.cli.summary import count, memory_text, reason
 from waveplan.pricing import Measures, Price, price
@@ -30,7 +31,7 @@ def write_html(path: Path, data: dict[str, Any]) -> None:
     """Write one self-contained page about what `collect` gathered."""
     from waveplan.report.html import page
 
-    path.write_text(page(data), encoding="utf-8")
+    write_text(path, page(data))
 
 
 def collect(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> dict[str, Any]:

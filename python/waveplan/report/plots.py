@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from waveplan._files import replacing
 from waveplan.errors import InputError
 from waveplan.report.html import COLOURS, term_colours
 
@@ -42,7 +43,9 @@ def _figure(width: float, height: float) -> Any:
 
 def _save(figure: Any, path: Path) -> None:
     try:
-        figure.savefig(path, dpi=150)
+        with replacing(path) as made:
+            # What is no regular file is written directly, whatever its name ends in.
+            figure.savefig(made, dpi=150, format=path.suffix[1:].lower())
     except ValueError as error:
         raise InputError(f"{path}: {error}") from None
 
