@@ -189,6 +189,23 @@ def test_an_empty_share_and_unequal_budgets() -> None:
     assert len({most for *_, most in results}) == 1
 
 
+def test_a_wave_that_another_ranks_share_stopped_says_so() -> None:
+    lengths = [200, 9000] * 8
+    rows = [np.arange(length) + 10_000 * i for i, length in enumerate(lengths)]
+
+    def work(agreement: Thread) -> Any:
+        return planner(agreement, 2, 8 * GIB).wave(Requests(rows)).stopped
+
+    short, long = together(2, 2, work)
+    assert short.kind == long.kind == "memory"
+    assert short.width == long.width
+    assert short.required <= short.limit
+    assert short.binding is None
+    assert "do not fit on another rank" in str(short)
+    assert long.required > long.limit
+    assert f"{long.width} items need" in str(long)
+
+
 def test_processes_of_one_share_take_the_least_of_their_memory() -> None:
     """Two data-parallel ranks of two processes each: plans are equal within a share."""
 

@@ -169,8 +169,18 @@ def test_bad_files(tmp_path: Path) -> None:
         file.write_text(content, encoding="utf-8")
         with pytest.raises(InputError, match=message):
             check(file)
-    with pytest.raises(InputError, match="record x lacks geometry"):
-        check([{"id": "x"}])
+
+
+def test_a_record_without_its_parts_is_listed_and_the_others_are_priced() -> None:
+    good, bare = _record(), _record(id="bare")
+    del bare["geometry"], bare["tokens"]
+    report = check([bare, good, {**_record(), "id": 7}, None])
+    assert [row.id for row in report.rows if row.group != "resident"] == [good["id"]]
+    assert [(one.id, one.reason) for one in report.unpriced] == [
+        ("bare", "it lacks geometry, tokens"),
+        ("record 2", "it has no id"),
+        ("record 3", "malformed: a NoneType, not an object with an id"),
+    ]
 
 
 @pytest.mark.parametrize("name", ["global_packed", "global_logical", "segments", "requests"])

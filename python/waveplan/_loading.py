@@ -33,6 +33,8 @@ MOST_RATIO = 200
 def load(path: str | Path, on_read: Callable[[int], object] | None = None) -> Rows:
     """See `Rows.load`. `on_read` is told now and then how many bytes of JSON lines are read."""
     if str(path) == "-":
+        if sys.stdin is None:
+            raise InputError("stdin is closed: pipe JSON lines into it")
         return _from_lines(_counted(sys.stdin.buffer, on_read), "stdin").check_tokens()
     file = Path(path)
     readers: dict[str, Callable[[Path], Rows]] = {

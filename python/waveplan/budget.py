@@ -12,6 +12,9 @@ from waveplan.errors import InputError
 
 __all__ = ["Budget", "format_bytes", "parse_bytes"]
 
+RESERVE = 0.03
+"""Share of a device that is kept back."""
+
 _UNITS = {
     "b": 1,
     "kb": 10**3,
@@ -99,7 +102,7 @@ class Budget:
 
     device: int | str | None = None
     resident: int | str | None = None
-    reserve: float = 0.03
+    reserve: float = RESERVE
     available: int | str | None = None
 
     def __post_init__(self) -> None:
@@ -112,6 +115,8 @@ class Budget:
             raise InputError(f"reserve must be a fraction of the device, not {reserve!r}")
         if not 0 <= reserve < 1:
             raise InputError(f"reserve is {reserve}: it must be at least 0 and below 1")
+        if self.available is not None and reserve != RESERVE:
+            raise InputError("reserve is only taken from device=, not from available=")
         for name in ("device", "available"):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, parse_bytes(value, name))

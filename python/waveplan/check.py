@@ -17,7 +17,7 @@ from typing import Any
 
 from waveplan._files import read_json
 from waveplan._values import integer
-from waveplan.errors import InputError
+from waveplan.errors import InputError, one_line
 from waveplan.evidence import Job, Unusable, job, model_of, topology_of
 from waveplan.pricing import bind, price
 from waveplan.resident import resident
@@ -279,32 +279,45 @@ def check(
         rules: by default the default rules; the published ones always stand beside them.
 
     Raises:
-        InputError: the file cannot be read, or a record lacks its id or one of its parts.
+        InputError: the file cannot be read, or it holds no record at all.
     """
     chosen = rules if rules is not None else default_rules()
     table = read(records) if isinstance(records, str | os.PathLike) else list(records)
     rows: list[Row] = []
     unpriced: list[Unpriced] = []
     bases: set[tuple[Any, ...]] = set()
+    if table and not any(isinstance(record, Mapping) and "id" in record for record in table):
+        raise InputError("no record is an object with an id: this is no file of measured peaks")
     for index, record in enumerate(table):
-        _check_shape(index, record)
+        if lacking := _lacking(record):
+            unpriced.append(Unpriced(_id(index, record), lacking))
+            continue
         try:
             rows.append(_priced(record, job(record), chosen))
         except (Unusable, InputError) as reason:
             unpriced.append(Unpriced(record["id"], str(reason)))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            unpriced.append(Unpriced(record["id"], f"malformed: {error}"))
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+            unpriced.append(Unpriced(record["id"], one_line(f"malformed: {error}")))
         if base := _resident(record, bases):
             rows.append(base)
     return Report(chosen.name, tuple(rows), tuple(unpriced))
 
 
-def _check_shape(index: int, record: Mapping[str, Any]) -> None:
-    if not isinstance(record, Mapping) or not isinstance(record.get("id"), str):
-        raise InputError(f"record {index} must be an object with an id")
-    for part in _PARTS:
-        if not isinstance(record.get(part), Mapping):
-            raise InputError(f"record {record['id']} lacks {part}")
+def _id(index: int, record: Any) -> str:
+    """What a record is called in the report."""
+    if isinstance(record, Mapping) and isinstance(record.get("id"), str):
+        return one_line(record["id"])
+    return f"record {index}"
+
+
+def _lacking(record: Any) -> str:
+    """What keeps a record from being read at all, or nothing."""
+    if not isinstance(record, Mapping):
+        return f"malformed: a {type(record).__name__}, not an object with an id"
+    if not isinstance(record.get("id"), str):
+        return "it has no id"
+    parts = [part for part in _PARTS if not isinstance(record.get(part), Mapping)]
+    return f"it lacks {', '.join(parts)}" if parts else ""
 
 
 def _priced(record: Mapping[str, Any], made: Job, rules: RuleSet) -> Row:

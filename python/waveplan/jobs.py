@@ -185,7 +185,7 @@ class Job:
             raise InputError("give either budget (the device's total) or available (what is free)")
         if self.budget is not None:
             return Budget(device=self.budget, reserve=self.reserve)
-        return Budget(available=self.available)
+        return Budget(available=self.available, reserve=self.reserve)
 
     def memory_text(self) -> str:
         """The memory in a few words."""
@@ -221,6 +221,8 @@ class Job:
         """
         from waveplan.planner import Planner
 
+        if self.compatible and self.rules is not None:
+            raise InputError("rules are fixed in compatible mode: leave out one of the two")
         model, topology, training = self.facts()
         planner = Planner(
             model,

@@ -89,8 +89,10 @@ class Stopped:
 
     @cached_property
     def binding(self) -> Binding | None:
-        """What decides the price of that plan."""
-        return None if self.plan is None or self.kind != "memory" else binding_of(self.plan)
+        """What decides the price of that plan; None where another rank's share stopped it."""
+        if self.plan is None or self.kind != "memory" or self.plan.required <= self.limit:
+            return None
+        return binding_of(self.plan)
 
     def __str__(self) -> str:
         if self.kind == "end":
@@ -99,6 +101,12 @@ class Stopped:
             return f"trust: {self.reason}" if self.reason else "trust"
         if self.plan is None:
             return f"memory: {self.width} items do not fit in {format_bytes(self.limit)}"
+        if self.plan.required <= self.limit:
+            return (
+                f"memory: {self.width} items do not fit on another rank: its share stopped the "
+                f"wave, this rank's needs {format_bytes(self.plan.required)} of "
+                f"{format_bytes(self.limit)}"
+            )
         return (
             f"memory: {self.width} items need {format_bytes(self.plan.required)} of "
             f"{format_bytes(self.limit)}; {self.binding}"

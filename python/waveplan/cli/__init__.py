@@ -6,12 +6,12 @@ line on stderr that says what to change; 130 interrupted, after printing what wa
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
 from waveplan.cli.parser import Help, Parser
-from waveplan.errors import InternalError, WaveplanError
+from waveplan.cli.streams import discard_stdout, streams
+from waveplan.errors import InternalError, WaveplanError, one_line
 
 __all__ = ["main"]
 
@@ -28,32 +28,48 @@ is planned; 2 bad input, one line says what to change; 130 interrupted, with wha
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
+    with streams():
+        name = "waveplan"
+        try:
+            args = _parser().parse_args(argv)
+            name = f"waveplan {args.command}"
+            status = int(args.run(args))
+            sys.stdout.flush()
+            return status
+        except SystemExit as leaving:
+            return _leave(leaving)
+        except BrokenPipeError:
+            # The reader (head, less) has seen enough.
+            discard_stdout()
+            return DONE
+        except KeyboardInterrupt:
+            _say(f"{name}: interrupted")
+            return INTERRUPTED
+        except InternalError as error:
+            _say(f"{name}: a bug in waveplan: {error}")
+            return BUG
+        except WaveplanError as error:
+            _say(f"{name}: {error}")
+        except MemoryError:
+            _say(f"{name}: there is not enough memory for this input")
+        except OSError as error:
+            discard_stdout()  # it may be the one that is full
+            where = f"{error.filename}: " if error.filename else ""
+            _say(f"{name}: {where}{error.strerror or error}")
+        return BAD_INPUT
+
+
+def _say(text: str) -> None:
+    print(one_line(text), file=sys.stderr)
+
+
+def _leave(leaving: SystemExit) -> int:
+    """After help, the version or a complaint of the parser."""
     try:
-        args = _parser().parse_args(argv)
-    except SystemExit as leaving:
-        return leaving.code if isinstance(leaving.code, int) else DONE
-    try:
-        status = int(args.run(args))
         sys.stdout.flush()
-    except InternalError as error:
-        print(f"waveplan {args.command}: a bug in waveplan: {error}", file=sys.stderr)
-        return BUG
-    except WaveplanError as error:
-        print(f"waveplan {args.command}: {error}", file=sys.stderr)
-        return BAD_INPUT
-    except KeyboardInterrupt:
-        print(f"waveplan {args.command}: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:
-        # The reader (head, less) has seen enough; a second error while closing is no news either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
-    except OSError as error:
-        reason = error.strerror or str(error)
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"waveplan {args.command}: {where}{reason}", file=sys.stderr)
-        return BAD_INPUT
-    return status
+    except OSError:
+        discard_stdout()
+    return leaving.code if isinstance(leaving.code, int) else DONE
 
 
 def _parser() -> Parser:

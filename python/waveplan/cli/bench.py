@@ -15,6 +15,7 @@ import numpy as np
 
 from waveplan.cli import options
 from waveplan.cli.output import VERSION, write_json
+from waveplan.cli.parser import whole
 from waveplan.cli.render import Table, integer, seconds, show
 from waveplan.errors import InputError, WaveRefused
 from waveplan.jobs import Job, Source
@@ -39,7 +40,7 @@ def register(subparsers: Any) -> None:
     options.add_facts(parser, required=False)
     options.add_budget(parser, required=False)
     options.add_prices(parser)
-    parser.add_argument("--repeat", type=int, default=7, metavar="N", help="runs (default: 7)")
+    parser.add_argument("--repeat", type=whole, default=7, metavar="N", help="runs (default: 7)")
     parser.add_argument(
         "--peer",
         nargs="*",
@@ -48,7 +49,7 @@ def register(subparsers: Any) -> None:
         "planner's, openpipe-art, in one process; it must be installed here",
     )
     options.add_json(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -56,13 +57,15 @@ def run(args: argparse.Namespace) -> int:
     if args.repeat < 1:
         raise InputError(f"--repeat is {args.repeat}: it must be at least 1")
     if args.peer is not None:
+        unused = ("rows", "model", "budget", "available", "rules", *options.FACTS, *options.ROWS)
+        options.refuse_unused(args, unused, "does not apply to --peer: its pools are fixed")
         return _beside(args)
-    job = options.job_of(args, model=args.model or "qwen3.6-35b-a3b")
+    job = options.job_of(args, model=args.model if args.model is not None else "qwen3.6-35b-a3b")
     if job.budget is None and job.available is None:
         job = replace(job, available="64GiB")
-    source = Source(path=str(files("waveplan") / "data" / "demo.npz"))
-    if args.rows is not None:
-        source = options.source_of(args)
+    source = options.source_of(args)
+    if args.rows is None:
+        source = replace(source, path=str(files("waveplan") / "data" / "demo.npz"))
     results = measure(job, source, args.repeat)
     if args.json:
         write_json(

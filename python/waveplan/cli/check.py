@@ -27,7 +27,7 @@ def register(subparsers: Any) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("peaks", metavar="PEAKS.json", help="records of measured peaks")
-    options.add_prices(parser)
+    options.add_rules(parser)
     parser.add_argument("--plot", metavar="FILE", help="predicted against observed: .png, .svg")
     options.add_json(parser)
     parser.set_defaults(run=run)

@@ -7,6 +7,7 @@ from importlib.resources import as_file, files
 from typing import Any
 
 from waveplan.cli import options, plan
+from waveplan.cli.parser import whole
 from waveplan.jobs import Job, Source
 
 EXAMPLE = """example:
@@ -24,7 +25,7 @@ def register(subparsers: Any) -> None:
         formatter_class=options.Help,
         allow_abbrev=False,
     )
-    parser.add_argument("--cp", type=int, default=2, metavar="N", help="context-parallel size")
+    parser.add_argument("--cp", type=whole, default=2, metavar="N", help="context-parallel size")
     parser.add_argument(
         "--available", default="40GiB", metavar="BYTES", help="free for waves (default: 40GiB)"
     )

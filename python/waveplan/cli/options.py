@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from waveplan.budget import format_bytes
-from waveplan.cli.parser import Help
+from waveplan.cli.parser import Help, share, whole
 from waveplan.cli.progress import Progress
+from waveplan.errors import InputError
 from waveplan.jobs import TARGETS, Job, Source
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ __all__ = [
     "add_json",
     "add_prices",
     "add_rows",
+    "add_rules",
     "job_of",
     "read",
     "source_of",
@@ -34,6 +37,23 @@ RANKS = {
     "ep": "expert-parallel",
     "etp": "expert-tensor-parallel",
 }
+
+
+FACTS = (
+    *RANKS,
+    "sequence_parallel",
+    "recompute",
+    "recompute_modules",
+    "lora_rank",
+    "full_finetuning",
+    "compiled",
+    "gradients_pending",
+    "dispatcher",
+    "routing",
+)
+"""Options of `add_facts` that need a model."""
+ROWS = ("targets", "top_k", "logits", "hidden", "no_grad", "limit")
+"""Options of `add_rows` beside the file."""
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +73,7 @@ def add_facts(parser: argparse.ArgumentParser, *, required: bool = True) -> None
         help="a bundled model by name, or a Hugging Face config.json",
     )
     for rank, name in RANKS.items():
-        facts.add_argument(f"--{rank}", type=int, default=1, metavar="N", help=f"{name} size")
+        facts.add_argument(f"--{rank}", type=whole, default=1, metavar="N", help=f"{name} size")
     facts.add_argument(
         "--sequence-parallel", action="store_true", help="divide the rows of norms over TP"
     )
@@ -70,7 +90,7 @@ def add_facts(parser: argparse.ArgumentParser, *, required: bool = True) -> None
         help="with selective recomputation: what is recomputed",
     )
     facts.add_argument(
-        "--lora-rank", type=int, default=8, metavar="R", help="rank of the adapters (default: 8)"
+        "--lora-rank", type=whole, default=8, metavar="R", help="rank of the adapters (default: 8)"
     )
     facts.add_argument(
         "--full-finetuning", action="store_true", help="train every parameter, no adapters"
@@ -110,15 +130,15 @@ def add_budget(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
     which.add_argument("--available", metavar="BYTES", help='free for waves, such as "70GiB"')
     memory.add_argument(
         "--reserve",
-        type=float,
+        type=share,
         default=0.03,
         metavar="SHARE",
         help="share of the device kept back with --budget (default: 0.03)",
     )
 
 
-def add_prices(parser: argparse.ArgumentParser) -> None:
-    """Which rules price a plan."""
+def add_rules(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Which rules price."""
     prices = parser.add_argument_group("prices")
     prices.add_argument(
         "--rule-set",
@@ -127,9 +147,15 @@ def add_prices(parser: argparse.ArgumentParser) -> None:
         help="ours, or what the reference planner charges",
     )
     prices.add_argument("--rules", metavar="FILE", help="a TOML file of rules to add or override")
+    return prices
+
+
+def add_prices(parser: argparse.ArgumentParser) -> None:
+    """Which rules price a plan, and what happens where they do not cover it."""
+    prices = add_rules(parser)
     prices.add_argument(
         "--margin",
-        type=float,
+        type=share,
         default=0.1,
         metavar="SHARE",
         help="kept back where a rule is off or unmeasured for the job (default: 0.1)",
@@ -154,11 +180,11 @@ def add_rows(parser: argparse.ArgumentParser, *, optional: bool = False) -> None
         default="all",
         help="labelled tokens: all, from each row's first_target on, or none",
     )
-    data.add_argument("--top-k", type=int, metavar="K", help="return the K best tokens too")
+    data.add_argument("--top-k", type=whole, metavar="K", help="return the K best tokens too")
     data.add_argument("--logits", action="store_true", help="return full logits too")
     data.add_argument("--hidden", action="store_true", help="return hidden states too")
     data.add_argument("--no-grad", action="store_true", help="forward only, no gradients")
-    data.add_argument("--limit", type=int, metavar="N", help="take the first N rows only")
+    data.add_argument("--limit", type=whole, metavar="N", help="take the first N rows only")
 
 
 def job_of(args: argparse.Namespace, **changed: Any) -> Job:
@@ -166,6 +192,17 @@ def job_of(args: argparse.Namespace, **changed: Any) -> Job:
     known = {item.name for item in fields(Job)}
     values = {name: value for name, value in vars(args).items() if name in known}
     return Job(**{**values, **changed})
+
+
+def refuse_unused(args: argparse.Namespace, names: Iterable[str], why: str) -> None:
+    """Complain about an option that would change nothing.
+
+    Raises:
+        InputError: one of them has another value than its default.
+    """
+    for name in names:
+        if getattr(args, name) != args.parser.get_default(name):
+            raise InputError(f"--{name.replace('_', '-')} {why}")
 
 
 def source_of(args: argparse.Namespace) -> Source:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
+import re
 import sys
 from pathlib import Path
 from typing import NoReturn
 
 from waveplan._files import kind
-from waveplan.errors import InputError
+from waveplan.errors import InputError, one_line
 
-__all__ = ["Help", "Parser", "output_file", "picture_file"]
+__all__ = ["Help", "Parser", "output_file", "picture_file", "share", "whole"]
 
 MOST_NAME = 255
 PICTURES = (".png", ".svg", ".pdf")
@@ -26,8 +28,26 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Complain and leave."""
-        print(f"{self.prog}: {message}; see {self.prog} --help", file=sys.stderr)
+        print(one_line(f"{self.prog}: {message}; see {self.prog} --help"), file=sys.stderr)
         raise SystemExit(2)
+
+
+def whole(text: str) -> int:
+    """A whole number in plain digits."""
+    if re.fullmatch(r"[+-]?[0-9]{1,30}", text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def share(text: str) -> float:
+    """A finite number."""
+    try:
+        value = float(text) if text.isascii() and len(text) < 100 else math.nan
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number such as 0.1")
+    return value
 
 
 def output_file(text: str | None) -> Path | None:
@@ -39,6 +59,8 @@ def output_file(text: str | None) -> Path | None:
     if text is None:
         return None
     path = Path(text)
+    if "\0" in text:
+        raise InputError(f"{text} is no file name: it holds a null byte")
     if kind(path) == "folder":
         raise InputError(f"{text} is a folder: name a file")
     if kind(path.parent) != "folder":

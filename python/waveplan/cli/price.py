@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from waveplan.cli import options
 from waveplan.cli.output import VERSION, states, write_json
+from waveplan.cli.parser import whole
 from waveplan.cli.render import gigabytes, integer, show
 from waveplan.cli.summary import charges, memory, memory_text
 from waveplan.errors import InputError
@@ -36,15 +37,15 @@ def register(subparsers: Any) -> None:
     )
     options.add_rows(parser, optional=True)
     made = parser.add_argument_group("instead of rows")
-    made.add_argument("--tokens", type=int, metavar="N", help="so many unshared tokens")
+    made.add_argument("--tokens", type=whole, metavar="N", help="so many unshared tokens")
     made.add_argument(
-        "--requests", type=int, default=1, metavar="K", help="in K rows of equal length"
+        "--requests", type=whole, default=1, metavar="K", help="in K rows of equal length"
     )
     options.add_facts(parser)
     options.add_budget(parser, required=False)
     options.add_prices(parser)
     options.add_json(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -92,7 +93,10 @@ def _requests(args: argparse.Namespace) -> Requests:
     """The rows of a file, or made-up rows that share nothing."""
     if (args.rows is None) == (args.tokens is None):
         raise InputError("give either a file of rows or --tokens N")
-    if args.rows is not None:
+    if args.rows is None:
+        options.refuse_unused(args, ["limit"], "takes the first rows of a file: give --tokens less")
+    else:
+        options.refuse_unused(args, ["requests"], "goes with --tokens, not with a file of rows")
         return options.read(options.source_of(args))
     import numpy as np
 

@@ -34,10 +34,10 @@ def register(subparsers: Any) -> None:
         allow_abbrev=False,
     )
     options.add_facts(parser, required=False)
-    options.add_prices(parser)
+    options.add_rules(parser)
     parser.add_argument("--verbose", action="store_true", help="formulas, coverage, sources")
     options.add_json(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -45,8 +45,10 @@ def run(args: argparse.Namespace) -> int:
     from waveplan.pricing import rules_table
     from waveplan.rules.resident import resident_rules
 
+    if args.model is None:
+        options.refuse_unused(args, options.FACTS, "is a fact of a job: it needs --model")
     job = options.job_of(args, model=args.model or "")
-    facts: tuple[Any, Any, Any] = job.facts() if args.model else (None, None, None)
+    facts: tuple[Any, Any, Any] = job.facts() if args.model is not None else (None, None, None)
     chosen = job.rule_set_of()
     tables = {
         f"rule set {chosen.name}: what a wave costs": rules_table(*facts, chosen),
@@ -57,12 +59,12 @@ def run(args: argparse.Namespace) -> int:
             {
                 "version": VERSION,
                 "command": "rules",
-                "job": asdict(job) if args.model else None,
+                "job": asdict(job) if args.model is not None else None,
                 "rules": [row for table in tables.values() for row in table],
             }
         )
         return 0
-    if args.model:
+    if args.model is not None:
         print(f"{job.model} on {job.ranks_text()}, {job.training_text()}\n")
     for title, table in tables.items():
         if args.verbose:

@@ -128,6 +128,8 @@ def reason(wave: Wave) -> str:
         )
     elif stopped.plan is None:
         text = f"{integer(stopped.width)} do not fit"
+    elif stopped.plan.required <= stopped.limit:
+        text = f"{integer(stopped.width)} do not fit on another rank"
     else:
         text = f"{integer(stopped.width)} need {gigabytes(stopped.plan.required)}"
     parts = len(wave.plan.forwards)
@@ -143,6 +145,8 @@ def _why_not_wider(wave: Wave) -> str:
     stopped = wave.stopped
     if stopped.kind != "memory" or stopped.plan is None:
         return ""
+    if stopped.plan.required <= stopped.limit:
+        return f"; {count(stopped.width, 'request')} do not fit on another rank"
     binding = stopped.binding
     where = ""
     if binding is not None:

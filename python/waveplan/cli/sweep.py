@@ -16,7 +16,7 @@ from typing import Any
 from waveplan._files import write_text
 from waveplan.cli import options
 from waveplan.cli.output import VERSION, write_json
-from waveplan.cli.parser import output_file, picture_file
+from waveplan.cli.parser import output_file, picture_file, share, whole
 from waveplan.cli.progress import Progress
 from waveplan.cli.render import Table, gigabytes, integer, show
 from waveplan.cli.summary import count
@@ -52,17 +52,17 @@ def register(subparsers: Any) -> None:
     memory.add_argument("--budget", type=_words, metavar="BYTES,...", help="device totals")
     memory.add_argument("--available", type=_words, metavar="BYTES,...", help="free for waves")
     parser.add_argument(
-        "--reserve", type=float, default=0.03, metavar="SHARE", help="kept back with --budget"
+        "--reserve", type=share, default=0.03, metavar="SHARE", help="kept back with --budget"
     )
     parser.add_argument(
         "--margin",
-        type=float,
+        type=share,
         default=0.1,
         metavar="SHARE",
         help="kept back where a rule is off or unmeasured (default: 0.1)",
     )
     parser.add_argument("--sequence-parallel", action="store_true", help="wherever TP is above 1")
-    parser.add_argument("--jobs", type=int, metavar="N", help="worker processes (default: cores)")
+    parser.add_argument("--jobs", type=whole, metavar="N", help="worker processes (default: cores)")
     parser.add_argument(
         "--output", metavar="FILE", help="JSON lines of what is done; an interrupted sweep resumes"
     )
@@ -182,8 +182,8 @@ def _words(text: str) -> list[str]:
 
 def _integers(text: str) -> list[int]:
     try:
-        return [int(word) for word in text.split(",")]
-    except ValueError:
+        return [whole(word.strip()) for word in text.split(",")]
+    except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(f"{text!r}: whole numbers with commas between") from None
 
 
