@@ -1,4 +1,8 @@
-"""The compiled core. Arrays are one-dimensional, contiguous and int64 unless said otherwise."""
+"""The compiled core. Arrays are one-dimensional, contiguous and int64 unless said otherwise.
+
+Sequences are lists or tuples. Besides `InputError`, a value of another type is a `TypeError` and a
+number past 64 bits an `OverflowError`, with the argument's name as a note.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Self, final

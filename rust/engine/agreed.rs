@@ -116,6 +116,11 @@ impl Exchange {
 
     /// Takes the second agreed table and runs the search over both.
     pub(super) fn settle(&mut self, judge: &mut Judge, agreed: &[i64]) -> Result<Outcome> {
+        if self.agreed.rows.is_empty() {
+            return Err(Error::input(
+                "no first table is agreed: agree_growth comes before finish",
+            ));
+        }
         let widths = self.bisection_widths();
         self.fill(&widths, agreed)?;
         width::search(self.geometry, self.hint, judge, &mut self.agreed)

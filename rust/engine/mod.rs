@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::assign::AssignSettings;
 use crate::error::{Error, Result};
-use crate::layout::Scoring;
+use crate::layout::{MOST_RANKS, Scoring};
 use crate::measures::{self, Pool};
 use crate::price::Program;
 use crate::recurrent::RecurrentSettings;
@@ -119,10 +119,10 @@ impl Engine {
                 settings.dp_rank, settings.dp
             )));
         }
-        if settings.measures.tp < 1 || settings.measures.cp < 1 {
+        let (tp, cp) = (settings.measures.tp, settings.measures.cp);
+        if ![tp, cp].iter().all(|size| (1..=MOST_RANKS).contains(size)) {
             return Err(Error::input(format!(
-                "tp is {} and cp is {}: both must be at least 1",
-                settings.measures.tp, settings.measures.cp
+                "tp is {tp} and cp is {cp}: both must be from 1 to {MOST_RANKS}"
             )));
         }
         settings.scoring.check()?;

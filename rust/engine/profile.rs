@@ -1,5 +1,7 @@
 //! What observed peaks teach about one signature: learned bytes, retained bytes, trust.
 
+use crate::error::{Error, Result};
+
 /// A profile covers plans up to so many times its own tokens and sharing.
 pub const TRUST_GROWTH: i64 = 8;
 /// Head and caller memory per logical row of a packed-priced plan, in bytes.
@@ -68,6 +70,21 @@ pub struct Curve {
 }
 
 impl Curve {
+    /// Tokens rise from 1 on, bytes do not fall from 0 on.
+    fn check(&self, name: &str) -> Result<()> {
+        let mut before = (0, 0);
+        for &(tokens, bytes) in &self.points {
+            if tokens <= before.0 || bytes < before.1 {
+                return Err(Error::input(format!(
+                    "{name} of a profile has the point ({tokens}, {bytes}) after {before:?}: \
+                     tokens must rise from 1 on and bytes must not fall"
+                )));
+            }
+            before = (tokens, bytes);
+        }
+        Ok(())
+    }
+
     /// Bytes at `tokens`, which need not be whole.
     #[must_use]
     pub fn at(&self, tokens: f64) -> f64 {
@@ -115,6 +132,35 @@ pub enum Profile {
 }
 
 impl Profile {
+    /// Refuses what no reading gives.
+    pub fn check(&self) -> Result<()> {
+        let (reals, wholes) = match self {
+            Self::Rates(rates) => {
+                let (rate, tokens, sharing) = rates.warm.unwrap_or((0.0, 0, 1.0));
+                let kept = rates.retained.unwrap_or(0.0);
+                let mut reals = vec![rates.bytes_per_token, kept, rate];
+                reals.extend([rates.logical_per_packed, sharing]);
+                (reals, [rates.packed_tokens, tokens])
+            }
+            Self::Observed(seen) => {
+                seen.peak.check("the peak curve")?;
+                seen.retained.check("the retained curve")?;
+                (vec![seen.sharing, seen.retained_sharing], [seen.fixed, 0])
+            }
+        };
+        if let Some(real) = reals.iter().find(|real| !real.is_finite() || **real < 0.0) {
+            return Err(Error::input(format!(
+                "a profile has the rate {real}: it must be finite and at least 0"
+            )));
+        }
+        if let Some(whole) = wholes.iter().find(|whole| **whole < 0) {
+            return Err(Error::input(format!(
+                "a profile has {whole} tokens or bytes: there are at least 0"
+            )));
+        }
+        Ok(())
+    }
+
     /// Largest packed tokens seen.
     #[must_use]
     pub fn packed_tokens(&self) -> i64 {

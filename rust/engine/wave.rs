@@ -110,6 +110,12 @@ impl Session {
 
     /// One quote of this rank, as bits, for tests of the tables.
     pub fn quote(&mut self, width: usize, kind: usize) -> Result<u8> {
+        if width == 0 || width > self.geometry.remaining {
+            return Err(Error::input(format!(
+                "width is {width}: it must be from 1 to {}, the items left",
+                self.geometry.remaining
+            )));
+        }
         match KINDS.get(kind) {
             Some(&kind) => Ok(self.prober.quote(width, kind)?.bits()),
             None => Err(Error::input(format!("kind is {kind}: there are {QUOTES}"))),

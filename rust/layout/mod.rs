@@ -29,7 +29,7 @@ use scoring::Weights;
 pub use family::Label;
 pub use forest::{Forest, Measures};
 pub use pack::{Shape, pack, shape};
-pub use scoring::{Score, Scoring, Version};
+pub use scoring::{MOST_RANKS, Score, Scoring, Version};
 
 use crate::error::{Error, Result};
 use crate::interrupt::Ticker;

@@ -4,6 +4,8 @@ use super::Measures;
 use crate::error::{Error, Result};
 
 /// Work units per microsecond.
+/// Largest tensor- and context-parallel sizes.
+pub const MOST_RANKS: i64 = 1 << 12;
 const UNITS: i128 = 1024;
 /// Segment lengths whose histogram the calibration kept.
 const THRESHOLDS: [i64; 8] = [64, 128, 256, 512, 1024, 2048, 4096, 8192];
@@ -181,8 +183,8 @@ impl Scoring {
     /// Refuses facts that no run has, which also keeps every score inside 128 bits.
     pub fn check(&self) -> Result<()> {
         for (name, value, least, most) in [
-            ("tp", self.tp, 1, 1 << 12),
-            ("cp", self.cp, 1, 1 << 12),
+            ("tp", self.tp, 1, MOST_RANKS),
+            ("cp", self.cp, 1, MOST_RANKS),
             ("layers", self.layers, 1, 1 << 16),
             ("gdn_layers", self.gdn_layers, 0, 1 << 16),
         ] {

@@ -1,9 +1,9 @@
 //! Python classes and functions of the stage `assign`, and the parser of packed ids.
 
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 
-use super::convert::slice;
+use super::convert::{Ints, List, slice};
 use super::errors::{detached, to_python};
 use crate::assign::{self as core, ProfiledWork, Workspace};
 use crate::attention;
@@ -27,7 +27,7 @@ struct StageWork {
 /// A workload profile, read from an object's attributes.
 #[derive(FromPyObject)]
 struct WorkloadProfile {
-    stages: Vec<StageWork>,
+    stages: List<StageWork>,
     query_tile: i64,
     key_tile: i64,
     workspace_elements: i64,
@@ -96,7 +96,7 @@ impl From<AssignSettings> for core::AssignSettings {
 impl From<WorkloadProfile> for core::WorkloadProfile {
     fn from(from: WorkloadProfile) -> Self {
         Self {
-            stages: from.stages.into_iter().map(Into::into).collect(),
+            stages: from.stages.0.into_iter().map(Into::into).collect(),
             query_tile: from.query_tile,
             key_tile: from.key_tile,
             workspace_elements: from.workspace_elements,
@@ -260,8 +260,8 @@ impl PyProfiledWork {
 #[allow(clippy::needless_pass_by_value)] // PyO3 hands over owned arguments
 fn assign(
     py: Python<'_>,
-    lengths: PyReadonlyArray1<'_, i64>,
-    parents: PyReadonlyArray1<'_, i64>,
+    lengths: Ints<'_>,
+    parents: Ints<'_>,
     ranks: i64,
     settings: AssignSettings,
 ) -> PyResult<PyAssignment> {
@@ -284,8 +284,8 @@ fn assign(
 #[allow(clippy::needless_pass_by_value)] // PyO3 hands over owned arguments
 fn stage_times<'py>(
     py: Python<'py>,
-    lengths: PyReadonlyArray1<'py, i64>,
-    parents: PyReadonlyArray1<'py, i64>,
+    lengths: Ints<'py>,
+    parents: Ints<'py>,
     ranks: usize,
     settings: AssignSettings,
 ) -> PyResult<(usize, Column<'py, f64>)> {
@@ -304,8 +304,8 @@ fn stage_times<'py>(
 #[allow(clippy::needless_pass_by_value)] // PyO3 hands over owned arguments
 fn parse_ids<'py>(
     py: Python<'py>,
-    group_ids: PyReadonlyArray1<'py, i64>,
-    parent_ids: PyReadonlyArray1<'py, i64>,
+    group_ids: Ints<'py>,
+    parent_ids: Ints<'py>,
 ) -> PyResult<(Column<'py, i64>, Column<'py, i64>)> {
     let group_ids = slice(py, "group_ids", &group_ids)?;
     let parent_ids = slice(py, "parent_ids", &parent_ids)?;
@@ -329,8 +329,8 @@ fn parse_ids<'py>(
 #[allow(clippy::needless_pass_by_value)] // PyO3 hands over owned arguments
 fn attention_slices<'py>(
     py: Python<'py>,
-    lengths: PyReadonlyArray1<'py, i64>,
-    parents: PyReadonlyArray1<'py, i64>,
+    lengths: Ints<'py>,
+    parents: Ints<'py>,
 ) -> PyResult<(Column<'py, i64>, Column<'py, i64>)> {
     let lengths = slice(py, "lengths", &lengths)?;
     let parents = slice(py, "parents", &parents)?;

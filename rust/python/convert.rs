@@ -1,18 +1,91 @@
 //! Views of numpy arrays. The Python side has already made them contiguous int64.
 
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyUntypedArrayMethods};
+use std::fmt::Debug;
+use std::ops::Deref;
+
+use numpy::{
+    Element, IntoPyArray, PyArray1, PyArrayDescrMethods, PyArrayMethods, PyReadonlyArray1,
+    PyUntypedArray, PyUntypedArrayMethods, dtype,
+};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
 
 use super::errors::to_python;
 use crate::error::Error;
 use crate::segments::NONE;
 
+/// A one-dimensional int64 array that Python holds.
+pub(super) type Ints<'py> = Array<'py, i64>;
+/// A one-dimensional array of flags that Python holds.
+pub(super) type Flags<'py> = Array<'py, bool>;
+
+/// A one-dimensional array of exactly this type; anything else is refused in one line.
+pub(super) struct Array<'py, T: Element>(PyReadonlyArray1<'py, T>);
+
+impl<'py, T: Element> Deref for Array<'py, T> {
+    type Target = PyReadonlyArray1<'py, T>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl<'py, T: Element> FromPyObject<'_, 'py> for Array<'py, T> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let py = object.py();
+        let wanted = dtype::<T>(py);
+        let given = match object.cast::<PyUntypedArray>() {
+            Err(_) => object.get_type().name()?.to_string(),
+            Ok(array) if array.ndim() != 1 => format!("one of {} dimensions", array.ndim()),
+            Ok(array) if !array.dtype().is_equiv_to(&wanted) => format!("of {}", array.dtype()),
+            Ok(array) => {
+                return (array.cast::<PyArray1<T>>().map_err(PyErr::from))
+                    .and_then(|array| array.try_readonly().map_err(PyErr::from))
+                    .map(Self);
+            }
+        };
+        Err(PyTypeError::new_err(format!(
+            "give a one-dimensional array of {wanted}, not {given}"
+        )))
+    }
+}
+
+/// A list or tuple. Other sequences may claim any length, and memory is taken for it.
+pub(super) struct List<T>(pub(super) Vec<T>);
+
+impl<'py, T: FromPyObjectOwned<'py>> FromPyObject<'_, 'py> for List<T> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let one = |item: Bound<'py, PyAny>| item.extract::<T>().map_err(Into::into);
+        let made: PyResult<Vec<T>> = if let Ok(list) = object.cast::<PyList>() {
+            list.iter().map(one).collect()
+        } else if let Ok(tuple) = object.cast::<PyTuple>() {
+            tuple.iter().map(one).collect()
+        } else {
+            let given = object.get_type().name()?;
+            let message = format!("give a list or a tuple, not {given}");
+            return Err(PyTypeError::new_err(message));
+        };
+        made.map(Self)
+    }
+}
+
+/// A value as a message shows it, however long it is.
+pub(super) fn short(value: impl Debug) -> String {
+    const MOST: usize = 80;
+    let text = format!("{value:?}");
+    match text.char_indices().nth(MOST) {
+        None => text,
+        Some((end, _)) => format!("{}...", &text[..end]),
+    }
+}
+
 /// The slice under a one-dimensional int64 array, without a copy.
-pub(super) fn slice<'a>(
-    py: Python<'_>,
-    name: &str,
-    array: &'a PyReadonlyArray1<'_, i64>,
-) -> PyResult<&'a [i64]> {
+pub(super) fn slice<'a>(py: Python<'_>, name: &str, array: &'a Ints<'_>) -> PyResult<&'a [i64]> {
     array.as_slice().map_err(|_| {
         to_python(
             py,

@@ -5,11 +5,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 
 use super::assign::{AssignSettings, PyAssignment};
-use super::convert::{column, indices, row_indices, slice};
+use super::convert::{Ints, List, column, indices, row_indices, slice};
 use super::errors::{detached, to_python};
 use super::measures::PyPool;
 use super::pack::PyPacking;
@@ -63,7 +63,7 @@ struct EngineFacts<'py> {
 #[derive(FromPyObject)]
 struct ScoringFacts {
     version: i64,
-    coefficients: Vec<i64>,
+    coefficients: List<i64>,
     tp: i64,
     cp: i64,
     layers: i64,
@@ -85,7 +85,7 @@ impl ScoringFacts {
         let wrong = |_| Error::input("scoring.coefficients holds ten numbers");
         Ok(Scoring {
             version,
-            coefficients: <[i64; 10]>::try_from(self.coefficients.clone()).map_err(wrong)?,
+            coefficients: <[i64; 10]>::try_from(self.coefficients.0.as_slice()).map_err(wrong)?,
             tp: self.tp,
             cp: self.cp,
             layers: self.layers,
@@ -95,27 +95,36 @@ impl ScoringFacts {
     }
 }
 
-type SignatureColumns = (Vec<u32>, Vec<bool>, Vec<(bool, i64)>);
+type SignatureColumns = (List<u32>, List<bool>, List<(bool, i64)>);
+type ProfileRows = List<(SignatureColumns, ProfileColumns)>;
 
 /// Bytes per token, tokens, sharing, retained rate, warm (rate, tokens, sharing).
 type RateColumns = (f64, i64, f64, Option<f64>, Option<(f64, i64, f64)>);
-type Points = Vec<(i64, i64)>;
+type Points = List<(i64, i64)>;
 /// Peak points, fixed bytes, sharing, retained points, retained sharing, and a sixth entry that
 /// tells the two kinds apart.
 type CurveColumns = (Points, i64, f64, Points, f64, bool);
 
 /// A profile as Python holds it.
-#[derive(FromPyObject)]
 enum ProfileColumns {
-    #[pyo3(transparent)]
     Rates(RateColumns),
-    #[pyo3(transparent)]
     Observed(CurveColumns),
 }
 
-fn profiles_from(columns: Vec<(SignatureColumns, ProfileColumns)>) -> Arc<Profiles> {
-    let made = columns.into_iter().map(|(signature, profile)| {
-        let (mut mixes, mut gradients, mut adapters) = signature;
+impl<'py> FromPyObject<'_, 'py> for ProfileColumns {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        match object.len()? {
+            5 => object.extract().map(Self::Rates),
+            _ => object.extract().map(Self::Observed),
+        }
+    }
+}
+
+fn profiles_from(columns: ProfileRows) -> crate::Result<Arc<Profiles>> {
+    let made = columns.0.into_iter().map(|(signature, profile)| {
+        let (List(mut mixes), List(mut gradients), List(mut adapters)) = signature;
         mixes.sort_unstable();
         gradients.sort_unstable();
         adapters.sort_unstable();
@@ -136,17 +145,18 @@ fn profiles_from(columns: Vec<(SignatureColumns, ProfileColumns)>) -> Arc<Profil
             }
             ProfileColumns::Observed((peak, fixed, sharing, retained, kept, _)) => {
                 Profile::Observed(Observed {
-                    peak: Curve { points: peak },
+                    peak: Curve { points: peak.0 },
                     fixed,
                     sharing,
-                    retained: Curve { points: retained },
+                    retained: Curve { points: retained.0 },
                     retained_sharing: kept,
                 })
             }
         };
-        (signature, profile)
+        profile.check()?;
+        Ok((signature, profile))
     });
-    Arc::new(made.collect())
+    made.collect::<crate::Result<Profiles>>().map(Arc::new)
 }
 
 /// A pool with everything needed to plan waves of it.
@@ -160,10 +170,10 @@ impl PyEngine {
     #[new]
     fn new(
         py: Python<'_>,
-        tokens: PyReadonlyArray1<'_, i64>,
-        offsets: PyReadonlyArray1<'_, i64>,
+        tokens: Ints<'_>,
+        offsets: Ints<'_>,
         pool: &PyPool,
-        adapter_ranks: Vec<i64>,
+        adapter_ranks: List<i64>,
         program: &PyProgram,
         facts: EngineFacts<'_>,
     ) -> PyResult<Self> {
@@ -202,7 +212,7 @@ impl PyEngine {
                 element_bytes: facts.element_bytes,
                 recurrent: facts.has_recurrent,
                 gdn_weights: facts.gdn_weights,
-                adapter_ranks,
+                adapter_ranks: adapter_ranks.0,
             },
             program: Arc::clone(&program.inner),
         };
@@ -224,13 +234,15 @@ impl PyEngine {
         start: usize,
         available: i64,
         hint: Option<usize>,
-        profiles: Vec<(SignatureColumns, ProfileColumns)>,
+        profiles: ProfileRows,
     ) -> PyResult<PySession> {
         let engine = Arc::clone(&self.engine);
-        let session = Session::new(engine, profiles_from(profiles), start, available, hint);
+        let session = profiles_from(profiles)
+            .and_then(|profiles| Session::new(engine, profiles, start, available, hint))
+            .map_err(|error| to_python(py, &error))?;
         Ok(PySession {
             engine: Arc::clone(&self.engine),
-            session: Mutex::new(session.map_err(|error| to_python(py, &error))?),
+            session: Mutex::new(session),
         })
     }
 
@@ -239,12 +251,12 @@ impl PyEngine {
     fn part_costs(
         &self,
         py: Python<'_>,
-        requests: PyReadonlyArray1<'_, i64>,
-        profiles: Vec<(SignatureColumns, ProfileColumns)>,
+        requests: Ints<'_>,
+        profiles: ProfileRows,
     ) -> PyResult<[[i64; 8]; 3]> {
         let count = self.engine.pool().requests();
         let requests = row_indices(py, "requests", slice(py, "requests", &requests)?, count)?;
-        let profiles = profiles_from(profiles);
+        let profiles = profiles_from(profiles).map_err(|error| to_python(py, &error))?;
         let engine = Arc::clone(&self.engine);
         let costs = detached(py, move || {
             crate::engine::part_costs(engine, profiles, &requests)
@@ -256,13 +268,13 @@ impl PyEngine {
     fn plan(
         &self,
         py: Python<'_>,
-        requests: PyReadonlyArray1<'_, i64>,
+        requests: Ints<'_>,
         available: i64,
-        profiles: Vec<(SignatureColumns, ProfileColumns)>,
+        profiles: ProfileRows,
     ) -> PyResult<(PyFound, Vec<ProbeColumns>)> {
         let count = self.engine.pool().requests();
         let requests = row_indices(py, "requests", slice(py, "requests", &requests)?, count)?;
-        let profiles = profiles_from(profiles);
+        let profiles = profiles_from(profiles).map_err(|error| to_python(py, &error))?;
         let engine = Arc::clone(&self.engine);
         let (found, probes) = detached(py, move || {
             crate::engine::plan(engine, profiles, &requests, available)
@@ -357,7 +369,7 @@ impl PySession {
     }
 
     /// Takes the first agreed table; entries of the second.
-    fn agree_growth(&self, py: Python<'_>, agreed: PyReadonlyArray1<'_, i64>) -> PyResult<usize> {
+    fn agree_growth(&self, py: Python<'_>, agreed: Ints<'_>) -> PyResult<usize> {
         let agreed = slice(py, "agreed", &agreed)?.to_vec();
         detached(py, || self.lock().agree_growth(&agreed))
     }
@@ -374,7 +386,7 @@ impl PySession {
     }
 
     /// Takes the second agreed table; ends the search on this rank.
-    fn finish(&self, py: Python<'_>, agreed: PyReadonlyArray1<'_, i64>) -> PyResult<PyFound> {
+    fn finish(&self, py: Python<'_>, agreed: Ints<'_>) -> PyResult<PyFound> {
         let agreed = slice(py, "agreed", &agreed)?.to_vec();
         let found = detached(py, || self.lock().finish(&agreed))?;
         Ok(self.found(found))

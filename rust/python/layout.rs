@@ -3,9 +3,10 @@
 // Borrowed arrays arrive by value; that is how PyO3 hands them over.
 #![allow(clippy::needless_pass_by_value)]
 
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 
+use super::convert::{Flags, short};
 use super::errors::{detached, to_python};
 use super::pack::PyPacking;
 use super::tree::PyTree;
@@ -134,8 +135,10 @@ fn choose_layout(
         "full" => Method::Full,
         "none" => Method::None,
         other => {
-            let message =
-                format!("method is {other:?}: it must be one of exact, compatible, full, none");
+            let message = format!(
+                "method is {}: it must be one of exact, compatible, full, none",
+                short(other)
+            );
             return Err(to_python(py, &Error::Input(message)));
         }
     };
@@ -157,11 +160,7 @@ fn choose_layout(
 
 /// The packed row of a layout.
 #[pyfunction]
-fn pack_layout(
-    py: Python<'_>,
-    tree: PyRef<'_, PyTree>,
-    shared: PyReadonlyArray1<'_, bool>,
-) -> PyResult<PyPacking> {
+fn pack_layout(py: Python<'_>, tree: PyRef<'_, PyTree>, shared: Flags<'_>) -> PyResult<PyPacking> {
     // Copied, so that what is checked stays true while other threads run.
     let shared = shared.as_array().to_vec();
     let tree = &tree.tree;

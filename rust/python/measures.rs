@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyUntypedArrayMethods};
+use numpy::{IntoPyArray, PyArray1, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 
-use super::convert::slice;
+use super::convert::{Flags, Ints, List, short, slice};
 use super::errors::{detached, to_python};
 use super::recurrent::placed;
 use super::tree::PyTree;
@@ -46,8 +46,6 @@ pub(crate) struct PyPool {
     pub(crate) pool: Arc<Pool>,
 }
 
-type Ints<'py> = PyReadonlyArray1<'py, i64>;
-type Flags<'py> = PyReadonlyArray1<'py, bool>;
 /// Slot, gradient, routed and the requests of one group.
 type GroupColumns<'py> = (u32, bool, bool, Bound<'py, PyArray1<i64>>);
 
@@ -186,7 +184,7 @@ impl PyPlanMeasures {
     #[new]
     #[allow(clippy::needless_pass_by_value, clippy::too_many_arguments)] // facts, by keyword
     #[pyo3(signature = (pool, requests, *, tp=1, cp=1, vocab=0, hidden=0, element_bytes=2,
-        recurrent=false, gdn_weights=[1, 0, 0], adapter_ranks=Vec::new()))]
+        recurrent=false, gdn_weights=[1, 0, 0], adapter_ranks=List(Vec::new())))]
     fn new(
         py: Python<'_>,
         pool: &PyPool,
@@ -198,7 +196,7 @@ impl PyPlanMeasures {
         element_bytes: i64,
         recurrent: bool,
         gdn_weights: [i64; 3],
-        adapter_ranks: Vec<i64>,
+        adapter_ranks: List<i64>,
     ) -> PyResult<Self> {
         let picked = pool.requests(py, &requests)?;
         let settings = Settings {
@@ -209,7 +207,7 @@ impl PyPlanMeasures {
             element_bytes,
             recurrent,
             gdn_weights,
-            adapter_ranks,
+            adapter_ranks: adapter_ranks.0,
         };
         let mut groups = Groups::default();
         groups.form(&pool.pool, &picked);
@@ -270,7 +268,8 @@ impl PyPlanMeasures {
             "full" => Ok(measures::Bound::FullSharing(tokens)),
             "ladder" => Ok(measures::Bound::Ladder(tokens)),
             _ => Err(Error::input(format!(
-                "kind is {kind:?}: give \"none\", \"full\" or \"ladder\""
+                "kind is {}: give \"none\", \"full\" or \"ladder\"",
+                short(kind)
             ))),
         }
         .and_then(|bound| {
@@ -386,7 +385,8 @@ impl Placement<'_> {
             || total != Some(padded.tokens())
         {
             return Err(Error::input(format!(
-                "attention_tokens is {attention:?}: give {ranks} counts that sum to {}",
+                "attention_tokens is {}: give {ranks} counts that sum to {}",
+                short(attention),
                 padded.tokens()
             )));
         }

@@ -3,10 +3,10 @@
 // Borrowed arrays arrive by value; that is how PyO3 hands them over.
 #![allow(clippy::needless_pass_by_value)]
 
-use numpy::{PyArray1, PyReadonlyArray1};
+use numpy::PyArray1;
 use pyo3::prelude::*;
 
-use super::convert::{column, indices, row_indices, slice};
+use super::convert::{Ints, column, indices, row_indices, slice};
 use super::errors::detached;
 use crate::error::{Error, Result};
 use crate::interrupt::Ticker;
@@ -31,11 +31,7 @@ impl From<Packing> for PyPacking {
 #[pymethods]
 impl PyPacking {
     #[staticmethod]
-    fn from_segments(
-        py: Python<'_>,
-        lengths: PyReadonlyArray1<'_, i64>,
-        parents: PyReadonlyArray1<'_, i64>,
-    ) -> PyResult<Self> {
+    fn from_segments(py: Python<'_>, lengths: Ints<'_>, parents: Ints<'_>) -> PyResult<Self> {
         let lengths = slice(py, "lengths", &lengths)?;
         let parents = slice(py, "parents", &parents)?;
         let packing = detached(py, || {
@@ -123,11 +119,11 @@ pub(super) fn limit(name: &str, value: i64) -> Result<usize> {
 #[pyo3(signature = (tokens, offsets, max_depth=None, min_shared=1, shareable=None))]
 fn pack_rows(
     py: Python<'_>,
-    tokens: PyReadonlyArray1<'_, i64>,
-    offsets: PyReadonlyArray1<'_, i64>,
+    tokens: Ints<'_>,
+    offsets: Ints<'_>,
     max_depth: Option<i64>,
     min_shared: i64,
-    shareable: Option<PyReadonlyArray1<'_, i64>>,
+    shareable: Option<Ints<'_>>,
 ) -> PyResult<PyPacking> {
     let tokens = slice(py, "tokens", &tokens)?;
     // Copied, so that what was checked stays true while other threads run.

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 
-use super::convert::slice;
+use super::convert::{Ints, List, short, slice};
 use super::errors::to_python;
 use crate::error::{Error, Result};
 use crate::price::{Node, Program, ROOTS, Values};
@@ -29,15 +28,15 @@ impl PyProgram {
     #[allow(clippy::needless_pass_by_value)] // PyO3 hands over owned arguments
     fn new(
         py: Python<'_>,
-        nodes: Vec<(String, Vec<i64>)>,
-        factors: Vec<f64>,
-        roots: Vec<u32>,
+        nodes: List<(String, List<i64>)>,
+        factors: List<f64>,
+        roots: List<u32>,
     ) -> PyResult<Self> {
-        let made = nodes
+        let made = (nodes.0)
             .iter()
-            .map(|(op, numbers)| node(op, numbers, &factors))
+            .map(|(op, numbers)| node(op, &numbers.0, &factors.0))
             .collect::<Result<Vec<_>>>()
-            .and_then(|nodes| Program::new(nodes, roots));
+            .and_then(|nodes| Program::new(nodes, roots.0));
         match made {
             Ok(program) => Ok(Self {
                 inner: Arc::new(program),
@@ -51,8 +50,8 @@ impl PyProgram {
     fn evaluate(
         &self,
         py: Python<'_>,
-        plan: PyReadonlyArray1<'_, i64>,
-        groups: PyReadonlyArray1<'_, i64>,
+        plan: Ints<'_>,
+        groups: Ints<'_>,
         width: usize,
     ) -> PyResult<Vec<i64>> {
         let plan = slice(py, "plan", &plan)?;
@@ -79,7 +78,10 @@ impl PyProgram {
 
 /// A node from its name and operands; `scale` names its factor by index.
 fn node(op: &str, numbers: &[i64], factors: &[f64]) -> Result<Node> {
-    let bad = || Error::input(format!("a price node {op}{numbers:?} does not exist"));
+    let bad = || {
+        let (op, numbers) = (short(op), short(numbers));
+        Error::input(format!("a price node {op} of {numbers} does not exist"))
+    };
     let at = |i: usize| {
         numbers
             .get(i)

@@ -3,11 +3,11 @@
 // PyO3 hands extracted arguments over by value.
 #![allow(clippy::needless_pass_by_value)]
 
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::convert::slice;
+use super::convert::{Ints, short, slice};
 use super::errors::{detached, to_python};
 use crate::assign::Assignment;
 use crate::error::{Error, Result};
@@ -101,11 +101,11 @@ fn recurrent_defaults(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 #[pyfunction(name = "recurrent")]
 fn place<'py>(
     py: Python<'py>,
-    lengths: PyReadonlyArray1<'py, i64>,
-    parents: PyReadonlyArray1<'py, i64>,
+    lengths: Ints<'py>,
+    parents: Ints<'py>,
     ranks: usize,
     chunk: i64,
-    owners: PyReadonlyArray1<'py, i64>,
+    owners: Ints<'py>,
     settings: &Bound<'py, PyAny>,
 ) -> PyResult<Columns<'py>> {
     let settings = settings_from(settings)?;
@@ -142,8 +142,8 @@ fn place<'py>(
 #[pyfunction(name = "gdn_schedule")]
 fn schedule<'py>(
     py: Python<'py>,
-    lengths: PyReadonlyArray1<'py, i64>,
-    parents: PyReadonlyArray1<'py, i64>,
+    lengths: Ints<'py>,
+    parents: Ints<'py>,
 ) -> PyResult<(i64, i64, i64)> {
     let lengths = slice(py, "lengths", &lengths)?;
     let parents = slice(py, "parents", &parents)?;
@@ -157,11 +157,11 @@ fn schedule<'py>(
 #[pyfunction(name = "gdn_schedule_per_rank")]
 fn schedule_per_rank<'py>(
     py: Python<'py>,
-    lengths: PyReadonlyArray1<'py, i64>,
-    parents: PyReadonlyArray1<'py, i64>,
+    lengths: Ints<'py>,
+    parents: Ints<'py>,
     ranks: usize,
-    owner: PyReadonlyArray1<'py, i64>,
-    shards: PyReadonlyArray1<'py, i64>,
+    owner: Ints<'py>,
+    shards: Ints<'py>,
 ) -> PyResult<Vec<(i64, i64, i64)>> {
     let lengths = slice(py, "lengths", &lengths)?;
     let parents = slice(py, "parents", &parents)?;
@@ -224,7 +224,8 @@ pub(super) fn placed(
             let total = (cut.iter()).try_fold(0_i64, |sum, &shard| sum.checked_add(shard));
             if total != Some(length) || cut.iter().any(|&shard| shard < 1) {
                 return Err(Error::input(format!(
-                    "shards of segment {s} are {cut:?}: they must be positive and sum to {length}"
+                    "shards of segment {s} are {}: they must be positive and sum to {length}",
+                    short(cut)
                 )));
             }
             for (tokens, &shard) in rank_tokens.iter_mut().zip(cut) {

@@ -3,11 +3,11 @@
 // Borrowed arrays arrive by value; that is how PyO3 hands them over.
 #![allow(clippy::needless_pass_by_value)]
 
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::convert::slice;
+use super::convert::{Ints, List, slice};
 use super::errors::{detached, to_python};
 use super::pack::{PyPacking, limit};
 use super::tree::{PyTree, refuse_empty};
@@ -18,10 +18,10 @@ use crate::scattered::{self, HeadRow};
 use crate::tree::Tree;
 
 type Column<'py> = Bound<'py, PyArray1<i64>>;
-type Arrays<'py> = Vec<PyReadonlyArray1<'py, i64>>;
+type Arrays<'py> = List<Ints<'py>>;
 
 fn slices<'a>(py: Python<'_>, name: &str, rows: &'a Arrays<'_>) -> PyResult<Vec<&'a [i64]>> {
-    rows.iter().map(|row| slice(py, name, row)).collect()
+    (rows.0.iter()).map(|row| slice(py, name, row)).collect()
 }
 
 /// Builds the tree of rows in arrays of their own.
@@ -43,7 +43,7 @@ fn pack_of(
     rows: Arrays<'_>,
     max_depth: Option<i64>,
     min_shared: i64,
-    shareable: Option<PyReadonlyArray1<'_, i64>>,
+    shareable: Option<Ints<'_>>,
 ) -> PyResult<PyPacking> {
     let rows = slices(py, "rows", &rows)?;
     // Copied, so that what was checked stays true while other threads run.
@@ -121,11 +121,7 @@ fn packed_positions<'py>(
 
 /// Tokens that have a label.
 #[pyfunction]
-fn labelled_tokens(
-    py: Python<'_>,
-    labels: PyReadonlyArray1<'_, i64>,
-    tokens: usize,
-) -> PyResult<usize> {
+fn labelled_tokens(py: Python<'_>, labels: Ints<'_>, tokens: usize) -> PyResult<usize> {
     let labels = slice(py, "labels", &labels)?;
     if tokens == 0 || labels.len() % tokens != 0 {
         let message = format!("there are {} labels for {tokens} tokens", labels.len());
@@ -137,8 +133,8 @@ fn labelled_tokens(
 /// Runs `count` over the requests.
 fn over_requests(
     py: Python<'_>,
-    positions: &Arrays<'_>,
-    labels: &[Option<PyReadonlyArray1<'_, i64>>],
+    positions: &[Ints<'_>],
+    labels: &[Option<Ints<'_>>],
     every: &[bool],
     count: impl Send + FnOnce(&[HeadRow<'_>]) -> crate::Result<usize>,
 ) -> PyResult<usize> {
@@ -164,11 +160,11 @@ fn over_requests(
 fn projected_rows(
     py: Python<'_>,
     positions: Arrays<'_>,
-    labels: Vec<Option<PyReadonlyArray1<'_, i64>>>,
-    every: Vec<bool>,
+    labels: List<Option<Ints<'_>>>,
+    every: List<bool>,
     most: usize,
 ) -> PyResult<usize> {
-    over_requests(py, &positions, &labels, &every, |requests| {
+    over_requests(py, &positions.0, &labels.0, &every.0, |requests| {
         scattered::projected_rows(requests, most, &mut Ticker::new())
     })
 }
@@ -178,8 +174,8 @@ fn projected_rows(
 fn target_chunk_rows(
     py: Python<'_>,
     positions: Arrays<'_>,
-    labels: Vec<Option<PyReadonlyArray1<'_, i64>>>,
-    every: Vec<bool>,
+    labels: List<Option<Ints<'_>>>,
+    every: List<bool>,
     chunk: usize,
 ) -> PyResult<usize> {
     if chunk == 0 {
@@ -188,7 +184,7 @@ fn target_chunk_rows(
             &Error::input("chunk is 0: it must be at least 1"),
         ));
     }
-    over_requests(py, &positions, &labels, &every, |requests| {
+    over_requests(py, &positions.0, &labels.0, &every.0, |requests| {
         scattered::target_chunk(requests, chunk, &mut Ticker::new())
     })
 }

@@ -3,10 +3,10 @@
 // Borrowed arrays arrive by value; that is how PyO3 hands them over.
 #![allow(clippy::needless_pass_by_value)]
 
-use numpy::{PyArray1, PyReadonlyArray1};
+use numpy::PyArray1;
 use pyo3::prelude::*;
 
-use super::convert::{column, indices, row_indices, slice};
+use super::convert::{Ints, column, indices, row_indices, slice};
 use super::errors::{detached, to_python};
 use crate::error::Error;
 use crate::interrupt::Ticker;
@@ -84,7 +84,7 @@ impl PyTree {
         (column(py, prefixes.packed), column(py, prefixes.shared))
     }
 
-    fn restrict(&self, py: Python<'_>, rows: PyReadonlyArray1<'_, i64>) -> PyResult<Self> {
+    fn restrict(&self, py: Python<'_>, rows: Ints<'_>) -> PyResult<Self> {
         let rows = row_indices(py, "rows", slice(py, "rows", &rows)?, self.tree.rows())?;
         let mut tree = Tree::default();
         py.detach(|| {
@@ -110,11 +110,7 @@ pub(super) fn refuse_empty(py: Python<'_>, tree: &Tree) -> PyResult<()> {
 
 /// Builds the tree of `tokens[offsets[i]..offsets[i + 1]]`.
 #[pyfunction]
-fn build_tree(
-    py: Python<'_>,
-    tokens: PyReadonlyArray1<'_, i64>,
-    offsets: PyReadonlyArray1<'_, i64>,
-) -> PyResult<PyTree> {
+fn build_tree(py: Python<'_>, tokens: Ints<'_>, offsets: Ints<'_>) -> PyResult<PyTree> {
     let tokens = slice(py, "tokens", &tokens)?;
     // Copied, so that what was checked stays true while other threads run.
     let offsets = slice(py, "offsets", &offsets)?.to_vec();

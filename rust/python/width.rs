@@ -1,9 +1,8 @@
 //! Python classes and functions of the stage `width`.
 
-use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 
-use super::convert::slice;
+use super::convert::{Ints, slice};
 use super::errors::{detached, to_python};
 use crate::error::{Error, Result};
 use crate::split;
@@ -57,7 +56,7 @@ fn width_search(
     dp: usize,
     hint: Option<usize>,
     composite: bool,
-    bits: PyReadonlyArray1<'_, i64>,
+    bits: Ints<'_>,
 ) -> PyResult<Searched> {
     let bits = slice(py, "bits", &bits)?;
     detached(py, || {
@@ -112,11 +111,7 @@ fn width_normalize(
 /// Ends of the runs into which the ladder cuts requests of these token counts.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value)]
-fn split_cut(
-    py: Python<'_>,
-    tokens: PyReadonlyArray1<'_, i64>,
-    count: usize,
-) -> PyResult<Vec<usize>> {
+fn split_cut(py: Python<'_>, tokens: Ints<'_>, count: usize) -> PyResult<Vec<usize>> {
     let tokens = slice(py, "tokens", &tokens)?;
     detached(py, || split::cut(tokens, count))
 }

@@ -15,13 +15,16 @@ mod settings;
 pub use schedule::{Schedule, gdn_schedule, gdn_schedule_per_rank};
 pub use settings::{RecurrentSettings, Shape};
 
-use crate::assign::Assignment;
+use crate::assign::{Assignment, MOST_RANKS};
 use crate::error::{Error, Result};
 use crate::interrupt::Ticker;
 use crate::segments::{NONE, Segments};
 
 /// Tokens of one step of the recurrent kernel: shards of a chained segment are multiples of it.
 pub const KERNEL_CHUNK: i64 = 64;
+
+/// Bounds the tables of segments by ranks to some hundred MiB each.
+const MOST_CELLS: usize = 1 << 26;
 
 /// Which rank runs which segment of a packed row.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -133,9 +136,15 @@ fn check_assignment(segments: &Segments, assignment: &Assignment) -> Result<()> 
             assignment.tokens
         )));
     }
-    if ranks == 0 || ranks >= NONE as usize {
+    if ranks == 0 || ranks > MOST_RANKS {
         return Err(Error::input(format!(
-            "assignment has {ranks} ranks: it must have at least 1 and fewer than 2^32 - 1"
+            "assignment has {ranks} ranks: it must have from 1 to {MOST_RANKS}"
+        )));
+    }
+    if segments.len().saturating_mul(ranks) > MOST_CELLS {
+        return Err(Error::input(format!(
+            "{} segments on {ranks} ranks are too many: at most {MOST_CELLS} pairs of both",
+            segments.len()
         )));
     }
     if chunk < 1 {
