@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from waveplan.errors import InputError
 
@@ -39,9 +39,7 @@ MOST_DEPTH = 64
 MOST_CONTAINERS = 1 << 20
 """Lists and objects in one JSON document, or in one line of JSON lines."""
 
-# Matches an unterminated string too: otherwise each of its quotes would start another search.
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+CHUNK = 1 << 20
 
 
 def kind(path: str | os.PathLike[str]) -> Literal["file", "folder", "other"] | None:
@@ -106,14 +104,43 @@ def parse_json(data: bytes) -> Any:
 
 
 def _check_nesting(data: bytes) -> None:
+    """Refuses what nests too deeply or has too many containers, in bounded memory."""
     if data.count(b"[") + data.count(b"{") <= MOST_DEPTH:
         return
-    brackets = np.frombuffer(_STRING.sub(b"", data).translate(None, _NO_BRACKETS), np.uint8)
-    opens = (brackets == ord("[")) | (brackets == ord("{"))
-    if np.count_nonzero(opens) > MOST_CONTAINERS:
-        raise InputError(f"more than {MOST_CONTAINERS} lists and objects")
-    if len(brackets) and np.cumsum(np.where(opens, 1, -1)).max() > MOST_DEPTH:
-        raise InputError(f"lists and objects nest more than {MOST_DEPTH} deep")
+    depth = containers = 0
+    inside = escaping = False  # a string, a backslash's next character
+    for start in range(0, len(data), CHUNK):
+        text = np.frombuffer(data, np.uint8, min(CHUNK, len(data) - start), start)[escaping:]
+        if not len(text):
+            escaping = False
+            continue
+        quotes, escaping = _quotes(text)
+        outside = np.cumsum(quotes) % 2 == int(inside)
+        inside = not outside[-1]
+        opens = outside & ((text == ord("[")) | (text == ord("{")))
+        closes = outside & ((text == ord("]")) | (text == ord("}")))
+        containers += int(np.count_nonzero(opens))
+        if containers > MOST_CONTAINERS:
+            raise InputError(f"more than {MOST_CONTAINERS} lists and objects")
+        depths = depth + np.cumsum(opens.astype(np.int64) - closes)
+        if depths.max() > MOST_DEPTH:
+            raise InputError(f"lists and objects nest more than {MOST_DEPTH} deep")
+        depth = int(depths[-1])
+
+
+def _quotes(text: NDArray[np.uint8]) -> tuple[NDArray[np.bool_], bool]:
+    """Which characters are quotes without a backslash, and whether one is left over at the end."""
+    quotes = text == ord('"')
+    slashes = np.flatnonzero(text == ord("\\"))
+    if not len(slashes):
+        return quotes, False
+    runs = np.flatnonzero(np.diff(slashes, prepend=-2) > 1)
+    lengths = np.diff(runs, append=len(slashes))
+    # An even run is backslashes that escape each other.
+    escaped = (slashes[runs] + lengths)[lengths % 2 == 1]
+    over = len(escaped) > 0 and int(escaped[-1]) == len(text)
+    quotes[escaped[:-1] if over else escaped] = False
+    return quotes, over
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
