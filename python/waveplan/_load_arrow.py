@@ -112,6 +112,9 @@ def _first_line(error: BaseException) -> str:
 
 
 def _columns_to_read(names: list[str]) -> list[str]:
+    for name in (*COLUMNS, "input_ids", "tokens", "prompt_ids", "completion_ids"):
+        if names.count(name) > 1:
+            raise InputError(f"has the column {name} {names.count(name)} times: give it once")
     extra = [name for name in COLUMNS if name in names]
     for ids in (["input_ids"], ["tokens"], ["prompt_ids", "completion_ids"]):
         if set(ids) <= set(names):

@@ -27,7 +27,7 @@ MOST_HEADER = 10_000
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _MAGIC = b"\x93NUMPY"
 _DESCR = re.compile(r"""['"]descr['"]\s*:\s*['"]([<>|=]?[a-zA-Z][0-9]{0,5})['"]""")
-_SHAPE = re.compile(r"""['"]shape['"]\s*:\s*\(((?:\s*[0-9]{1,18}L?\s*,?)*)\)""")
+_SHAPE = re.compile(r"""['"]shape['"]\s*:\s*\(([0-9, ]*)\)""")
 
 
 def load(file: Path) -> Rows:
@@ -115,13 +115,16 @@ def _read_header(
     if length > MOST_HEADER:
         raise InputError(f"{key} is not a numpy array: its header is {length} bytes long")
     text = member.read(length).decode("utf-8", "replace")
-    descr, shape = _DESCR.search(text), _SHAPE.search(text)
-    if descr is None or shape is None:
+    descr, stated = _DESCR.search(text), _SHAPE.search(text)
+    if descr is None or stated is None:
         what = "is cut off" if len(text) < length else "states no plain type and shape"
         raise InputError(f"{key} is not a numpy array of integers: its header {what}")
     try:
         dtype = np.dtype(descr[1])
     except (TypeError, ValueError) as error:
         raise InputError(f"{key} is not a numpy array: {error}") from None
-    sizes = tuple(int(part.strip(" L")) for part in shape[1].split(",") if part.strip())
-    return sizes, dtype, info.file_size - len(start) - width - length
+    sizes = [part.strip() for part in stated[1].split(",") if part.strip()]
+    if not all(size.isdecimal() and len(size) < 20 for size in sizes):
+        raise InputError(f"{key} is not a numpy array: its shape is ({stated[1]})")
+    shape = tuple(map(int, sizes))
+    return shape, dtype, info.file_size - len(start) - width - length

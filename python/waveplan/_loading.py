@@ -27,6 +27,8 @@ def load(path: str | Path, on_read: Callable[[int], object] | None = None) -> Ro
         ".parquet": _load_arrow.load_parquet,
         ".arrow": _load_arrow.load_arrow,
     }
+    if "\0" in str(path):
+        raise InputError(f"{path} is no file name: it holds a null byte")
     suffix = file.suffix.lower()
     reader = readers.get(suffix)
     if reader is None:
