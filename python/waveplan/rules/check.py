@@ -10,10 +10,12 @@ from waveplan.errors import InputError
 from waveplan.rules import names
 from waveplan.rules.language import Expr, where
 
-__all__ = ["Kind", "infer", "mentioned", "order"]
+__all__ = ["Kind", "infer", "mentioned", "nesting", "order"]
 
 NUMBER, BYTES, ANY = "a plain number", "bytes", "zero"
 _MAX_CHAIN = 24
+MAX_NESTING = 150
+"""Levels of operators through all definitions: what walks over them is recursive."""
 _ARITHMETIC = ("+", "-", "min", "max")
 _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 
@@ -36,6 +38,17 @@ def mentioned(expr: Expr) -> list[tuple[str, Expr]]:
             found.append((str(node.value), node))
         todo.extend(reversed(node.args))
     return found
+
+
+def nesting(expr: Expr, known: Mapping[str, int]) -> int:
+    """Levels of operators, with those of the formulas it mentions; ``known`` has theirs."""
+    deepest, todo = 0, [(expr, 1)]
+    while todo:
+        node, level = todo.pop()
+        inner = known.get(str(node.value), 0) if node.op in ("name", "given") else 0
+        deepest = max(deepest, level + inner)
+        todo.extend((arg, level + 1) for arg in node.args)
+    return deepest
 
 
 def order(formulas: Mapping[str, Expr]) -> list[str]:

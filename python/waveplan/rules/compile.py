@@ -14,6 +14,8 @@ from waveplan.rules.ruleset import Rule, RuleSet
 __all__ = ["Compiler", "Node", "Status", "status"]
 
 _LIMIT = 1 << 63
+MAX_NODES = 100_000
+"""Operations of one price: rules that mention one another with replacements multiply."""
 _PLAN = {name: i for i, name in enumerate(names.PLAN)}
 _GROUP = {name: i for i, name in enumerate(names.GROUP)}
 
@@ -102,6 +104,8 @@ class Compiler:
         node = Node(op, tuple(args), factor)
         found = self._ids.get(node)
         if found is None:
+            if len(self.nodes) >= MAX_NODES:
+                raise InputError(f"the rules expand to more than {MAX_NODES:,} operations")
             found = self._ids[node] = len(self.nodes)
             self.nodes.append(node)
             self._positive.append(self._never_negative(node))
@@ -173,6 +177,8 @@ class Compiler:
         key = (id(expr), env)
         found = self._done.get(key)
         if found is None:
+            if len(self._alive) >= MAX_NODES:
+                raise InputError(f"the rules expand to more than {MAX_NODES:,} operations")
             self._alive.append(expr)
             found = self._done[key] = self._build(expr, env)
         return found
@@ -275,11 +281,12 @@ class Compiler:
     def blame(self, expr: Expr) -> str:
         """The facts, with their values, that make a predicate false."""
         found: dict[str, int] = {}
-        todo = [expr]
+        todo, seen = [expr], set()
         while todo:
             part = todo.pop()
-            if self.predicate(part):
+            if id(part) in seen or self.predicate(part):
                 continue
+            seen.add(id(part))
             if part.op == "name" and part.value in self.rules.definitions:
                 todo.append(self.rules.definitions[str(part.value)].formula)
             elif part.op in ("and", "or"):
@@ -292,11 +299,14 @@ class Compiler:
 
     def _facts_in(self, expr: Expr) -> dict[str, int]:
         found: dict[str, int] = {}
-        todo = [expr]
+        todo, seen = [expr], set()
         while todo:
             part = todo.pop()
             if part.op == "name":
                 name = str(part.value)
+                if name in seen:
+                    continue
+                seen.add(name)
                 if name in self.rules.definitions:
                     todo.append(self.rules.definitions[name].formula)
                 elif name in self.facts:

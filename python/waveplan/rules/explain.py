@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from waveplan.budget import format_bytes
+from waveplan.errors import InputError
 from waveplan.rules.compile import Compiler, Node
 from waveplan.rules.language import Expr
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["Explanation", "Term", "explain"]
 
 Env = tuple[tuple[str, int], ...]
+MAX_TERMS = 100_000
+"""A definition is shown wherever it is mentioned, so that terms can multiply."""
 
 
 @dataclass(slots=True)
@@ -202,6 +205,7 @@ class _Reader:
         self.plan = measures.plan.tolist()
         self.groups = measures.groups.tolist()
         self.values: list[int | list[int]] = []
+        self.terms = 0
 
     def total(self, name: str) -> Term:
         return self.term(self.shared.entries[name], (), None)
@@ -255,6 +259,9 @@ class _Reader:
         return any(self.weighs(arg) for arg in expr.args)
 
     def term(self, expr: Expr, env: Env, group: int | None) -> Term:
+        self.terms += 1
+        if self.terms > MAX_TERMS:
+            raise InputError(f"the price has more than {MAX_TERMS:,} terms: it is not explained")
         op, value = expr.op, self.value(expr, env, group)
         if op in ("name", "given"):
             return self._named(expr, env, group, value)

@@ -158,7 +158,7 @@ def constant(value: int, at: Position | None = None) -> Expr:
     if isinstance(value, bool) or not isinstance(value, int):
         raise InputError(f"{value!r} is not an integer: rules compute in integers (see scale)")
     if abs(value) >= 1 << 63:
-        raise InputError(f"{value} does not fit in 64 bits")
+        raise InputError(f"a number of {value.bit_length()} bits does not fit in 64")
     return Expr("const", value=value, at=at)
 
 
@@ -231,7 +231,10 @@ def choose(condition: Expr | int, then: Expr | int, otherwise: Expr | int) -> Ex
 
 def scale(value: Expr | int, factor: float) -> Expr:
     """A float64 product with ``factor``, truncated."""
-    factor = float(factor)
+    try:
+        factor = float(factor)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"scale by {factor!r}: give a number") from None
     if not 0 <= factor < 1e6:
         raise InputError(f"scale by {factor}: give a factor from 0 to a million")
     return Expr("scale", (as_expr(value),), value=factor)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from waveplan.errors import InputError
+from waveplan.errors import InputError, one_line
 from waveplan.rules import check, names
 from waveplan.rules.check import BYTES, Kind
 from waveplan.rules.language import Expr, as_expr, where
@@ -23,6 +24,7 @@ Predicate = Literal["coverage", "needed", "measured"]
 PREDICATES: tuple[Predicate, ...] = ("coverage", "needed", "measured")
 Formula = Expr | str | int
 TRUE = as_expr(1)
+_NAME = re.compile(r"(?=.{3,100}\Z)[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)+")
 
 
 def _formula(name: str, part: str, value: Formula) -> Expr:
@@ -62,13 +64,14 @@ class Rule:
     ours: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or "." not in self.name:
+        if not isinstance(self.name, str) or _NAME.fullmatch(self.name) is None:
             raise InputError(f"rule name {self.name!r}: write it as part.what, such as my.buffer")
         if self.lives not in LIVES:
             raise InputError(f"{self.name}.lives is {self.lives!r}: one of {', '.join(LIVES)}")
         for part in ("covers", "why", "source"):
             if not isinstance(getattr(self, part), str):
                 raise InputError(f"{self.name}.{part} must be text")
+            object.__setattr__(self, part, one_line(getattr(self, part)))
         if not self.covers:
             raise InputError(f"{self.name}.covers is empty: say what the rule is measured for")
         for part in ("bytes", "coverage", "needed", "measured"):
@@ -127,7 +130,14 @@ class RuleSet:
                 raise InputError(f"{name} is a fact or measure: a definition needs another name")
         formulas = self._formulas()
         kinds: dict[str, Kind] = {}
+        levels: dict[str, int] = {}
         for name in check.order(formulas):
+            levels[name] = check.nesting(formulas[name], levels)
+            if levels[name] > check.MAX_NESTING:
+                raise InputError(
+                    f"{where(formulas[name]) or name + ': '}more than {check.MAX_NESTING} "
+                    "operators inside each other, with those of the definitions in it"
+                )
             kinds[name] = kind = check.infer(formulas[name], kinds)
             if name in self.rules and kind.unit not in (BYTES, check.ANY):
                 raise InputError(

@@ -182,7 +182,8 @@ class _Parser:
             raise InputError(
                 f"{token.at}: {token.text} is not an integer: fractions only as factor of scale()"
             )
-        value = int(token.text.replace("_", ""))
+        digits = token.text.replace("_", "").lstrip("0") or "0"
+        value = int(digits) if len(digits) < 20 else 1 << 63
         unit = self.peek()
         if unit.kind == "name" and unit.text in _UNITS:
             self.take()
@@ -208,7 +209,10 @@ class _Parser:
             if factor.kind != "number":
                 raise InputError(f"{factor.at}: the factor of scale() is a number")
             self.expect(")")
-            made = lang.scale(value, float(factor.text.replace("_", "")))
+            try:
+                made = lang.scale(value, float(factor.text.replace("_", "")))
+            except InputError as error:
+                raise InputError(f"{factor.at}: {error}") from None
             return Expr("scale", made.args, value=made.value, at=token.at)
         args = [self.choice()]
         while self.found(","):

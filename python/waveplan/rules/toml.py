@@ -7,14 +7,19 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from waveplan._files import read_bytes
 from waveplan.errors import InputError
 from waveplan.rules import names
+from waveplan.rules.language import as_expr
 from waveplan.rules.ruleset import Rule, RuleSet
 from waveplan.rules.text import parse
 
 __all__ = ["load"]
 
-_MAX_BYTES = 1 << 20
+_MAX_BYTES = 1 << 18
+_MAX_ENTRIES = 100
+# The parser takes time in the square of the parts of a dotted key.
+_MOST_PARTS = 4000**2
 _FORMULAS = ("bytes", "coverage", "needed", "measured")
 _TEXTS = ("covers", "why", "source", "lives")
 
@@ -25,23 +30,16 @@ def load(path: Path, base: RuleSet | None = None) -> RuleSet:
         from waveplan.rules import default_rules
 
         base = default_rules()
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from error
-    if len(data) > _MAX_BYTES:
-        raise InputError(f"{path}: {len(data)} bytes of rules; at most {_MAX_BYTES}")
-    try:
-        text = data.decode("utf-8")
-        table = tomllib.loads(text)
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"{path}: not TOML: {error}") from error
+    text, table = _parsed(path)
     for key in table:
         if key not in ("rule", "define"):
             raise InputError(
                 f'{path}:{_line(text, key)}: unknown table {key!r}: write [rule."part.what"] '
                 "or [define]"
             )
+    entries = sum(len(_table(path, text, table, key)) for key in ("define", "rule"))
+    if entries > _MAX_ENTRIES:
+        raise InputError(f"{path}: {entries:,} rules and definitions: at most {_MAX_ENTRIES}")
     made = base
     for name, formula in _table(path, text, table, "define").items():
         line = _line(text, name)
@@ -56,6 +54,25 @@ def load(path: Path, base: RuleSet | None = None) -> RuleSet:
             raise InputError(f"{path}:{_line(text, name)}: rule {name} must be a table")
         made = _apply(made, path, text, name, entry)
     return made
+
+
+def _parsed(path: Path) -> tuple[str, dict[str, Any]]:
+    """The text of a file and what it says."""
+    data = read_bytes(path, _MAX_BYTES)
+    try:
+        text = str(data, "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not TOML: byte {error.start} is not UTF-8") from None
+    if sum(line.count(".") ** 2 for line in text.splitlines()) > _MOST_PARTS:
+        raise InputError(f"{path}: keys of too many parts")
+    try:
+        return text, tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: not TOML: {error}") from None
+    except RecursionError:
+        raise InputError(f"{path}: not TOML: values nest too deeply") from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise InputError(f"{path}: not TOML: {str(error).partition(':')[0]}") from None
 
 
 def _table(path: Path, text: str, table: dict[str, Any], key: str) -> dict[str, Any]:
@@ -79,8 +96,14 @@ def _apply(rules: RuleSet, path: Path, text: str, name: str, entry: dict[str, An
             raise InputError(f"{path}:{line}: {name}.{key} must be text")
         if key == "total":
             total = str(value)
-        elif key in _FORMULAS and isinstance(value, str):
-            values[key] = parse(value, str(path), _first_line(text, line))
+        elif key in _FORMULAS:
+            try:
+                if isinstance(value, str):
+                    values[key] = parse(value, str(path), _first_line(text, line))
+                else:
+                    values[key] = as_expr(value)
+            except InputError as error:
+                raise _placed(error, path, line) from error
         else:
             values[key] = value
     try:
