@@ -134,6 +134,25 @@ impl Node {
     fn folds(self) -> bool {
         matches!(self, Self::SumGroups(_) | Self::MaxGroups(_))
     }
+
+    /// The same operation over operands 0 and 1; choices are not of this kind.
+    fn over_first(self) -> Self {
+        match self {
+            Self::Add(..) => Self::Add(0, 1),
+            Self::Sub(..) => Self::Sub(0, 1),
+            Self::Mul(..) => Self::Mul(0, 1),
+            Self::FloorDiv(..) => Self::FloorDiv(0, 1),
+            Self::CeilDiv(..) => Self::CeilDiv(0, 1),
+            Self::Min(..) => Self::Min(0, 1),
+            Self::Max(..) => Self::Max(0, 1),
+            Self::Less(..) => Self::Less(0, 1),
+            Self::Equal(..) => Self::Equal(0, 1),
+            Self::Scale(_, factor) => Self::Scale(0, factor),
+            Self::SumGroups(_) => Self::SumGroups(0),
+            Self::MaxGroups(_) => Self::MaxGroups(0),
+            Self::Const(_) | Self::Plan(_) | Self::Group(_) | Self::Choose(..) => self,
+        }
+    }
 }
 
 /// Plan nodes of one level, then the loop over groups that the next level needs.
@@ -323,12 +342,57 @@ impl Program {
                 }
             }
         }
-        faults.check()?;
+        if faults.any() {
+            return self.evaluate_chosen(plan, groups, width, values);
+        }
         values.roots.clear();
         values
             .roots
             .extend(self.roots.iter().map(|&root| slots[root as usize]));
         Ok(())
+    }
+
+    /// The same where some node has no value: a fault counts only where a result needs it, so a
+    /// choice can stand before a division that its other branch must not make.
+    #[cold]
+    fn evaluate_chosen(
+        &self,
+        plan: &[i64],
+        groups: &[i64],
+        width: usize,
+        values: &mut Values,
+    ) -> Result<()> {
+        let mut slots: Vec<Value> = self.constants.iter().map(|&value| Ok(value)).collect();
+        for level in &self.levels {
+            for &(at, node) in &level.plan {
+                slots[at as usize] = step_checked(node, &slots, plan, &[]);
+            }
+            for group in groups.chunks_exact(width) {
+                for &(at, node) in &level.each_group {
+                    slots[at as usize] = step_checked(node, &slots, plan, group);
+                }
+                for &(at, node) in &level.folds {
+                    let value = step_checked(node, &slots, plan, group);
+                    let kept = slots[at as usize];
+                    slots[at as usize] = both(kept, value).and_then(|(kept, value)| {
+                        if matches!(node, Node::SumGroups(_)) {
+                            checked(|faults| faults.keep(kept.overflowing_add(value)))
+                        } else {
+                            Ok(kept.max(value))
+                        }
+                    });
+                }
+            }
+        }
+        let mut faults = Faults::default();
+        values.roots.clear();
+        for &root in &self.roots {
+            match slots[root as usize] {
+                Ok(value) => values.roots.push(value),
+                Err(fault) => faults = faults.with(fault),
+            }
+        }
+        faults.check()
     }
 }
 
@@ -368,8 +432,42 @@ fn schedule(nodes: &[Node], per_group: &[bool], level_of: &[usize]) -> Vec<Level
     levels
 }
 
+/// A node's value, or why it has none.
+type Value = std::result::Result<i64, Faults>;
+
+/// Two values; what is wrong with either.
+fn both(a: Value, b: Value) -> std::result::Result<(i64, i64), Faults> {
+    match (a, b) {
+        (Ok(a), Ok(b)) => Ok((a, b)),
+        (Err(a), Err(b)) => Err(a.with(b)),
+        (Err(fault), _) | (_, Err(fault)) => Err(fault),
+    }
+}
+
+/// The value of one operation, unless it goes wrong.
+fn checked(operation: impl FnOnce(&mut Faults) -> i64) -> Value {
+    let mut faults = Faults::default();
+    let value = operation(&mut faults);
+    if faults.any() { Err(faults) } else { Ok(value) }
+}
+
+/// One node over operands that may have no value.
+fn step_checked(node: Node, slots: &[Value], plan: &[i64], group: &[i64]) -> Value {
+    let at = |i: u32| slots[i as usize];
+    if let Node::Choose(a, b, c) = node {
+        return at(a).and_then(|a| at(if a == 0 { c } else { b }));
+    }
+    let (operands, count) = node.operands();
+    let known = match count {
+        0 => [0; 2],
+        1 => [at(operands[0])?, 0],
+        _ => both(at(operands[0]), at(operands[1])).map(|(a, b)| [a, b])?,
+    };
+    checked(|faults| faults.step(node.over_first(), &known, plan, group))
+}
+
 /// What went wrong in an evaluation; looked at once, at its end.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Faults {
     overflow: bool,
     zero: bool,
@@ -380,6 +478,18 @@ impl Faults {
     fn keep(&mut self, (value, overflow): (i64, bool)) -> i64 {
         self.overflow |= overflow;
         value
+    }
+
+    fn any(self) -> bool {
+        self.overflow || self.zero
+    }
+
+    /// Both: what went wrong in two places.
+    fn with(self, other: Self) -> Self {
+        Self {
+            overflow: self.overflow || other.overflow,
+            zero: self.zero || other.zero,
+        }
     }
 
     fn check(self) -> Result<()> {
@@ -496,6 +606,38 @@ mod tests {
             run(nodes, 2, &[(1 << 31) + 900_000_000], &[]),
             Err(TOO_LARGE)
         );
+    }
+
+    #[test]
+    fn a_branch_not_taken_may_have_no_value() {
+        // choose(x == 0, 7, 100 // x), and a division that nothing reads
+        let nodes = vec![
+            Node::Plan(0),
+            Node::Const(0),
+            Node::Equal(0, 1),
+            Node::Const(7),
+            Node::Const(100),
+            Node::FloorDiv(4, 0),
+            Node::Choose(2, 3, 5),
+            Node::CeilDiv(4, 1),
+        ];
+        assert_eq!(run(nodes.clone(), 6, &[0], &[]), Ok(7));
+        assert_eq!(run(nodes.clone(), 6, &[9], &[]), Ok(11));
+        assert!(matches!(run(nodes, 5, &[0], &[]), Err(Error::Input(_))));
+        // The same within groups, and an overflow that only one group would make.
+        let nodes = vec![
+            Node::Group(0),
+            Node::Group(1),
+            Node::Mul(0, 0),
+            Node::Choose(1, 2, 0),
+            Node::SumGroups(3),
+        ];
+        let huge = 1 << 40;
+        assert_eq!(
+            run(nodes.clone(), 4, &[], &[[huge, 0], [3, 1]]),
+            Ok(huge + 9)
+        );
+        assert_eq!(run(nodes, 4, &[], &[[huge, 1], [3, 1]]), Err(TOO_LARGE));
     }
 
     #[test]

@@ -11,8 +11,10 @@ use crate::pack::Packing;
 const NO_LABEL: i64 = -100;
 /// Bits of one word of [`Marks`].
 const BITS: usize = u64::BITS as usize;
-/// Largest packed position whose bit map is worth its memory.
+/// One past the largest packed position.
 const LARGEST: i64 = 1 << 40;
+/// Packed positions for each one named, up to which a bit map of all is worth its memory.
+const SPARSE: usize = 64;
 
 /// Odd 64-bit constants with well-mixed bits (fractions of the golden ratio, e, pi).
 const MIX: [u64; 4] = [
@@ -159,66 +161,101 @@ pub fn labelled(labels: &[i64], tokens: usize) -> usize {
     labels.chunks_exact(width).filter(|l| asks(l)).count()
 }
 
-/// A set of packed positions.
+/// The positions that requests name, numbered in order.
+enum Places {
+    /// Every position up to the largest.
+    All(usize),
+    /// Those named, ascending: few of many, whose bit map would not be worth its memory.
+    Named(Vec<i64>),
+}
+
+impl Places {
+    /// Checks positions and labels.
+    fn new(requests: &[HeadRow<'_>]) -> Result<Self> {
+        let (mut size, mut named) = (0, 0_usize);
+        for (i, request) in requests.iter().enumerate() {
+            let tokens = request.positions.len();
+            let labels = request.labels.map_or(0, <[i64]>::len);
+            if labels > 0 && (tokens == 0 || labels % tokens != 0) {
+                return Err(Error::input(format!(
+                    "request {i} has {labels} labels for {tokens} tokens: give the same number for each"
+                )));
+            }
+            for &position in request.positions {
+                if !(0..LARGEST).contains(&position) {
+                    return Err(Error::input(format!(
+                        "request {i} has a token at packed position {position}: it must be from 0 to below 2^40"
+                    )));
+                }
+                size = size.max(position + 1);
+            }
+            named = named.saturating_add(tokens);
+        }
+        let size = usize::try_from(size).map_err(|_| Error::Overflow("packed positions"))?;
+        if size / SPARSE <= named {
+            return Ok(Self::All(size));
+        }
+        let mut all: Vec<i64> = (requests.iter())
+            .flat_map(|request| request.positions.iter().copied())
+            .collect();
+        all.sort_unstable();
+        all.dedup();
+        Ok(Self::Named(all))
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::All(size) => *size,
+            Self::Named(all) => all.len(),
+        }
+    }
+
+    /// Number of a named position.
+    fn number(&self, position: i64) -> usize {
+        match self {
+            Self::All(_) => position as usize,
+            Self::Named(all) => all.partition_point(|&at| at < position),
+        }
+    }
+}
+
+/// A set of places.
 struct Marks {
     words: Vec<u64>,
     count: usize,
 }
 
 impl Marks {
-    fn new(size: usize) -> Self {
+    fn new(places: &Places) -> Self {
         Self {
-            words: vec![0; size.div_ceil(BITS)],
+            words: vec![0; places.len().div_ceil(BITS)],
             count: 0,
         }
     }
 
-    fn insert(&mut self, position: i64) {
-        let at = position as usize;
+    fn insert(&mut self, at: usize) {
         let (word, bit) = (&mut self.words[at / BITS], 1_u64 << (at % BITS));
         self.count += usize::from(*word & bit == 0);
         *word |= bit;
     }
 
-    /// Members below `position`.
-    fn rank(&self, position: usize) -> usize {
-        let whole: u32 = (self.words[..position / BITS].iter())
+    /// Members before `at`.
+    fn rank(&self, at: usize) -> usize {
+        let whole: u32 = (self.words[..at / BITS].iter())
             .map(|w| w.count_ones())
             .sum();
-        let rest = self.words[position / BITS] & ((1_u64 << (position % BITS)) - 1);
+        let rest = self.words[at / BITS] & ((1_u64 << (at % BITS)) - 1);
         (whole + rest.count_ones()) as usize
     }
 }
 
-/// Checks positions and labels; one past the largest position.
-fn checked(requests: &[HeadRow<'_>]) -> Result<usize> {
-    let mut size = 0;
-    for (i, request) in requests.iter().enumerate() {
-        let tokens = request.positions.len();
-        let labels = request.labels.map_or(0, <[i64]>::len);
-        if labels > 0 && (tokens == 0 || labels % tokens != 0) {
-            return Err(Error::input(format!(
-                "request {i} has {labels} labels for {tokens} tokens: give the same number for each"
-            )));
-        }
-        for &position in request.positions {
-            if !(0..LARGEST).contains(&position) {
-                return Err(Error::input(format!(
-                    "request {i} has a token at packed position {position}"
-                )));
-            }
-            size = size.max(position + 1);
-        }
-    }
-    usize::try_from(size).map_err(|_| Error::Overflow("packed positions"))
-}
-
 /// Distinct positions that the head projects; counts no further than `most`.
 pub fn projected_rows(requests: &[HeadRow<'_>], most: usize, ticker: &mut Ticker) -> Result<usize> {
-    let mut marks = Marks::new(checked(requests)?);
+    let places = Places::new(requests)?;
+    let mut marks = Marks::new(&places);
     for request in requests {
         for position in request.projected(false) {
-            marks.insert(position);
+            marks.insert(places.number(position));
             if marks.count >= most {
                 return Ok(most);
             }
@@ -231,12 +268,12 @@ pub fn projected_rows(requests: &[HeadRow<'_>], most: usize, ticker: &mut Ticker
 /// Rows of the head's first chunk that holds a position of a request with labels: the largest
 /// chunk whose backward runs, as only the last may be short.
 pub fn target_chunk(requests: &[HeadRow<'_>], chunk: usize, ticker: &mut Ticker) -> Result<usize> {
-    let size = checked(requests)?;
-    let (mut projected, mut targeted) = (Marks::new(size), Marks::new(size));
+    let places = Places::new(requests)?;
+    let (mut projected, mut targeted) = (Marks::new(&places), Marks::new(&places));
     for request in requests {
-        request.projected(false).for_each(|p| projected.insert(p));
+        (request.projected(false)).for_each(|p| projected.insert(places.number(p)));
         if request.labels.is_some() {
-            (request.positions.iter()).for_each(|&p| targeted.insert(p));
+            (request.positions.iter()).for_each(|&p| targeted.insert(places.number(p)));
         }
         ticker.work(2 * request.positions.len() as u64)?;
     }
@@ -283,6 +320,22 @@ mod tests {
         let chunk = |size| target_chunk(&requests, size, &mut Ticker::new()).unwrap();
         assert_eq!((chunk(4), chunk(3), chunk(100)), (2, 1, 10));
         assert_eq!(target_chunk(&requests[..1], 4, &mut Ticker::new()), Ok(0));
+    }
+
+    #[test]
+    fn far_apart_positions_take_little_memory() {
+        let positions = [&[LARGEST - 1, 0, 7][..], &[LARGEST - 1], &[1 << 39, 7]];
+        let requests = [
+            row(positions[0], None, true),
+            row(positions[1], Some(&[1]), false),
+            row(positions[2], Some(&[1, -100]), false),
+        ];
+        let rows = projected_rows(&requests, 99, &mut Ticker::new());
+        assert_eq!(rows, Ok(4));
+        // Projected in order: 0, 7, 2^39, the last; targeted all but 0.
+        let chunk = |size| target_chunk(&requests, size, &mut Ticker::new());
+        assert_eq!((chunk(1), chunk(2), chunk(3)), (Ok(1), Ok(2), Ok(3)));
+        assert_eq!(target_chunk(&requests[..2], 2, &mut Ticker::new()), Ok(1));
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl Geometry {
     /// The next width of the growth phase.
     #[must_use]
     pub fn grown(&self, best: usize) -> usize {
-        self.normalize((best + 1).max(best.saturating_mul(2)))
+        self.normalize(best.saturating_add(1).max(best.saturating_mul(2)))
     }
 
     /// Every width that the search can ask before it bisects, in a fixed order: the minimum,

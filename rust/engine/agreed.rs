@@ -31,7 +31,7 @@ type Row = [Quoted; QUOTES];
 
 /// The tables of one search.
 #[derive(Debug, Clone)]
-pub(super) struct Exchange {
+pub struct Exchange {
     geometry: Geometry,
     hint: Option<usize>,
     composite: bool,
@@ -42,7 +42,7 @@ pub(super) struct Exchange {
 impl Exchange {
     /// `composite`: only [`Quote::PlanBest`] is asked.
     #[must_use]
-    pub(super) fn new(geometry: Geometry, hint: Option<usize>, composite: bool) -> Self {
+    pub fn new(geometry: Geometry, hint: Option<usize>, composite: bool) -> Self {
         Self {
             geometry,
             hint,
@@ -54,13 +54,13 @@ impl Exchange {
 
     /// Entries of the first table.
     #[must_use]
-    pub(super) fn growth_len(&self) -> usize {
+    pub fn growth_len(&self) -> usize {
         self.growth_widths().len() * self.entries()
     }
 
     /// First table of this rank: every width that growth can ask. A chain of growth ends at the
     /// first width from which this rank lets nothing grow; what follows is left at zero.
-    pub(super) fn growth(&self, quotes: &mut impl Quotes) -> Result<Vec<i64>> {
+    pub fn growth(&self, quotes: &mut impl Quotes) -> Result<Vec<i64>> {
         let mut flags = Vec::with_capacity(self.growth_len());
         for chain in self.geometry.growth_widths(self.hint) {
             let mut open = true;
@@ -79,7 +79,7 @@ impl Exchange {
 
     /// Takes the first agreed table; entries of the second, which is empty if nothing is left to
     /// bisect. `judge` is as it was before the search.
-    pub(super) fn settle_growth(&mut self, judge: &Judge, agreed: &[i64]) -> Result<usize> {
+    pub fn settle_growth(&mut self, judge: &Judge, agreed: &[i64]) -> Result<usize> {
         let widths = self.growth_widths();
         self.fill(&widths, agreed)?;
         self.interval = self.find_interval(judge.clone())?;
@@ -88,7 +88,7 @@ impl Exchange {
 
     /// Second table of this rank: the widths that bisection can ask, as far as this rank lets it
     /// come to them.
-    pub(super) fn bisection(&self, quotes: &mut impl Quotes) -> Result<Vec<i64>> {
+    pub fn bisection(&self, quotes: &mut impl Quotes) -> Result<Vec<i64>> {
         let mut rows: BTreeMap<usize, Row> = BTreeMap::new();
         let mut open: Vec<(usize, usize)> = self.interval.into_iter().collect();
         while let Some((low, high)) = open.pop() {
@@ -115,7 +115,7 @@ impl Exchange {
     }
 
     /// Takes the second agreed table and runs the search over both.
-    pub(super) fn settle(&mut self, judge: &mut Judge, agreed: &[i64]) -> Result<Outcome> {
+    pub fn settle(&mut self, judge: &mut Judge, agreed: &[i64]) -> Result<Outcome> {
         if self.agreed.rows.is_empty() {
             return Err(Error::input(
                 "no first table is agreed: agree_growth comes before finish",

@@ -3,7 +3,7 @@
 //!
 //! The pool's tree is built once; a probe restricts it to the wave's requests and reads no token.
 
-mod agreed;
+pub mod agreed;
 mod ladder;
 mod plan;
 mod probe;

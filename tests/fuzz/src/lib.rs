@@ -1,0 +1,26 @@
+//! Each target decodes bytes into an input, runs the planner's core on it and compares the answer
+//! with a slow, readable version of the same definition. What is invalid must be refused.
+//!
+//! `cargo test` replays kept inputs and runs pseudo-random ones; `cargo fuzz` looks for new ones.
+
+pub mod draw;
+pub mod ids;
+pub mod layouts;
+pub mod price;
+pub mod recurrent;
+pub mod rows;
+pub mod slow;
+pub mod width;
+
+/// A target: its name and its check.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All targets.
+pub const TARGETS: [Target; 6] = [
+    ("rows", rows::check),
+    ("ids", ids::check),
+    ("layouts", layouts::check),
+    ("recurrent", recurrent::check),
+    ("price", price::check),
+    ("width", width::check),
+];

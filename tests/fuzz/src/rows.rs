@@ -1,0 +1,325 @@
+//! Rows, tree, restrictions, prefixes, packed rows, and what another package asks of them.
+
+use std::collections::BTreeSet;
+
+use waveplan::attention;
+use waveplan::interrupt::Ticker;
+use waveplan::pack::{self, PackOptions, Packing};
+use waveplan::rows::Rows;
+use waveplan::scattered::{self, HeadRow};
+use waveplan::segments::{NONE, Segments};
+use waveplan::tree::{Tree, TreeWorkspace};
+
+use crate::draw::{Draw, flat};
+use crate::slow;
+
+/// One input.
+pub fn check(data: &[u8]) {
+    let mut draw = Draw::new(data);
+    if draw.one_in(6) {
+        lying_offsets(&mut draw);
+        lying_heads(&mut draw);
+        return;
+    }
+    let rows = draw.rows(14);
+    let tree = check_tree(&rows);
+    check_restrictions(&rows, &tree, &mut draw);
+    check_packing(&rows, &tree, &mut draw);
+}
+
+/// Offsets that need not be offsets.
+fn lying_offsets(draw: &mut Draw<'_>) {
+    let tokens = draw.list(12, Draw::wild);
+    let small = tokens.len() as i64 + 2;
+    let offsets = draw.list(6, |draw| match draw.below(5) {
+        4 => draw.wild(),
+        _ => draw.between(-1, small),
+    });
+    let valid = offsets.first() == Some(&0)
+        && offsets.is_sorted()
+        && offsets.last() == Some(&(tokens.len() as i64));
+    let rows = Rows::new(&tokens, &offsets);
+    assert_eq!(rows.is_ok(), valid, "{offsets:?}");
+    if let Ok(rows) = rows {
+        let listed: Vec<Vec<i64>> = (0..rows.len()).map(|i| rows.row(i).to_vec()).collect();
+        check_tree(&listed);
+    }
+}
+
+/// The tree of rows equals its definition; so do its views.
+fn check_tree(rows: &[Vec<i64>]) -> Tree {
+    let (tokens, offsets) = flat(rows);
+    let view = Rows::new(&tokens, &offsets).unwrap();
+    let tree = Tree::build(&view, &mut Ticker::new()).unwrap();
+    same_tree(&tree, rows);
+    let apart: Vec<&[i64]> = rows.iter().map(Vec::as_slice).collect();
+    let scattered = Tree::build_scattered(&apart, None, &mut Ticker::new()).unwrap();
+    assert_eq!(scattered, tree);
+    assert_eq!(tree.packed_tokens(), slow::tree::packed_tokens(rows));
+    let (offsets, ending) = tree.terminal_rows();
+    for s in 0..tree.len() {
+        let ends: Vec<u32> = (0..rows.len() as u32)
+            .filter(|&r| tree.terminal[r as usize] == s as u32)
+            .collect();
+        assert_eq!(ending[offsets[s] as usize..offsets[s + 1] as usize], ends);
+    }
+    tree
+}
+
+/// Segments and terminals are those of the slow tree.
+fn same_tree(tree: &Tree, rows: &[Vec<i64>]) {
+    let (segments, terminal) = slow::tree::tree(rows);
+    assert_eq!(tree.len(), segments.len());
+    let wide = |index: Option<usize>| index.map_or(NONE, |i| i as u32);
+    for (s, segment) in segments.iter().enumerate() {
+        assert_eq!(tree.parent[s], wide(segment.parent));
+        assert_eq!(tree.start[s], segment.start as i64);
+        assert_eq!(tree.end[s], segment.end as i64);
+        assert_eq!(tree.depth[s] as usize, segment.depth);
+        assert_eq!(tree.count[s] as usize, segment.rows.len());
+        assert_eq!(tree.first_row[s] as usize, segment.rows[0]);
+        assert_eq!(tree.is_decision(s), segment.rows.len() > 1);
+        let below = |mut at: usize| {
+            while at > s {
+                match segments[at].parent {
+                    Some(parent) => at = parent,
+                    None => return false,
+                }
+            }
+            at == s
+        };
+        let end = (s + 1..segments.len()).find(|&t| !below(t));
+        assert_eq!(tree.subtree[s] as usize, end.unwrap_or(segments.len()));
+    }
+    let terminal: Vec<u32> = terminal.into_iter().map(wide).collect();
+    assert_eq!(tree.terminal, terminal);
+    for (r, row) in rows.iter().enumerate() {
+        assert_eq!(tree.row_length(r), row.len() as i64);
+    }
+}
+
+/// Trees and counts of lists of the rows, from the tree alone.
+fn check_restrictions(rows: &[Vec<i64>], tree: &Tree, draw: &mut Draw<'_>) {
+    let prefixes = tree.packed_prefixes();
+    same_prefixes(rows, &prefixes.packed, &prefixes.shared);
+    let (mut workspace, mut into) = (TreeWorkspace::default(), Tree::default());
+    for _ in 0..2 {
+        let picked: Vec<u32> = match rows.len() {
+            0 => Vec::new(),
+            n => draw.list(12, |draw| draw.below(n) as u32),
+        };
+        let listed: Vec<Vec<i64>> = picked.iter().map(|&r| rows[r as usize].clone()).collect();
+        tree.restrict_into(&picked, &mut workspace, &mut into);
+        same_tree(&into, &listed);
+        let prefixes = tree.packed_prefixes_of(&picked, &mut workspace);
+        same_prefixes(&listed, &prefixes.packed, &prefixes.shared);
+    }
+}
+
+fn same_prefixes(rows: &[Vec<i64>], packed: &[i64], shared: &[i64]) {
+    for k in 0..=rows.len() {
+        assert_eq!(packed[k], slow::tree::packed_tokens(&rows[..k]));
+    }
+    assert_eq!(packed.len(), rows.len() + 1);
+    let fresh = packed.windows(2).map(|pair| pair[1] - pair[0]);
+    let known: Vec<i64> = rows
+        .iter()
+        .zip(fresh)
+        .map(|(row, n)| row.len() as i64 - n)
+        .collect();
+    assert_eq!(shared, known);
+}
+
+/// Packed rows equal the definition, under every option and way to ask.
+fn check_packing(rows: &[Vec<i64>], tree: &Tree, draw: &mut Draw<'_>) {
+    let max_depth = match draw.below(5) {
+        0 => Some(0),
+        1 => Some(draw.below(4)),
+        2 => Some(usize::MAX),
+        _ => None,
+    };
+    let min_shared = match draw.below(6) {
+        4 => draw.wild(),
+        5 => i64::MAX,
+        _ => draw.between(0, 80),
+    };
+    let shareable = draw.one_in(3).then(|| {
+        let count = rows.len() + usize::from(draw.one_in(8));
+        let limit = |draw: &mut Draw<'_>| match draw.below(6) {
+            5 => draw.wild(),
+            _ => draw.between(0, 90),
+        };
+        (0..count).map(|_| limit(draw)).collect::<Vec<_>>()
+    });
+    let options = PackOptions {
+        max_depth,
+        min_shared,
+        shareable: shareable.as_deref(),
+    };
+    let (tokens, offsets) = flat(rows);
+    let view = Rows::new(&tokens, &offsets).unwrap();
+    let packing = pack::pack(&view, &options, &mut Ticker::new());
+    let apart: Vec<&[i64]> = rows.iter().map(Vec::as_slice).collect();
+    let scattered = pack::pack_scattered(&apart, &options, &mut Ticker::new());
+    assert_eq!(scattered, packing);
+    if shareable
+        .as_ref()
+        .is_some_and(|limits| limits.len() != rows.len())
+    {
+        assert!(packing.is_err());
+        return;
+    }
+    let packing = packing.unwrap();
+    let expected = slow::pack::pack(rows, max_depth, min_shared, shareable.as_deref());
+    same_packing(&packing, &expected, rows);
+    if shareable.is_none() {
+        let of_tree = pack::pack_tree(tree, max_depth, min_shared, &mut Ticker::new());
+        assert_eq!(of_tree, Ok(packing.clone()));
+    }
+    check_views(rows, &packing, draw);
+}
+
+fn same_packing(packing: &Packing, expected: &[slow::pack::Segment], rows: &[Vec<i64>]) {
+    let segments = &packing.segments;
+    assert_eq!(segments.len(), expected.len());
+    let mut at = 0;
+    for (s, segment) in expected.iter().enumerate() {
+        assert_eq!(segments.parent(s), segment.parent);
+        assert_eq!(segments.starts[s], at);
+        assert_eq!(packing.row_start[s], segment.start as i64);
+        assert_eq!(segments.length(s), (segment.end - segment.start) as i64);
+        let members: Vec<usize> = packing.rows_of(s).iter().map(|&r| r as usize).collect();
+        assert_eq!(members, segment.rows);
+        at += segments.length(s);
+    }
+    assert_eq!(segments.tokens(), at);
+    for (r, row) in rows.iter().enumerate() {
+        let holder = expected
+            .iter()
+            .position(|s| s.rows.contains(&r) && s.end == row.len());
+        assert_eq!(packing.last[r], holder.map_or(NONE, |s| s as u32));
+    }
+}
+
+/// Tokens, ids, positions and head rows of a packed row.
+fn check_views(rows: &[Vec<i64>], packing: &Packing, draw: &mut Draw<'_>) {
+    let mut ticker = Ticker::new();
+    let apart: Vec<&[i64]> = rows.iter().map(Vec::as_slice).collect();
+    let tokens = scattered::gather(packing, &apart, &mut ticker).unwrap();
+    assert_eq!(tokens.len() as i64, packing.segments.tokens());
+    let (positions, offsets) = scattered::positions(packing);
+    for (r, row) in rows.iter().enumerate() {
+        let own = packing.positions(r);
+        assert_eq!(
+            positions[offsets[r] as usize..offsets[r + 1] as usize],
+            own
+        );
+        let spelled: Vec<i64> = own.iter().map(|&at| tokens[at as usize]).collect();
+        assert_eq!(&spelled, row);
+    }
+    let [groups, parents, at] = scattered::ids(packing);
+    assert_eq!(attention::parse(&groups, &parents), Ok(packing.segments.clone()));
+    for (r, row) in rows.iter().enumerate() {
+        let places = packing.positions(r).into_iter().map(|p| at[p as usize]);
+        assert!(places.eq(0..row.len() as i64));
+    }
+    check_heads(rows, packing, draw);
+    // Rows that are not those of the packed row: an error or tokens, no panic.
+    let mut other = draw.rows(rows.len());
+    other.resize(rows.len(), Vec::new());
+    let other: Vec<&[i64]> = other.iter().map(Vec::as_slice).collect();
+    if let Ok(tokens) = scattered::gather(packing, &other, &mut ticker) {
+        assert_eq!(tokens.len() as i64, packing.segments.tokens());
+    }
+    let fewer = &apart[..apart.len().saturating_sub(1)];
+    assert_eq!(
+        scattered::gather(packing, fewer, &mut ticker).is_ok(),
+        apart.is_empty()
+    );
+}
+
+/// Head rows are a set of positions.
+fn check_heads(rows: &[Vec<i64>], packing: &Packing, draw: &mut Draw<'_>) {
+    let positions: Vec<Vec<i64>> = (0..rows.len()).map(|r| packing.positions(r)).collect();
+    let labels: Vec<Option<Vec<i64>>> = (rows.iter())
+        .map(|row| {
+            let width = draw.pick(&[0, 1, 1, 2]);
+            let label = |draw: &mut Draw<'_>| draw.pick(&[-100, -100, 5]);
+            (width > 0).then(|| (0..row.len() * width).map(|_| label(draw)).collect())
+        })
+        .collect();
+    let requests: Vec<HeadRow<'_>> = (positions.iter().zip(&labels))
+        .map(|(positions, labels)| HeadRow {
+            positions,
+            labels: labels.as_deref(),
+            every: draw.one_in(4),
+        })
+        .collect();
+    let (mut projected, mut targeted) = (BTreeSet::new(), BTreeSet::new());
+    for request in &requests {
+        for (i, &position) in request.positions.iter().enumerate() {
+            let width = request.labels.map_or(0, |l| l.len() / request.positions.len());
+            let asked = request
+                .labels
+                .is_some_and(|l| l[i * width..(i + 1) * width].iter().any(|&x| x != -100));
+            if request.every || asked {
+                projected.insert(position);
+            }
+            if request.labels.is_some() {
+                targeted.insert(position);
+            }
+        }
+        if let Some(labels) = request.labels {
+            let one = HeadRow { every: false, ..*request };
+            let rows = scattered::projected_rows(&[one], usize::MAX, &mut Ticker::new());
+            let labelled = scattered::labelled(labels, request.positions.len());
+            assert_eq!(rows, Ok(labelled));
+        }
+    }
+    let most = 1 + draw.below(100);
+    let counted = scattered::projected_rows(&requests, most, &mut Ticker::new());
+    assert_eq!(counted, Ok(projected.len().min(most)));
+    let chunk = 1 + draw.below(40);
+    let ordered: Vec<i64> = projected.iter().copied().collect();
+    let rows = ordered
+        .chunks(chunk)
+        .find(|rows| rows.iter().any(|row| targeted.contains(row)))
+        .map_or(0, <[i64]>::len);
+    assert_eq!(
+        scattered::target_chunk(&requests, chunk, &mut Ticker::new()),
+        Ok(rows)
+    );
+}
+
+/// Head rows that no packed row has.
+fn lying_heads(draw: &mut Draw<'_>) {
+    let positions = draw.list(4, |draw| match draw.below(3) {
+        2 => draw.wild(),
+        _ => draw.between(0, 300),
+    });
+    let labels = draw.coin().then(|| draw.list(6, Draw::wild));
+    let request = HeadRow {
+        positions: &positions,
+        labels: labels.as_deref(),
+        every: draw.coin(),
+    };
+    let count = labels.as_ref().map_or(0, Vec::len);
+    let labels_fit = count == 0 || (!positions.is_empty() && count % positions.len() == 0);
+    let valid = labels_fit && positions.iter().all(|at| (0..1 << 40).contains(at));
+    let counted = scattered::projected_rows(&[request], usize::MAX, &mut Ticker::new());
+    assert_eq!(counted.is_ok(), valid);
+    let first = scattered::target_chunk(&[request], 7, &mut Ticker::new());
+    assert_eq!(first.is_ok(), valid);
+    let (lengths, parents) = (draw.list(5, Draw::wild), draw.list(5, |d| d.between(-2, 4)));
+    let sum = lengths.iter().map(|&n| i128::from(n)).sum::<i128>();
+    let valid = lengths.len() == parents.len()
+        && lengths.iter().all(|&n| n > 0)
+        && sum <= i128::from(i64::MAX)
+        && (parents.iter().enumerate()).all(|(i, &p)| p >= -1 && p < i as i64);
+    let segments = Segments::new(&lengths, &parents);
+    assert_eq!(segments.is_ok(), valid);
+    if let Ok(segments) = segments {
+        let packing = Packing::from_segments(segments);
+        assert!(packing.last.is_empty());
+    }
+}

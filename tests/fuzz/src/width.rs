@@ -1,0 +1,278 @@
+//! The width search over tables of quotes, by one rank and by many, and the ladder's cuts.
+
+use waveplan::Result;
+use waveplan::engine::agreed::Exchange;
+use waveplan::split;
+use waveplan::width::{self, Geometry, Judge, Outcome, QUOTES, Quote, Quoted, Quotes, Stop};
+
+use crate::draw::Draw;
+use crate::slow::width as slow;
+
+const KINDS: [Quote; QUOTES] = [
+    Quote::Unshared,
+    Quote::Shared,
+    Quote::Optimal,
+    Quote::Full,
+    Quote::PlanOptimal,
+    Quote::PlanFull,
+    Quote::PlanBest,
+];
+
+/// One input.
+pub fn check(data: &[u8]) {
+    let mut draw = Draw::new(data);
+    match draw.below(10) {
+        0 => hostile_geometry(&mut draw),
+        1 => cuts(&mut draw),
+        2 => monotone(&mut draw),
+        _ => tables(&mut draw),
+    }
+}
+
+/// Quotes of one rank by width and kind.
+#[derive(Debug, Clone)]
+struct Table {
+    rows: Vec<[Quoted; QUOTES]>,
+    asked: Vec<(usize, Quote)>,
+}
+
+impl Quotes for Table {
+    fn quote(&mut self, width: usize, kind: Quote) -> Result<Quoted> {
+        self.asked.push((width, kind));
+        Ok(self.rows[width][kind as usize])
+    }
+
+    fn trusted(&mut self, width: usize, kind: Quote) -> Result<bool> {
+        Ok(self.rows[width][kind as usize].verdict.trusted)
+    }
+}
+
+/// A rank whose quotes worsen with the width, but for some.
+fn table(draw: &mut Draw<'_>, items: usize) -> Table {
+    let limit = |draw: &mut Draw<'_>| draw.below(items + items / 2 + 2);
+    let memory = [(); QUOTES].map(|()| limit(draw));
+    let trust = [(); QUOTES].map(|()| limit(draw));
+    let (profiled, valid) = (draw.coin(), draw.coin());
+    let mut rows: Vec<[Quoted; QUOTES]> = (0..=items)
+        .map(|width| {
+            std::array::from_fn(|kind| {
+                let mut quoted = Quoted::from_bits(0);
+                quoted.valid = valid || kind >= Quote::PlanOptimal as usize;
+                quoted.verdict.fits = width <= memory[kind];
+                quoted.verdict.trusted = width <= trust[kind];
+                quoted.verdict.profiled = profiled;
+                quoted
+            })
+        })
+        .collect();
+    for _ in 0..draw.below(40) {
+        let width = draw.below(items + 1);
+        let kind = draw.below(QUOTES);
+        rows[width][kind] = Quoted::from_bits(draw.below(16) as u8);
+    }
+    if draw.one_in(4) {
+        // No order at all.
+        for row in &mut rows {
+            for quoted in row {
+                *quoted = Quoted::from_bits(draw.below(16) as u8);
+            }
+        }
+    }
+    Table {
+        rows,
+        asked: Vec::new(),
+    }
+}
+
+fn stop_of(stop: Stop) -> slow::Stop {
+    match stop {
+        Stop::Memory(width) => slow::Stop::Memory(width),
+        Stop::Trust(width) => slow::Stop::Trust(width),
+        Stop::End => slow::Stop::End,
+    }
+}
+
+fn ended(outcome: Outcome) -> Option<(usize, slow::Stop, bool)> {
+    match outcome {
+        Outcome::Ladder => None,
+        Outcome::Cold(width, stop) => Some((width, stop_of(stop), true)),
+        Outcome::Wave(width, stop) => Some((width, stop_of(stop), false)),
+    }
+}
+
+/// Everyone agrees: what all ranks say of a quote.
+fn all_of(ranks: &[Table], width: usize, kind: Quote) -> Quoted {
+    let bits = ranks.iter().map(|rank| rank.rows[width][kind as usize].bits());
+    Quoted::from_bits(bits.fold(15, |all, bits| all & bits))
+}
+
+/// One search over what all ranks say, quote by quote; the same by tables settled at once.
+fn tables(draw: &mut Draw<'_>) {
+    let most = draw.pick(&[10, 40, 70, 300]);
+    let left = 1 + draw.below(most);
+    let start = draw.below(5);
+    let dp = 1 + draw.below(9);
+    let hint = draw.coin().then(|| draw.below(left + 10));
+    let composite = draw.coin();
+    let count = 1 + draw.below(dp.min(4));
+    let ranks: Vec<Table> = (0..count).map(|_| table(draw, left)).collect();
+    let geometry = Geometry::new(left + start, start, dp).unwrap();
+
+    let say = |width: usize, kind: Quote| all_of(&ranks, width, kind);
+    let mut slow = slow::Search::new(left, dp, hint, composite, &say);
+    for width in 0..left + 40 {
+        assert_eq!(geometry.normalize(width), slow.normalize(width));
+    }
+    let expected = slow.run();
+    let mut judge = Judge::new(composite);
+    let mut together = Table {
+        rows: (0..=left).map(|width| KINDS.map(|kind| say(width, kind))).collect(),
+        asked: Vec::new(),
+    };
+    let outcome = width::search(geometry, hint, &mut judge, &mut together).unwrap();
+    assert_eq!(ended(outcome), expected);
+    assert_eq!(judge.rejected(), slow.rejected.len());
+    if let Outcome::Wave(width, _) = outcome {
+        judge.choose(width, &mut together).unwrap();
+    }
+    if let Some((width, ..)) = expected {
+        assert_eq!(judge.executed(width), slow.executed(width));
+        assert_eq!(together.asked, slow.asked);
+    }
+    by_tables(&ranks, geometry, hint, &judge, outcome, composite);
+}
+
+/// Two tables, each settled by one minimum over the ranks.
+fn by_tables(
+    ranks: &[Table],
+    geometry: Geometry,
+    hint: Option<usize>,
+    judge: &Judge,
+    expected: Outcome,
+    composite: bool,
+) {
+    let mut ranks = ranks.to_vec();
+    let mut exchanges = vec![Exchange::new(geometry, hint, composite); ranks.len()];
+    let mut judges = vec![Judge::new(composite); ranks.len()];
+    let growth: Vec<Vec<i64>> = (exchanges.iter().zip(&mut ranks))
+        .map(|(exchange, rank)| exchange.growth(rank).unwrap())
+        .collect();
+    let agreed = minimum(&growth);
+    assert_eq!(agreed.len(), exchanges[0].growth_len());
+    let mut lengths = Vec::new();
+    for (exchange, judge) in exchanges.iter_mut().zip(&judges) {
+        assert!(exchange.settle_growth(judge, &agreed[1..]).is_err());
+        lengths.push(exchange.settle_growth(judge, &agreed).unwrap());
+    }
+    let bisection: Vec<Vec<i64>> = (exchanges.iter().zip(&mut ranks))
+        .map(|(exchange, rank)| exchange.bisection(rank).unwrap())
+        .collect();
+    let agreed = minimum(&bisection);
+    for ((exchange, own), length) in exchanges.iter_mut().zip(&mut judges).zip(lengths) {
+        assert_eq!(length, agreed.len());
+        let outcome = exchange.settle(own, &agreed).unwrap();
+        assert_eq!(outcome, expected);
+        assert_eq!(own.rejected(), judge.rejected());
+        if let Some((width, ..)) = ended(outcome) {
+            assert_eq!(own.executed(width), judge.executed(width));
+            assert_eq!(own.decided(width), judge.decided(width));
+        }
+    }
+}
+
+fn minimum(tables: &[Vec<i64>]) -> Vec<i64> {
+    assert!(tables.iter().all(|table| table.len() == tables[0].len()));
+    (0..tables[0].len())
+        .map(|i| tables.iter().map(|table| table[i]).min().unwrap_or(0))
+        .collect()
+}
+
+/// Where wider never fits better, the widest width there is that fits.
+fn monotone(draw: &mut Draw<'_>) {
+    let most = draw.pick(&[40, 70, 300, 1_000]);
+    let left = 1 + draw.below(most);
+    let geometry = Geometry::new(left, 0, 1 + draw.below(9)).unwrap();
+    let (memory, trust) = (draw.below(left + 2), draw.below(left + 2));
+    let hint = draw.coin().then(|| draw.below(left + 2));
+    let row = |width: usize| {
+        let mut quoted = Quoted::from_bits(0);
+        quoted.verdict.fits = width <= memory;
+        quoted.verdict.trusted = width <= trust;
+        quoted.verdict.profiled = true;
+        [quoted; QUOTES]
+    };
+    let mut table = Table {
+        rows: (0..=left).map(row).collect(),
+        asked: Vec::new(),
+    };
+    let outcome = width::search(geometry, hint, &mut Judge::new(true), &mut table).unwrap();
+    if memory < geometry.min_width {
+        assert_eq!(outcome, Outcome::Ladder);
+    } else if trust < geometry.min_width {
+        assert!(matches!(outcome, Outcome::Cold(width, _) if width == geometry.min_width));
+    } else {
+        let usable = memory.min(trust);
+        let widest = (1..=left).map(|width| geometry.normalize(width)).filter(|&w| w <= usable);
+        assert!(
+            matches!(outcome, Outcome::Wave(width, _) if Some(width) == widest.max()),
+            "{outcome:?} {geometry:?} {usable}"
+        );
+    }
+}
+
+/// Numbers of items and ranks at the ends of what a machine counts.
+fn hostile_geometry(draw: &mut Draw<'_>) {
+    let mut number = || draw.wild() as usize;
+    let (items, start, dp) = (number(), number(), number());
+    let (width, hint) = (number(), number());
+    let geometry = Geometry::new(items, start, dp);
+    if dp == 0 || start >= items {
+        assert!(geometry.is_err());
+        return;
+    }
+    let Ok(geometry) = geometry else {
+        return;
+    };
+    let normal = geometry.normalize(width);
+    assert!((geometry.min_width..=geometry.remaining).contains(&normal));
+    assert_eq!(geometry.normalize(normal), normal);
+    assert!(geometry.grown(width) >= geometry.min_width);
+    for chain in geometry.growth_widths(Some(hint)) {
+        assert!(chain.is_sorted() && chain.len() < 200);
+    }
+    if let Some(middle) = geometry.middle(normal.min(width), normal.max(width)) {
+        assert!((geometry.min_width..=geometry.remaining).contains(&middle));
+    }
+    let _ = Exchange::new(geometry, Some(hint), true).growth_len();
+}
+
+/// Requests cut into runs of about equal tokens.
+fn cuts(draw: &mut Draw<'_>) {
+    let tokens = draw.list(20, |draw| match draw.below(10) {
+        9 => draw.wild(),
+        _ => draw.between(0, 50),
+    });
+    let count = draw.pick(&[1, 2, 4, 8, 3, 0, 100, usize::MAX]);
+    let made = split::cut(&tokens, count);
+    let total: i128 = tokens.iter().map(|&n| i128::from(n)).sum();
+    if total > i128::from(i64::MAX) {
+        assert!(made.is_err());
+    } else if tokens.iter().all(|&n| n >= 0) {
+        assert_eq!(made, Ok(slow::cut(&tokens, count)));
+    }
+    let costs = draw.list(4, |draw| split::Cost {
+        required: draw.wild(),
+        retained: draw.wild(),
+        checkpoint_retained: draw.wild(),
+        checkpoint_workspace: draw.wild(),
+        input_gradient: draw.wild(),
+        peak_increment: draw.wild(),
+        hybridep_growth: draw.wild(),
+        adapter_gradient: draw.wild(),
+        adapter_slots: draw.below(3) as u64,
+    });
+    let _ = split::rung_required(&costs);
+    let mut order = split::execution_order(&costs);
+    order.sort_unstable();
+    assert!(order.into_iter().eq(0..costs.len()));
+}
