@@ -307,6 +307,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(crate::testing::cases(256))]
+
         #[test]
         fn union_equals_a_set_of_positions(
             rows in list(list(0_i64..2, 0..12), 1..9),

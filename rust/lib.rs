@@ -20,6 +20,8 @@ pub mod rows;
 pub mod scattered;
 pub mod segments;
 pub mod split;
+#[cfg(test)]
+mod testing;
 pub mod tree;
 pub mod width;
 

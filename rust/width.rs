@@ -617,6 +617,18 @@ mod tests {
     }
 
     #[test]
+    fn widths_at_the_end_of_numbers_do_not_overflow() {
+        let most = usize::MAX;
+        for dp in [1, 3, most] {
+            let geometry = Geometry::new(most, 0, dp).unwrap();
+            assert_eq!(geometry.grown(most), most);
+            for chain in geometry.growth_widths(Some(most)) {
+                assert_eq!(chain.last(), Some(&most));
+            }
+        }
+    }
+
+    #[test]
     fn every_width_asked_is_foreseen() {
         for items in [5, 63, 64, 200, 300, 1000] {
             for dp in [1, 3, 8] {

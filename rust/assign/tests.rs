@@ -68,6 +68,8 @@ fn small(chunk: i64) -> AssignSettings {
 }
 
 proptest! {
+    #![proptest_config(crate::testing::cases(256))]
+
     #[test]
     fn runs_are_the_dense_matrix(segments in forests(), chunk in 1_i64..40) {
         let mut pairs = ChunkPairs::default();

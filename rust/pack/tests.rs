@@ -23,6 +23,8 @@ fn some_rows() -> impl Strategy<Value = Vec<Vec<i64>>> {
 }
 
 proptest! {
+    #![proptest_config(crate::testing::cases(256))]
+
     #[test]
     fn every_row_is_covered_exactly_once(
         rows in some_rows(),

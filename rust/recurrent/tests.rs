@@ -85,6 +85,9 @@ fn refuses_what_does_not_fit_together() {
     for change in [
         |a: &mut Assignment| a.tokens = 127,
         |a: &mut Assignment| a.ranks = 0,
+        |a: &mut Assignment| a.ranks = MOST_RANKS + 1,
+        |a: &mut Assignment| a.ranks = NONE as usize - 1,
+        |a: &mut Assignment| a.ranks = usize::MAX,
         |a: &mut Assignment| a.chunk = 0,
         |a: &mut Assignment| a.owners.truncate(1),
         |a: &mut Assignment| a.owners[1] = 2,
@@ -111,6 +114,16 @@ fn refuses_what_does_not_fit_together() {
     let assignment = assigned(&endless, 2, i64::MAX, &[1]);
     let refused = recurrent(&endless, &assignment, &settings, &mut workspace);
     assert!(matches!(refused, Err(Error::Overflow(_))));
+}
+
+#[test]
+fn refuses_more_counts_than_memory_holds() {
+    let count = MOST_CELLS / MOST_RANKS + 1;
+    let row = Segments::new(&vec![1; count], &vec![-1; count]).unwrap();
+    let wide = assigned(&row, MOST_RANKS, 64, &[0, 1]);
+    let settings = RecurrentSettings::default();
+    let refused = recurrent(&row, &wide, &settings, &mut Workspace::default());
+    assert!(matches!(refused, Err(Error::Input(text)) if text.contains("65 segments")));
 }
 
 #[test]
@@ -211,7 +224,7 @@ fn forests() -> impl Strategy<Value = Segments> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(crate::testing::cases(64))]
 
     #[test]
     fn every_token_has_one_rank(row in forests(), ranks in 1..9_usize, chunk in 1..9_i64) {

@@ -91,6 +91,8 @@ fn some_rows() -> impl Strategy<Value = Vec<Vec<i64>>> {
 }
 
 proptest! {
+    #![proptest_config(crate::testing::cases(256))]
+
     #[test]
     fn build_follows_the_definition(rows in some_rows()) {
         prop_assert_eq!(built(&rows), by_definition(&rows));

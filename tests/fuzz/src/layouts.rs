@@ -34,7 +34,9 @@ pub fn check(data: &[u8]) {
     };
     let decisions = slow::decisions(&tree);
     same(&tree, &scoring, &full, &decisions.iter().copied().collect());
-    let none = workspace.choose(&tree, &scoring, &with(Method::None)).unwrap();
+    let none = workspace
+        .choose(&tree, &scoring, &with(Method::None))
+        .unwrap();
     same(&tree, &scoring, &none, &Chosen::new());
     check_packed(&tree, &decisions, &mut draw);
     if draw.coin() {
@@ -90,7 +92,10 @@ fn valid(scoring: &Scoring) -> bool {
         && (1..=4_096).contains(&scoring.cp)
         && (1..=65_536).contains(&scoring.layers)
         && (0..=65_536).contains(&scoring.gdn_layers)
-        && scoring.coefficients.iter().all(|c| (0..=1 << 36).contains(c))
+        && scoring
+            .coefficients
+            .iter()
+            .all(|c| (0..=1 << 36).contains(c))
 }
 
 /// Chosen decisions of an answer.
@@ -135,7 +140,9 @@ fn check_packed(tree: &Tree, decisions: &[usize], draw: &mut Draw<'_>) {
     }
     for (row, &last) in packing.last.iter().enumerate() {
         let end = tree.row_length(row);
-        let holder = expected.iter().position(|s| s.rows.contains(&row) && s.end == end);
+        let holder = expected
+            .iter()
+            .position(|s| s.rows.contains(&row) && s.end == end);
         assert_eq!(last, holder.map_or(NONE, |s| s as u32));
     }
     assert!(layout::shape(tree, &shared[1..]).is_err());
@@ -143,7 +150,9 @@ fn check_packed(tree: &Tree, decisions: &[usize], draw: &mut Draw<'_>) {
 
 /// The best of all layouts, and the best that fits.
 fn check_exact(tree: &Tree, scoring: &Scoring, workspace: &mut Workspace, draw: &mut Draw<'_>) {
-    let layout = workspace.choose(tree, scoring, &Options::default()).unwrap();
+    let layout = workspace
+        .choose(tree, scoring, &Options::default())
+        .unwrap();
     let (wanted, list) = slow::best(tree, scoring, i64::MAX).unwrap();
     against_best(tree, scoring, &layout, wanted, list);
     let least = slow::best(tree, scoring, tree.packed_tokens()).unwrap().0.1;
@@ -169,7 +178,11 @@ fn against_best(
 ) {
     same(tree, scoring, layout, &chosen(tree, layout));
     if layout.optimal {
-        assert_eq!(chosen(tree, layout), list.into_iter().collect(), "{scoring:?} {tree:?}");
+        assert_eq!(
+            chosen(tree, layout),
+            list.into_iter().collect(),
+            "{scoring:?} {tree:?}"
+        );
         assert_eq!(layout.bound, wanted.0);
     } else {
         assert!(layout.bound <= wanted.0 && wanted <= score(layout));
@@ -252,7 +265,10 @@ fn check_labels(tree: &Tree, scoring: &Scoring, layout: &Layout, chosen: &Chosen
             .map(|member| {
                 let (_, tokens, segments, depth) = slow::score(tree, member, scoring);
                 let list: Vec<usize> = member.iter().copied().collect();
-                ((member.len(), depth, segments, tokens, list), unshared - tokens)
+                (
+                    (member.len(), depth, segments, tokens, list),
+                    unshared - tokens,
+                )
             })
             .filter(|(_, saved)| most == 0 || saved * 100 >= most * percent)
             .min();

@@ -23,7 +23,10 @@ pub fn check(data: &[u8]) {
     let Ok(program) = program else {
         return;
     };
-    assert_eq!((program.len(), program.results()), (nodes.len(), roots.len()));
+    assert_eq!(
+        (program.len(), program.results()),
+        (nodes.len(), roots.len())
+    );
     let numbers = |draw: &mut Draw<'_>, most: usize| {
         draw.list(most, |draw| match draw.below(6) {
             5 => draw.wild(),
@@ -42,7 +45,9 @@ pub fn check(data: &[u8]) {
     // A second evaluation over used memory answers the same.
     let first = program.evaluate_flat(&plan, &groups, width, &mut values);
     let roots_found = first.clone().map(|()| values.roots().to_vec());
-    program.evaluate_flat(&[1; 9], &[2; 18], 9, &mut values).ok();
+    program
+        .evaluate_flat(&[1; 9], &[2; 18], 9, &mut values)
+        .ok();
     let again = program.evaluate_flat(&plan, &groups, width, &mut values);
     assert_eq!(again, first);
     let read = |kind: fn(&Node) -> Option<u32>| {
@@ -57,9 +62,7 @@ pub fn check(data: &[u8]) {
         Node::Group(m) => Some(*m),
         _ => None,
     });
-    let fits = plan.len() >= plan_width
-        && width >= group_width.max(1)
-        && groups.len() % width == 0;
+    let fits = plan.len() >= plan_width && width >= group_width.max(1) && groups.len() % width == 0;
     if !fits {
         assert!(matches!(first, Err(Error::Input(_))));
         return;
@@ -122,7 +125,11 @@ fn node(draw: &mut Draw<'_>, i: u32, hostile: bool) -> Node {
         39 if hostile => u32::MAX,
         n => n as u32 % 4,
     };
-    let kind = if i == 0 { draw.below(3) } else { draw.below(18) };
+    let kind = if i == 0 {
+        draw.below(3)
+    } else {
+        draw.below(18)
+    };
     let mut at = || index(draw, i, hostile);
     match kind {
         3 => Node::Add(at(), at()),

@@ -107,14 +107,25 @@ fn same(row: &slow::Row, settings: &RecurrentSettings, made: &Recurrent) {
     assert_eq!(made.chained, flags);
     assert_eq!(made.cross_tokens, placed.moved);
     let score = slow::score(row, settings, &chained);
-    assert!(made.score.total_cmp(&score).is_eq(), "{} {score}", made.score);
+    assert!(
+        made.score.total_cmp(&score).is_eq(),
+        "{} {score}",
+        made.score
+    );
     assert!(made.bound <= made.score);
-    let shards: Vec<i64> = chained.iter().flat_map(|&s| row.shards(s).unwrap().0).collect();
+    let shards: Vec<i64> = chained
+        .iter()
+        .flat_map(|&s| row.shards(s).unwrap().0)
+        .collect();
     assert_eq!(made.shards, shards);
 }
 
 fn counts(schedule: &Schedule) -> (i64, i64, i64) {
-    (schedule.executed_rows, schedule.state_rows, schedule.packed_rows)
+    (
+        schedule.executed_rows,
+        schedule.state_rows,
+        schedule.packed_rows,
+    )
 }
 
 fn check_schedules(row: &slow::Row, segments: &Segments, made: &Recurrent) {
@@ -131,7 +142,9 @@ fn check_schedules(row: &slow::Row, segments: &Segments, made: &Recurrent) {
             held[made.owner[s] as usize].insert(s, length);
         }
     }
-    let schedules: Vec<_> = (gdn_schedule_per_rank(segments, made).iter()).map(counts).collect();
+    let schedules: Vec<_> = (gdn_schedule_per_rank(segments, made).iter())
+        .map(counts)
+        .collect();
     let expected: Vec<_> = held.iter().map(|held| slow::schedule(row, held)).collect();
     assert_eq!(schedules, expected);
 }
@@ -206,7 +219,10 @@ fn hostile(draw: &mut Draw<'_>) {
     };
     assert_eq!(made.rank_tokens.iter().sum::<i64>(), tokens);
     assert!((0..=tokens).contains(&made.cross_tokens));
-    for (schedule, &rows) in gdn_schedule_per_rank(&segments, &made).iter().zip(&made.rank_tokens) {
+    for (schedule, &rows) in gdn_schedule_per_rank(&segments, &made)
+        .iter()
+        .zip(&made.rank_tokens)
+    {
         assert_eq!(schedule.packed_rows, rows);
         assert!(schedule.executed_rows >= rows);
     }

@@ -210,15 +210,15 @@ fn check_views(rows: &[Vec<i64>], packing: &Packing, draw: &mut Draw<'_>) {
     let (positions, offsets) = scattered::positions(packing);
     for (r, row) in rows.iter().enumerate() {
         let own = packing.positions(r);
-        assert_eq!(
-            positions[offsets[r] as usize..offsets[r + 1] as usize],
-            own
-        );
+        assert_eq!(positions[offsets[r] as usize..offsets[r + 1] as usize], own);
         let spelled: Vec<i64> = own.iter().map(|&at| tokens[at as usize]).collect();
         assert_eq!(&spelled, row);
     }
     let [groups, parents, at] = scattered::ids(packing);
-    assert_eq!(attention::parse(&groups, &parents), Ok(packing.segments.clone()));
+    assert_eq!(
+        attention::parse(&groups, &parents),
+        Ok(packing.segments.clone())
+    );
     for (r, row) in rows.iter().enumerate() {
         let places = packing.positions(r).into_iter().map(|p| at[p as usize]);
         assert!(places.eq(0..row.len() as i64));
@@ -258,7 +258,9 @@ fn check_heads(rows: &[Vec<i64>], packing: &Packing, draw: &mut Draw<'_>) {
     let (mut projected, mut targeted) = (BTreeSet::new(), BTreeSet::new());
     for request in &requests {
         for (i, &position) in request.positions.iter().enumerate() {
-            let width = request.labels.map_or(0, |l| l.len() / request.positions.len());
+            let width = request
+                .labels
+                .map_or(0, |l| l.len() / request.positions.len());
             let asked = request
                 .labels
                 .is_some_and(|l| l[i * width..(i + 1) * width].iter().any(|&x| x != -100));
@@ -270,7 +272,10 @@ fn check_heads(rows: &[Vec<i64>], packing: &Packing, draw: &mut Draw<'_>) {
             }
         }
         if let Some(labels) = request.labels {
-            let one = HeadRow { every: false, ..*request };
+            let one = HeadRow {
+                every: false,
+                ..*request
+            };
             let rows = scattered::projected_rows(&[one], usize::MAX, &mut Ticker::new());
             let labelled = scattered::labelled(labels, request.positions.len());
             assert_eq!(rows, Ok(labelled));

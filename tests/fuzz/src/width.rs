@@ -102,7 +102,9 @@ fn ended(outcome: Outcome) -> Option<(usize, slow::Stop, bool)> {
 
 /// Everyone agrees: what all ranks say of a quote.
 fn all_of(ranks: &[Table], width: usize, kind: Quote) -> Quoted {
-    let bits = ranks.iter().map(|rank| rank.rows[width][kind as usize].bits());
+    let bits = ranks
+        .iter()
+        .map(|rank| rank.rows[width][kind as usize].bits());
     Quoted::from_bits(bits.fold(15, |all, bits| all & bits))
 }
 
@@ -126,7 +128,9 @@ fn tables(draw: &mut Draw<'_>) {
     let expected = slow.run();
     let mut judge = Judge::new(composite);
     let mut together = Table {
-        rows: (0..=left).map(|width| KINDS.map(|kind| say(width, kind))).collect(),
+        rows: (0..=left)
+            .map(|width| KINDS.map(|kind| say(width, kind)))
+            .collect(),
         asked: Vec::new(),
     };
     let outcome = width::search(geometry, hint, &mut judge, &mut together).unwrap();
@@ -212,9 +216,16 @@ fn monotone(draw: &mut Draw<'_>) {
         assert!(matches!(outcome, Outcome::Cold(width, _) if width == geometry.min_width));
     } else {
         let usable = memory.min(trust);
-        let widest = (1..=left).map(|width| geometry.normalize(width)).filter(|&w| w <= usable);
+        let widths = (1..=left).map(|width| geometry.normalize(width));
+        let widest = widths.filter(|&width| width <= usable).max().unwrap();
+        let Outcome::Wave(width, _) = outcome else {
+            panic!("{outcome:?}");
+        };
+        // Between the pool's end, when it fails, and two granules before, the published search
+        // floors the middle to the width that it has.
+        let passed_over = widest - width == geometry.granule && left - width < 2 * geometry.granule;
         assert!(
-            matches!(outcome, Outcome::Wave(width, _) if Some(width) == widest.max()),
+            width == widest || passed_over,
             "{outcome:?} {geometry:?} {usable}"
         );
     }

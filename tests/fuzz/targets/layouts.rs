@@ -1,2 +1,5 @@
+//! Finds new inputs of one target: `cargo fuzz run layouts`.
+
 #![no_main]
+
 libfuzzer_sys::fuzz_target!(|data: &[u8]| waveplan_fuzz::layouts::check(data));

@@ -21,7 +21,9 @@ fn target(name: &str) -> fn(&[u8]) {
 
 /// Runs every file of `folder/name`; how many there were.
 fn replay(folder: &str, name: &str) -> usize {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join(name);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join(folder)
+        .join(name);
     let mut files: Vec<_> = std::fs::read_dir(folder)
         .map(|entries| entries.map(|entry| entry.unwrap().path()).collect())
         .unwrap_or_default();

@@ -48,7 +48,10 @@ pub fn parse(groups: &[i64], parents: &[i64]) -> Option<(Vec<i64>, Vec<Option<us
             Some(runs[..i].iter().position(|run| run.2 == parent)?)
         });
     }
-    Some((runs.iter().map(|run| (run.1 - run.0) as i64).collect(), found))
+    Some((
+        runs.iter().map(|run| (run.1 - run.0) as i64).collect(),
+        found,
+    ))
 }
 
 /// (query segment, key segment), sorted.
@@ -238,10 +241,15 @@ impl Stage {
         if self.moved == 0 && self.moved_runs == 0 {
             return 0.0;
         }
-        s.comm_overhead_ms
-            + self.moved as f64 * token_ms
-            + self.moved_runs as f64 * s.interval_ms
+        s.comm_overhead_ms + self.moved as f64 * token_ms + self.moved_runs as f64 * s.interval_ms
     }
+}
+
+/// Chunks of a rank, and those it attends.
+#[derive(Debug)]
+struct Held {
+    chunks: BTreeSet<usize>,
+    wanted: BTreeSet<usize>,
 }
 
 fn later(a: f64, b: f64) -> f64 {
@@ -308,40 +316,40 @@ impl<'a> Row<'a> {
             .collect()
     }
 
-    /// The local stage and all fetch stages of a rank that holds `own`.
-    fn stages(&self, owners: &[u32], stages: &[u32], rank: usize) -> (Stage, Vec<Stage>) {
-        let own = self.held(owners, rank);
+    /// The local stage and all fetch stages of a rank.
+    fn stages(&self, hold: &[Held], stages: &[u32], rank: usize) -> (Stage, Vec<Stage>) {
+        let own = &hold[rank].chunks;
         let work = |keys: &BTreeSet<usize>| -> i64 {
             let pairs = own.iter().flat_map(|&q| keys.iter().map(move |&k| (q, k)));
             pairs.map(|(q, k)| self.pairs[q][k]).sum()
         };
         let local = Stage {
-            pairs: work(&own),
-            queries: self.size(&own),
-            keys: self.size(&own),
-            runs: 2 * runs(&own),
+            pairs: work(own),
+            queries: self.size(own),
+            keys: self.size(own),
+            runs: 2 * runs(own),
             ..Stage::default()
         };
-        let holds: BTreeSet<usize> = owners.iter().map(|&owner| owner as usize).collect();
-        let peers: Vec<BTreeSet<usize>> = (holds.into_iter())
-            .filter(|&peer| peer != rank)
-            .map(|peer| self.held(owners, peer))
+        let peers: Vec<&Held> = (hold.iter().enumerate())
+            .filter(|&(peer, held)| peer != rank && !held.chunks.is_empty())
+            .map(|(_, held)| held)
             .collect();
-        let wanted = self.attended(&own);
-        let wanted_by: Vec<BTreeSet<usize>> =
-            peers.iter().map(|peer| self.attended(peer)).collect();
         let count = stages.iter().max().map_or(0, |&last| last + 1);
         let remote = (0..count).map(|stage| {
             let inside = |set: &BTreeSet<usize>, other: &BTreeSet<usize>| -> BTreeSet<usize> {
                 let both = set.intersection(other).copied();
                 both.filter(|&i| stages[i] == stage).collect()
             };
-            let from: Vec<_> = peers.iter().map(|peer| inside(&wanted, peer)).collect();
+            let from = peers
+                .iter()
+                .map(|peer| inside(&hold[rank].wanted, &peer.chunks));
+            let from: Vec<_> = from.collect();
             let fetched: BTreeSet<usize> = from.iter().flatten().copied().collect();
             let queries: BTreeSet<usize> = (own.iter().copied())
                 .filter(|&q| fetched.iter().any(|&k| self.pairs[q][k] > 0))
                 .collect();
-            let to: Vec<_> = wanted_by.iter().map(|keys| inside(keys, &own)).collect();
+            let to = peers.iter().map(|peer| inside(&peer.wanted, own));
+            let to: Vec<_> = to.collect();
             let together: BTreeSet<usize> = to.iter().flatten().copied().collect();
             let fetched_runs = from.iter().map(runs).sum::<usize>();
             let sent = to.iter().map(|part| self.size(part)).sum::<usize>() + self.size(&together);
@@ -358,10 +366,20 @@ impl<'a> Row<'a> {
         (local, remote.collect())
     }
 
+    /// What each rank holds and wants.
+    fn hold(&self, owners: &[u32]) -> Vec<Held> {
+        let hold = |rank| {
+            let chunks = self.held(owners, rank);
+            let wanted = self.attended(&chunks);
+            Held { chunks, wanted }
+        };
+        (0..self.ranks).map(hold).collect()
+    }
+
     /// Forward and backward milliseconds of one rank.
-    fn rank_ms(&self, owners: &[u32], stages: &[u32], rank: usize) -> (f64, f64) {
+    fn rank_ms(&self, hold: &[Held], stages: &[u32], rank: usize) -> (f64, f64) {
         let s = self.settings;
-        let (local, remote) = self.stages(owners, stages, rank);
+        let (local, remote) = self.stages(hold, stages, rank);
         if local.queries == 0 {
             return (0.0, 0.0);
         }
@@ -388,8 +406,9 @@ impl<'a> Row<'a> {
     }
 
     fn evaluate(&self, owners: &[u32], stages: &[u32]) -> (f64, Vec<(f64, f64)>) {
+        let hold = self.hold(owners);
         let times: Vec<(f64, f64)> = (0..self.ranks)
-            .map(|rank| self.rank_ms(owners, stages, rank))
+            .map(|rank| self.rank_ms(&hold, stages, rank))
             .collect();
         let all = times.iter().map(|(forward, backward)| forward + backward);
         (all.fold(f64::NEG_INFINITY, later), times)
@@ -398,8 +417,9 @@ impl<'a> Row<'a> {
     fn stage_times(&self, owners: &[u32], stages: &[u32]) -> Vec<f64> {
         let s = self.settings;
         let mut times = Vec::new();
+        let hold = self.hold(owners);
         for rank in 0..self.ranks {
-            let (local, remote) = self.stages(owners, stages, rank);
+            let (local, remote) = self.stages(&hold, stages, rank);
             let holds = local.queries > 0;
             times.push(if holds {
                 local.ms(s.local_pair_ms, s, true)
@@ -425,9 +445,8 @@ impl<'a> Row<'a> {
             return own;
         }
         let last = owners.len() - 1;
-        let border = |&&i: &&usize| {
-            i == 0 || i == last || owners[i - 1] != rank || owners[i + 1] != rank
-        };
+        let border =
+            |&&i: &&usize| i == 0 || i == last || owners[i - 1] != rank || owners[i + 1] != rank;
         let mut heaviest = own.clone();
         heaviest.sort_by(|&a, &b| weights[b].total_cmp(&weights[a]).then(a.cmp(&b)));
         let mut found: Vec<usize> = Vec::new();
@@ -451,7 +470,8 @@ impl<'a> Row<'a> {
         let (current, times) = self.evaluate(owners, stages);
         let slow = times
             .iter()
-            .position(|(forward, backward)| forward + backward >= current)? as u32;
+            .position(|(forward, backward)| forward + backward >= current)?
+            as u32;
         let mut best: Option<(Vec<u32>, f64)> = None;
         for chunk in Self::offered(owners, slow, weights, limit) {
             for beside in [chunk.wrapping_sub(1), chunk + 1] {
@@ -562,7 +582,9 @@ impl Row<'_> {
     fn span(&self, segment: u32, chunk: usize) -> std::ops::Range<usize> {
         let segment = segment as usize;
         let low = self.starts[segment].max(chunk * self.chunk);
-        low..self.starts[segment + 1].min((chunk + 1) * self.chunk).max(low)
+        low..self.starts[segment + 1]
+            .min((chunk + 1) * self.chunk)
+            .max(low)
     }
 
     fn profiled_work(&self, owners: &[u32], stages: &[u32], p: &WorkloadProfile) -> Option<Work> {
@@ -620,7 +642,10 @@ impl Row<'_> {
         Some(Work {
             query_flops: worst(&|r, w| Some(times(own[r], w.query_flops)))?,
             network_bytes: worst(&|r, w| {
-                Some(times(got[r].max(sent[r]), w.fetch_bytes.max(w.reduce_bytes)))
+                Some(times(
+                    got[r].max(sent[r]),
+                    w.fetch_bytes.max(w.reduce_bytes),
+                ))
             })?,
             hbm_bytes: worst(&|r, w| Some(times(keys[r], w.key_hbm_bytes)))?,
             indexer_flops: worst(&|r, w| tiles[r].checked_mul(i128::from(w.tile_pair_flops)))?,
@@ -669,8 +694,7 @@ impl Row<'_> {
                 continue;
             }
             let work = self.profiled_work(&owners, stages, p)?;
-            if work.memory_bytes <= base.memory_bytes
-                && key(&work, &owners) < key(&best.1, &best.0)
+            if work.memory_bytes <= base.memory_bytes && key(&work, &owners) < key(&best.1, &best.0)
             {
                 best = (owners, work);
             }

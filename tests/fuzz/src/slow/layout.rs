@@ -91,7 +91,11 @@ pub fn score(tree: &Tree, chosen: &Chosen, scoring: &Scoring) -> Score {
     let lengths: Vec<i64> = segments.iter().map(|s| s.end - s.start).collect();
     let depth = depths.into_iter().max().unwrap_or(0);
     let tokens: i64 = lengths.iter().sum();
-    let (t, count, levels) = (i128::from(tokens), segments.len() as i128, i128::from(depth - 1));
+    let (t, count, levels) = (
+        i128::from(tokens),
+        segments.len() as i128,
+        i128::from(depth - 1),
+    );
     let (tp, cp) = (i128::from(scoring.tp), i128::from(scoring.cp));
     let (layers, gdn) = (i128::from(scoring.layers), i128::from(scoring.gdn_layers));
     let work = match scoring.version {
@@ -139,7 +143,9 @@ pub fn best(tree: &Tree, scoring: &Scoring, most_tokens: i64) -> Option<(Score, 
         let chosen: Chosen = picked.map(|i| decisions[i]).collect();
         (score(tree, &chosen, scoring), chosen.into_iter().collect())
     });
-    layouts.filter(|layout: &(Score, Vec<usize>)| layout.0.1 <= most_tokens).min()
+    layouts
+        .filter(|layout: &(Score, Vec<usize>)| layout.0.1 <= most_tokens)
+        .min()
 }
 
 /// Decisions at most so deep.
@@ -179,9 +185,13 @@ pub fn family(tree: &Tree) -> Vec<Chosen> {
             spans.insert(tree.end[s] - tree.end[at] + 1);
         }
     }
-    spans.into_iter().for_each(|least| add(by_span(tree, least)));
+    spans
+        .into_iter()
+        .for_each(|least| add(by_span(tree, least)));
     add(all.into_iter().collect());
-    (found.into_iter()).map(|list| list.into_iter().collect()).collect()
+    (found.into_iter())
+        .map(|list| list.into_iter().collect())
+        .collect()
 }
 
 /// How a refinement ended.
@@ -230,7 +240,11 @@ fn dominates(a: &Point, b: &Point) -> bool {
 /// The Pareto front, built in order of its keys, cut to the width.
 fn front(mut points: Vec<Point>) -> Vec<Point> {
     points.sort_by_key(|(score, chosen)| {
-        (*score, chosen.len(), chosen.iter().copied().collect::<Vec<_>>())
+        (
+            *score,
+            chosen.len(),
+            chosen.iter().copied().collect::<Vec<_>>(),
+        )
     });
     let mut kept: Vec<Point> = Vec::new();
     for point in points {
@@ -243,7 +257,9 @@ fn front(mut points: Vec<Point>) -> Vec<Point> {
 }
 
 fn toggled(base: &Chosen, flips: &[usize]) -> Chosen {
-    base.symmetric_difference(&flips.iter().copied().collect()).copied().collect()
+    base.symmetric_difference(&flips.iter().copied().collect())
+        .copied()
+        .collect()
 }
 
 /// All choices of `count` of the items, in order.
@@ -332,7 +348,10 @@ pub fn refine(tree: &Tree, scoring: &Scoring, budget: usize) -> Refined {
         tree,
         scoring,
         budget,
-        seen: points.iter().map(|p| p.1.iter().copied().collect()).collect(),
+        seen: points
+            .iter()
+            .map(|p| p.1.iter().copied().collect())
+            .collect(),
         best: points.iter().min_by_key(rank).unwrap().clone(),
         work: 0,
         evaluated: 0,

@@ -47,12 +47,10 @@ impl<'a> Slow<'a> {
 
     fn fresh(&mut self, node: u32, group: Option<usize>) -> Result<i64, Fault> {
         let node = self.nodes[node as usize];
-        let mut two = |a: u32, b: u32| {
-            match (self.value(a, group), self.value(b, group)) {
-                (Ok(a), Ok(b)) => Ok((i128::from(a), i128::from(b))),
-                (Err(Fault::Overflow), _) | (_, Err(Fault::Overflow)) => Err(Fault::Overflow),
-                _ => Err(Fault::Zero),
-            }
+        let mut two = |a: u32, b: u32| match (self.value(a, group), self.value(b, group)) {
+            (Ok(a), Ok(b)) => Ok((i128::from(a), i128::from(b))),
+            (Err(Fault::Overflow), _) | (_, Err(Fault::Overflow)) => Err(Fault::Overflow),
+            _ => Err(Fault::Zero),
         };
         let exact = match node {
             Node::Const(value) => i128::from(value),
@@ -69,7 +67,10 @@ impl<'a> Slow<'a> {
                     return Err(Fault::Zero);
                 }
                 // Rounded down: what is left has the sign of the divisor.
-                let down = |a: i128, b: i128| (a - a.rem_euclid(b.abs())) / b - i128::from(b < 0 && a.rem_euclid(b.abs()) != 0);
+                let down = |a: i128, b: i128| {
+                    (a - a.rem_euclid(b.abs())) / b
+                        - i128::from(b < 0 && a.rem_euclid(b.abs()) != 0)
+                };
                 if matches!(node, Node::FloorDiv(..)) {
                     down(a, b)
                 } else {

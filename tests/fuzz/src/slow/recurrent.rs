@@ -54,7 +54,9 @@ impl Row {
     }
 
     fn children(&self, parent: Option<usize>) -> Vec<usize> {
-        (0..self.count()).filter(|&s| self.parents[s] == parent).collect()
+        (0..self.count())
+            .filter(|&s| self.parents[s] == parent)
+            .collect()
     }
 
     /// The segment and all below it, depth first.
@@ -91,7 +93,10 @@ impl Row {
     fn here(&self, group: &[usize]) -> Vec<i64> {
         let mut tokens = vec![0; self.ranks];
         for &s in group {
-            for (sum, held) in tokens.iter_mut().zip(self.on_ranks(self.start(s), self.end(s))) {
+            for (sum, held) in tokens
+                .iter_mut()
+                .zip(self.on_ranks(self.start(s), self.end(s)))
+            {
                 *sum += held;
             }
         }
@@ -107,7 +112,9 @@ impl Row {
             return None;
         }
         let own = self.pieces(start, start + length);
-        let whole = own[..own.len() - 1].iter().all(|(_, tokens)| tokens % 64 == 0);
+        let whole = own[..own.len() - 1]
+            .iter()
+            .all(|(_, tokens)| tokens % 64 == 0);
         if whole && own.iter().map(|piece| piece.0).eq(0..self.ranks) {
             return Some((own.into_iter().map(|piece| piece.1).collect(), 0));
         }
@@ -186,7 +193,12 @@ fn own(row: &Row, settings: &RecurrentSettings, group: &[usize], placed: &mut Pl
             })
             .fold(0.0, f64::max);
         let exchange = exchange_ms(settings, tokens - here[rank]);
-        (slowest + exchange, exchange, tokens - here[rank], -here[rank])
+        (
+            slowest + exchange,
+            exchange,
+            tokens - here[rank],
+            -here[rank],
+        )
     };
     let mut owner = 0;
     for rank in 1..row.ranks {
@@ -208,7 +220,11 @@ pub fn score(row: &Row, settings: &RecurrentSettings, chained: &Chained) -> f64 
     let depths: Vec<usize> = (0..row.count()).map(|s| row.depth(s)).collect();
     let levels = depths.iter().max().map_or(0, |deepest| deepest + 1);
     let on_level = |level: usize| -> Vec<usize> {
-        chained.iter().copied().filter(|&s| depths[s] == level).collect()
+        chained
+            .iter()
+            .copied()
+            .filter(|&s| depths[s] == level)
+            .collect()
     };
     let mut slowest = 0.0_f64;
     for rank in 0..row.ranks {
@@ -236,7 +252,9 @@ pub fn score(row: &Row, settings: &RecurrentSettings, chained: &Chained) -> f64 
     }
     let mut chain_ms = 0.0;
     if !chained.is_empty() {
-        let buckets = (0..levels).filter(|&level| !on_level(level).is_empty()).count() as f64;
+        let buckets = (0..levels)
+            .filter(|&level| !on_level(level).is_empty())
+            .count() as f64;
         let segments = chained.len() as i64;
         let summaries = segments * settings.summary_bytes * settings.summary_exchanges;
         chain_ms = buckets * settings.chain_bucket_ms
@@ -268,7 +286,10 @@ fn candidate_groups(row: &Row, settings: &RecurrentSettings, legal: &[usize]) ->
     for &s in legal {
         if let Some(parent) = row.parents[s].filter(|parent| !parents.contains(parent)) {
             parents.push(parent);
-            let siblings = legal.iter().copied().filter(|&s| row.parents[s] == Some(parent));
+            let siblings = legal
+                .iter()
+                .copied()
+                .filter(|&s| row.parents[s] == Some(parent));
             let together: Chained = siblings.collect();
             if together.len() > 1 {
                 filled.push(together);
@@ -276,7 +297,12 @@ fn candidate_groups(row: &Row, settings: &RecurrentSettings, legal: &[usize]) ->
         }
     }
     let triples: Vec<Vec<[i64; 3]>> = (filled.iter())
-        .map(|group| group.iter().map(|&s| [0, row.start(s), row.end(s)]).collect())
+        .map(|group| {
+            group
+                .iter()
+                .map(|&s| [0, row.start(s), row.end(s)])
+                .collect()
+        })
         .collect();
     let priority = |group: &Chained| {
         let (mut relief, mut length, mut locality, mut missed) = (0, 0, 0, 0);
@@ -324,7 +350,9 @@ fn neighbours<'a>(chained: &Chained, groups: &'a [Chained], branch: usize) -> Ve
 /// The set that the beam search settles on.
 #[must_use]
 pub fn chained_segments(row: &Row, settings: &RecurrentSettings) -> Chained {
-    let legal: Vec<usize> = (0..row.count()).filter(|&s| row.shards(s).is_some()).collect();
+    let legal: Vec<usize> = (0..row.count())
+        .filter(|&s| row.shards(s).is_some())
+        .collect();
     if legal.is_empty() {
         return Chained::new();
     }
@@ -338,7 +366,9 @@ pub fn chained_segments(row: &Row, settings: &RecurrentSettings) -> Chained {
         let list = |set: &Chained| set.iter().copied().collect::<Vec<_>>();
         beam.sort_by(|a, b| {
             let scores = ms(a).total_cmp(&ms(b));
-            scores.then(a.len().cmp(&b.len())).then(list(a).cmp(&list(b)))
+            scores
+                .then(a.len().cmp(&b.len()))
+                .then(list(a).cmp(&list(b)))
         });
         beam.truncate(settings.beam_width.max(1) as usize);
         beam

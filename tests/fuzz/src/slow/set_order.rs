@@ -13,7 +13,11 @@ fn triple_hash(values: [i64; 3]) -> u64 {
         hash = hash.rotate_left(31).wrapping_mul(P1);
     }
     hash = hash.wrapping_add(3 ^ (P5 ^ 3_527_539));
-    if hash == u64::MAX { 1_546_275_796 } else { hash }
+    if hash == u64::MAX {
+        1_546_275_796
+    } else {
+        hash
+    }
 }
 
 /// Hash of a frozenset of such tuples.
@@ -41,7 +45,11 @@ fn place(table: &Table, hash: u64) -> usize {
             return free;
         }
         perturb >>= 5;
-        i = (i.wrapping_mul(5).wrapping_add(1).wrapping_add(perturb as usize)) & mask;
+        i = (i
+            .wrapping_mul(5)
+            .wrapping_add(1)
+            .wrapping_add(perturb as usize))
+            & mask;
     }
 }
 

@@ -176,7 +176,11 @@ impl<'a> Search<'a> {
     }
 
     fn cold(&self, width: usize) -> Stop {
-        if width == self.left { Stop::End } else { Stop::Trust(width) }
+        if width == self.left {
+            Stop::End
+        } else {
+            Stop::Trust(width)
+        }
     }
 
     /// The width, why it stopped and whether it runs cold; none for the ladder.
@@ -251,7 +255,8 @@ pub fn cut(tokens: &[i64], count: usize) -> Vec<usize> {
     let mut ends = Vec::new();
     for i in 0..tokens.len() {
         let runs_left = count - 1 - ends.len();
-        let reached = wide(&tokens[..=i]) * count as i128 >= wide(tokens) * (ends.len() as i128 + 1);
+        let reached =
+            wide(&tokens[..=i]) * count as i128 >= wide(tokens) * (ends.len() as i128 + 1);
         if runs_left > 0 && (reached || tokens.len() - 1 - i <= runs_left) {
             ends.push(i + 1);
         }
