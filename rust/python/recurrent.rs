@@ -9,11 +9,11 @@ use pyo3::types::PyDict;
 
 use super::convert::{Ints, short, slice};
 use super::errors::{detached, to_python};
-use crate::assign::Assignment;
+use crate::assign::{Assignment, MOST_RANKS};
 use crate::error::{Error, Result};
 use crate::recurrent::{
-    Recurrent, RecurrentSettings, Schedule, Shape, Workspace, gdn_schedule, gdn_schedule_per_rank,
-    recurrent,
+    MOST_CELLS, Recurrent, RecurrentSettings, Schedule, Shape, Workspace, gdn_schedule,
+    gdn_schedule_per_rank, recurrent,
 };
 use crate::segments::{NONE, Segments};
 
@@ -205,6 +205,12 @@ pub(super) fn placed(
             "owner has {} entries for {} segments: give one each",
             owner.len(),
             segments.len()
+        )));
+    }
+    if ranks > MOST_RANKS || ranks.saturating_mul(owner.len()) > MOST_CELLS {
+        return Err(Error::input(format!(
+            "ranks is {ranks} for {} segments: at most {MOST_RANKS}, and {MOST_CELLS} pairs of both",
+            owner.len()
         )));
     }
     let chained: Vec<bool> = owner.iter().map(|&owner| owner == -1).collect();

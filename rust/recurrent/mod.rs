@@ -24,7 +24,7 @@ use crate::segments::{NONE, Segments};
 pub const KERNEL_CHUNK: i64 = 64;
 
 /// Bounds the tables of segments by ranks to some hundred MiB each.
-const MOST_CELLS: usize = 1 << 26;
+pub(crate) const MOST_CELLS: usize = 1 << 26;
 
 /// Which rank runs which segment of a packed row.
 #[derive(Debug, Clone, Default, PartialEq)]
