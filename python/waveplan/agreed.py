@@ -100,7 +100,7 @@ def _card(waves: Waves) -> list[int]:
         waves.items,
         len(pool),
         int(pool.lengths.sum()),
-        planner.widest or 0,
+        waves.widest or 0,
         waves.mode(),
         settings,
         rules,

@@ -14,6 +14,7 @@ from waveplan import _core as core
 if TYPE_CHECKING:
     from waveplan.planner import Planner
     from waveplan.requests import Requests
+    from waveplan.waves import Waves
 
 __all__ = ["Ahead", "Made"]
 
@@ -35,12 +36,13 @@ class Ahead:
         planner: Planner,
         pool: Requests,
         start: int,
+        widest: int | None,
         engine: core.Engine | None,
         thread: ThreadPoolExecutor,
     ) -> None:
         self.pool = pool
         self._start = start
-        self._state = self._now(planner)
+        self._state = self._now(planner, widest)
         limit, widest, profiles = self._state
         alone = planner.ranks.size == 1
         self.engine: Future[core.Engine] = thread.submit(
@@ -55,15 +57,17 @@ class Ahead:
 
         self._made: Future[Made] = thread.submit(work)
 
-    def _now(self, planner: Planner) -> tuple[int, int | None, list[tuple[Any, Any]]]:
+    def _now(
+        self, planner: Planner, widest: int | None
+    ) -> tuple[int, int | None, list[tuple[Any, Any]]]:
         """Everything besides the pool that a search depends on."""
         profiles = planner.profiles.columns(planner.context, self.pool.mixes)
-        return planner.limit, planner.widest, profiles
+        return planner.limit, widest, profiles
 
-    def take(self, planner: Planner, pool: Requests, start: int) -> Made | None:
+    def take(self, waves: Waves) -> Made | None:
         """The search, if it is the one that would be made now. Its error, if it failed, comes
         again when the search is made again."""
-        same = pool is self.pool and start == self._start and self._now(planner) == self._state
-        if not same or self._made.exception() is not None:
+        same = waves.pool is self.pool and waves.start == self._start
+        if not same or self._now(waves.planner, waves.widest) != self._state:
             return None
-        return self._made.result()
+        return None if self._made.exception() is not None else self._made.result()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import weakref
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -91,7 +93,10 @@ class Planner:
         self._free = self._limit()
         self._settings = _EngineSettings.of(self, assign)
         self.widest: int | None = None
-        """Largest width used so far: where the next search looks first."""
+        """Where the first search of a pool looks first. Yours to set; in compatible mode it is
+        the largest width so far, as published. Otherwise pools planned before change nothing."""
+        self._guard = threading.Lock()
+        self._process = os.getpid()
         self._ahead: Ahead | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._last: weakref.ref[Waves] | None = None
@@ -278,28 +283,43 @@ class Planner:
         if start >= len(requests.item_sizes):
             return
         integer("start", start)
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="waveplan-prefetch")
-        engine = self._known(requests)
-        self._ahead = Ahead(self, requests, start, engine, self._thread)
+        last = self._seen(requests)
+        widest, engine = (self.widest, None) if last is None else (last.widest, last.engine)
+        with self._guard:
+            self._after_fork()
+            if self._thread is None:
+                self._thread = ThreadPoolExecutor(1, thread_name_prefix="waveplan-prefetch")
+            self._ahead = Ahead(self, requests, start, widest, engine, self._thread)
 
     def take_ahead(self, waves: Waves) -> Made | None:
         """What `prefetch` made, if it is the search that `waves` needs now."""
-        ahead, self._ahead = self._ahead, None
-        return None if ahead is None else ahead.take(self, waves.pool, waves.start)
+        with self._guard:
+            self._after_fork()
+            ahead, self._ahead = self._ahead, None
+        return None if ahead is None else ahead.take(waves)
 
-    def _known(self, pool: Requests) -> core.Engine | None:
-        """The engine of a pool seen last."""
+    def _seen(self, pool: Requests) -> Waves | None:
+        """The waves asked for last, if they are those of this pool."""
         last = None if self._last is None else self._last()
-        return last.engine if last is not None and last.pool is pool else None
+        return last if last is not None and last.pool is pool else None
 
     def engine(self, waves: Waves) -> core.Engine:
         """The engine for a pool's waves, its tree built already if `prefetch` saw the pool."""
-        self._last = weakref.ref(waves)
-        ahead = self._ahead
+        with self._guard:
+            self._after_fork()
+            ahead = self._ahead
         if ahead is not None and ahead.pool is waves.pool and ahead.engine.exception() is None:
             return ahead.engine.result()
         return self.make_engine(waves.pool)
+
+    def remember(self, waves: Waves) -> None:
+        """Waves that are ready: `prefetch` of their pool goes on from them."""
+        self._last = weakref.ref(waves)
+
+    def _after_fork(self) -> None:
+        """Forgets a thread that was left in the parent process, and what it was to make."""
+        if self._process != os.getpid():
+            self._process, self._thread, self._ahead = os.getpid(), None, None
 
     def make_engine(self, pool: Requests) -> core.Engine:
         """Everything that planning this pool needs, its tree built."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -36,6 +37,9 @@ class Waves:
 
     With other ranks every rank iterates over its own `Waves` in step; all get the same widths,
     or an error on every rank: its own on the rank that failed, `RankError` on the others.
+
+    Threads may share one `Waves`: each wave goes to one of them, and the waves are those that one
+    thread would get.
     """
 
     pool: Requests
@@ -43,6 +47,8 @@ class Waves:
     """First item not yet planned."""
     refused: list[WaveRefused]
     """With on_refusal="skip": the refusal of every item skipped, in order."""
+    widest: int | None
+    """Largest width so far, where the next search looks first; at first `Planner.widest`."""
 
     def __init__(self, planner: Planner, requests: Any, on_refusal: Refusals, start: int) -> None:
         with planner.ranks.telling():
@@ -58,21 +64,25 @@ class Waves:
                 raise InputError(f"start is {start} of {self.items} items: nothing is left to plan")
             self.planner, self.pool, self.start = planner, pool, start
             self.refused = []
+            self.widest = planner.widest
+            self._turn = threading.RLock()
             self._mode = on_refusal
             self.engine = planner.engine(self)
+            planner.remember(self)
 
     def __iter__(self) -> Iterator[Wave]:
         return self
 
     def __next__(self) -> Wave:
-        while self.start < self.items:
-            try:
-                return self.plan_next()
-            except WaveRefused as refusal:
-                if self._mode != "skip":
-                    raise
-                self.refused.append(refusal)
-                self.start += refusal.width
+        with self._turn:
+            while self.start < self.items:
+                try:
+                    return self.plan_next()
+                except WaveRefused as refusal:
+                    if self._mode != "skip":
+                        raise
+                    self.refused.append(refusal)
+                    self.start += refusal.width
         raise StopIteration
 
     def plan_next(self) -> Wave:
@@ -82,6 +92,10 @@ class Waves:
             WaveRefused: not even the smallest wave fits; `start` stays where it is.
             RankError: another rank failed, or the ranks do not agree.
         """
+        with self._turn:
+            return self._next()
+
+    def _next(self) -> Wave:
         planner, pool, start = self.planner, self.pool, self.start
         if planner.ranks.size == 1:
             settled = self._alone()
@@ -114,7 +128,9 @@ class Waves:
             most_required=settled.required,
         )
         self.start += found.width
-        planner.widest = max(found.width, planner.widest or 0)
+        self.widest = max(found.width, self.widest or 0)
+        if planner.compatible:
+            planner.widest = max(self.widest, planner.widest or 0)
         return wave
 
     def prefetch(self) -> None:
@@ -133,7 +149,7 @@ class Waves:
         """A search for the wave that starts at `start`."""
         planner = self.planner
         profiles = planner.profiles.columns(planner.context, self.pool.mixes)
-        return self.engine.session(self.start, planner.limit, planner.widest, profiles)
+        return self.engine.session(self.start, planner.limit, self.widest, profiles)
 
     def mode(self) -> int:
         """How refusals are taken, as a number."""

@@ -332,6 +332,7 @@ struct PySession {
 }
 
 impl PySession {
+    /// Only with the interpreter released: who holds it may be waiting for the interpreter.
     fn lock(&self) -> MutexGuard<'_, Session> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -353,13 +354,13 @@ impl PySession {
     }
 
     /// Sets the bytes free for this rank's share, before anything is priced.
-    fn set_available(&self, available: i64) {
-        self.lock().set_available(available);
+    fn set_available(&self, py: Python<'_>, available: i64) {
+        py.detach(|| self.lock().set_available(available));
     }
 
     /// Entries of the first table, known before anything is priced.
-    fn growth_len(&self) -> usize {
-        self.lock().growth_len()
+    fn growth_len(&self, py: Python<'_>) -> usize {
+        py.detach(|| self.lock().growth_len())
     }
 
     /// First table of quotes of this rank.

@@ -1,0 +1,123 @@
+"""The same plan, byte for byte: whatever the hash seed, storage of rows, history and repetition."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from digest import digest, planner, pools, text
+
+from waveplan import Requests, Rows
+
+POOLS = pools()
+
+
+def plans(rows: object, cp: int = 2) -> str:
+    return text(planner(cp).waves(rows, on_refusal="skip"))
+
+
+def flat(rows: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    return np.concatenate(rows), np.cumsum([0, *map(len, rows)])
+
+
+def test_hash_seeds_and_environments_change_nothing() -> None:
+    """Nor do locale, time zone or how many threads libraries may take."""
+    here = digest()
+    others = [
+        {"PYTHONHASHSEED": "0"},
+        {"PYTHONHASHSEED": "4242", "OMP_NUM_THREADS": "7", "RAYON_NUM_THREADS": "3"},
+        {"PYTHONHASHSEED": "random", "LC_ALL": "C", "TZ": "Asia/Kathmandu", "PYTHONOPTIMIZE": "2"},
+    ]
+    folder = Path(__file__).parent
+    for changed in others:
+        code = "import digest; print(digest.digest())"
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=folder,
+            env={**os.environ, **changed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == here, changed
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_storage_of_rows_changes_nothing(name: str) -> None:
+    rows = POOLS[name]
+    wanted = plans(rows)
+    tokens, offsets = flat(rows)
+    wide = np.zeros(2 * len(tokens), np.int64)
+    wide[::2] = tokens
+    backwards = np.ascontiguousarray(tokens[::-1])[::-1]
+    buffer = np.zeros(8 * len(tokens) + 1, np.uint8)
+    misaligned = buffer[1:].view(np.int64)
+    misaligned[:] = tokens
+    frozen = tokens.copy()
+    frozen.flags.writeable = False
+    stored = {
+        "int32": tokens.astype(np.int32),
+        "uint32": tokens.astype(np.uint32),
+        "big-endian": tokens.astype(">i8"),
+        "strided": wide[::2],
+        "reversed": backwards,
+        "misaligned": misaligned,
+        "read-only": frozen,
+    }
+    for how, values in stored.items():
+        assert plans(Rows(values, offsets)) == wanted, how
+        assert plans(Rows(values, offsets.astype(np.int32))) == wanted, how
+    assert plans([row.astype(np.int32) for row in rows]) == wanted
+    assert plans([row.tolist() for row in rows]) == wanted
+    assert plans(Requests(Rows(tokens, offsets))) == wanted
+    padded = np.concatenate([np.full(5, -1), tokens, np.full(3, -1)])
+    assert plans(Rows(padded[5:-3], offsets)) == wanted, "part of a larger array"
+
+
+@pytest.mark.parametrize("cp", [1, 2])
+def test_a_thousand_repetitions_are_one_plan(cp: int) -> None:
+    """Half with a fresh planner, half with one that has planned other pools in between."""
+    rows, other = POOLS["ties"], POOLS["prefixes"]
+    wanted = plans(rows, cp)
+    used = planner(cp)
+    seen = {plans(rows, cp) for _ in range(500)}
+    for i in range(500):
+        if i % 50 == 0:
+            list(used.waves(other, on_refusal="skip"))
+        seen.add(text(used.waves(rows, on_refusal="skip")))
+    assert seen == {wanted}
+
+
+def test_pools_planned_before_change_nothing() -> None:
+    used = planner(2)
+    for _ in range(2):
+        for name, rows in POOLS.items():
+            assert text(used.waves(rows, on_refusal="skip")) == plans(rows), name
+
+
+def test_compatible_mode_remembers_the_widest_wave_as_published() -> None:
+    used = planner(1, compatible=True)
+    widths = [wave.width for wave in used.waves(POOLS["short"], on_refusal="skip")]
+    assert used.widest == max(widths)
+    ours = planner(1)
+    list(ours.waves(POOLS["short"]))
+    assert ours.widest is None
+
+
+@pytest.mark.parametrize("name", ["grpo", "near", "ties"])
+def test_permuting_equal_rows_changes_only_their_indices(name: str) -> None:
+    """Each row three times, the copies of a row stored here and there and dealt anew."""
+    rows = POOLS[name][:12]
+    order = np.repeat(np.arange(len(rows)), 3)
+    rng = np.random.default_rng(9)
+    rng.shuffle(order)
+    wanted = plans([rows[i] for i in order])
+    copies = [[rows[i].copy() for _ in range(3)] for i in range(len(rows))]
+    for _ in range(5):
+        deal = {i: list(rng.permutation(3)) for i in range(len(rows))}
+        dealt = [(i, deal[i].pop()) for i in order.tolist()]
+        assert plans([copies[i][k] for i, k in dealt]) == wanted

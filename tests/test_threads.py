@@ -1,0 +1,255 @@
+"""One planner in many threads, forks, sub-interpreters: the answers of one thread, or a clear error."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import workloads
+from digest import planner, pools, text
+
+import waveplan
+from waveplan import InputError, Requests, Rows
+from waveplan.rules import default_rules
+
+THREADS = 8
+POOLS = pools()
+
+
+@pytest.fixture(autouse=True)
+def eager():
+    """Threads change over as often as the interpreter can."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+def together(work: Callable[[int], Any], threads: int = THREADS) -> list[Any]:
+    """`work(i)` in as many threads, started at one moment; its first error is raised."""
+    gate = threading.Barrier(threads)
+
+    def one(i: int) -> Any:
+        gate.wait()
+        return work(i)
+
+    with ThreadPoolExecutor(threads) as crew:
+        return [done.result() for done in [crew.submit(one, i) for i in range(threads)]]
+
+
+@pytest.mark.parametrize("compatible", [False, True])
+def test_one_planner_in_eight_threads(compatible: bool) -> None:
+    """Each thread plans its own pool; compatible planners get the same pool, as they remember."""
+    names = list(POOLS)
+    shared = planner(2, compatible=compatible)
+    if compatible:
+        shared.widest = 1 << 20  # what they remember no longer depends on who is first
+    chosen = [POOLS[names[i % len(names)]] for i in range(THREADS)]
+    wanted = []
+    for rows in chosen:
+        alone = planner(2, compatible=compatible)
+        alone.widest = shared.widest
+        wanted.append(text(alone.waves(rows, on_refusal="skip")))
+    for _ in range(3):
+        found = together(lambda i: text(shared.waves(chosen[i], on_refusal="skip")))
+        assert found == wanted
+
+
+def test_threads_share_out_the_waves_of_one_pool() -> None:
+    rows = POOLS["short"]
+    wanted = [wave.to_dict() for wave in planner(1, "1200MiB").waves(rows)]
+    assert len(wanted) > 8
+    waves = planner(1, "1200MiB").waves(rows)
+    taken = together(lambda _: [wave.to_dict() for wave in waves])
+    found = sorted((wave for part in taken for wave in part), key=lambda wave: wave["start"])
+    assert found == wanted
+
+
+def test_threads_share_tables_rules_and_profiles() -> None:
+    """Observing in threads keeps every reading: the curves are those of one thread."""
+    rows = POOLS["grpo"]
+    alone = planner(1)
+    waves = list(alone.waves(rows))
+    for _ in range(THREADS):
+        for wave in waves:
+            alone.observe(wave, wave.required // 2)
+    shared = planner(1)
+    mine = list(shared.waves(rows))
+
+    def observe(_: int) -> None:
+        for wave in mine:
+            shared.observe(wave, wave.required // 2)
+
+    together(observe)
+    assert shared.profiles.to_dict() == alone.profiles.to_dict()
+    assert len({id(rules) for rules in together(lambda _: default_rules())}) == 1
+
+
+def test_prefetch_from_threads_changes_nothing() -> None:
+    wanted = {name: text(planner(2).waves(rows, on_refusal="skip")) for name, rows in POOLS.items()}
+    shared = planner(2)
+
+    def work(i: int) -> None:
+        name = list(POOLS)[i % len(POOLS)]
+        waves = shared.waves(POOLS[name], on_refusal="skip")
+        made = []
+        for wave in waves:
+            waves.prefetch()
+            made.append(wave)
+        assert text(made) == wanted[name]
+
+    together(work)
+
+
+@pytest.mark.parametrize("stage", ["tree", "pack", "layout", "waves", "requests"])
+def test_arrays_that_change_during_a_call(stage: str) -> None:
+    """Either answer or an error of ours, and the next call on quiet arrays is right again."""
+    rows = workloads.blocks(3, count=60)
+    tokens, offsets = np.concatenate(rows), np.cumsum([0, *map(len, rows)])
+    kept = tokens.copy()
+    stop = threading.Event()
+    plans = planner(2)
+    calls: dict[str, Callable[[Rows], Any]] = {
+        "tree": waveplan.tree,
+        "pack": waveplan.pack,
+        "layout": lambda rows: waveplan.choose_layout(waveplan.tree(rows), plans.scoring),
+        "waves": lambda rows: list(plans.waves(rows, on_refusal="skip")),
+        "requests": lambda rows: list(plans.waves(Requests(rows), on_refusal="skip")),
+    }
+    call = calls[stage]
+    quiet = Rows(kept, offsets)
+    wanted = text(planner(2).waves(quiet, on_refusal="skip"))
+
+    def scribble() -> None:
+        rng = np.random.default_rng(1)
+        while not stop.is_set():
+            at = rng.integers(0, len(tokens), 500)
+            tokens[at] = rng.integers(-(1 << 62), 1 << 62, 500)
+            tokens[:] = kept
+
+    other = threading.Thread(target=scribble)
+    other.start()
+    answers = 0
+    try:
+        for _ in range(30):
+            try:
+                answers += call(Rows(tokens, offsets)) is not None
+            except waveplan.WaveplanError as error:
+                assert "\n" not in str(error)
+    finally:
+        stop.set()
+        other.join()
+    assert answers
+    assert text(planner(2).waves(quiet, on_refusal="skip")) == wanted
+
+
+def test_offsets_that_change_during_a_call() -> None:
+    """What was checked is what is used: the planner keeps its own copy."""
+    tokens = np.arange(40_000, dtype=np.int64) % 7
+    offsets = np.arange(0, 40_001, 100)
+    rows, good = Rows(tokens, offsets), offsets.copy()
+    stop = threading.Event()
+
+    def scribble() -> None:
+        while not stop.is_set():
+            offsets[1:-1] = 1 << 60
+            offsets[:] = good
+
+    other = threading.Thread(target=scribble)
+    other.start()
+    try:
+        for _ in range(50):
+            for call in (waveplan.tree, waveplan.pack, lambda rows: list(planner(1).waves(rows))):
+                try:
+                    assert call(rows) is not None
+                except InputError as error:
+                    assert "\n" not in str(error)
+    finally:
+        stop.set()
+        other.join()
+
+
+def _digest_in_child(name: str) -> str:
+    return text(planner(2).waves(POOLS[name], on_refusal="skip"))
+
+
+@pytest.mark.parametrize("how", ["fork", "spawn", "forkserver"])
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_process_pools_of_every_kind(how: str) -> None:
+    """Fork after import, and after planning and prefetching, is safe."""
+    here = planner(2)
+    waves = here.waves(POOLS["grpo"])
+    next(waves)
+    waves.prefetch()
+    names = ["grpo", "ties"]
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(how)) as crew:
+        found = list(crew.map(_digest_in_child, names))
+    assert found == [_digest_in_child(name) for name in names]
+
+
+def _go_on_after_fork(waves: Any, pipe: Any) -> None:
+    made = []
+    for wave in waves:
+        made.append(wave.to_dict())
+        waves.prefetch()
+    pipe.send(json.dumps(made))
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_child_goes_on_with_its_parents_waves() -> None:
+    """The thread that planned ahead stayed in the parent: the child does without."""
+    rows = POOLS["short"]
+    wanted = [wave.to_dict() for wave in planner(1, "1200MiB").waves(rows)]
+    waves = planner(1, "1200MiB").waves(rows)
+    next(waves)
+    waves.prefetch()
+    context = multiprocessing.get_context("fork")
+    receive, send = context.Pipe(duplex=False)
+    child = context.Process(target=_go_on_after_fork, args=(waves, send))
+    child.start()
+    send.close()
+    assert json.loads(receive.recv()) == wanted[1:]
+    child.join()
+    assert child.exitcode == 0
+
+
+def test_sub_interpreters_are_refused() -> None:
+    code = """
+import sys
+try:
+    import _interpreters as interpreters
+    run = interpreters.exec
+except ImportError:
+    import _xxsubinterpreters as interpreters
+    run = interpreters.run_string
+first = sys.argv[1] == "first"
+if not first:
+    import waveplan
+inside = '''
+import sys
+sys.path[:0] = PATH
+try:
+    import waveplan
+except ImportError as error:
+    print("refused:", error)
+'''.replace("PATH", repr(sys.path))
+run(interpreters.create(), inside)
+sys.stdout.flush()
+import waveplan
+print(len(waveplan.tree([[1, 2], [1, 3]])))
+"""
+    for when in ("first", "second"):
+        done = subprocess.run(
+            [sys.executable, "-c", code, when], capture_output=True, text=True, timeout=60
+        )
+        lines = done.stdout.splitlines()
+        assert lines[0].startswith("refused: waveplan runs in the main interpreter only"), done
+        assert lines[1:] == ["3"], done
