@@ -1,4 +1,4 @@
-"""One hash of everything that plans of fixed pools say: equal wherever and however often it is made.
+"""One hash of everything that plans of fixed pools say, equal wherever it is made.
 
 Run as a program it prints the hash, for comparing builds, interpreters and environments.
 """

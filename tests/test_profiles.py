@@ -23,7 +23,17 @@ from waveplan import (
     _core,
     models,
 )
-from waveplan.profiles import MOST_POINTS, Observation, Observed, Profile, Rates, at, envelope
+from waveplan.profiles import (
+    MOST_POINTS,
+    MOST_SIGNATURES,
+    Observation,
+    Observed,
+    Profile,
+    Rates,
+    Signature,
+    at,
+    envelope,
+)
 from waveplan.rules import published_rules
 from waveplan.scoring import Scoring
 
@@ -300,3 +310,22 @@ def test_wrong_readings_are_refused() -> None:
     signature = plans.signature_of(Requests(rows(3)))
     with pytest.raises(InputError, match="hold Observed"):
         plans.profiles[signature] = Rates(0.0, 1)
+
+
+def test_signatures_are_bounded_and_the_one_observed_longest_ago_goes_first() -> None:
+    def signature(i: int) -> Signature:
+        return Signature(f"job {i}", ("text",), (True,))
+
+    ours, published = Profiles(), Profiles(published=True)
+    for profiles in (ours, published):
+        for i in range(MOST_SIGNATURES):
+            profiles.observe(signature(i), Observation(100, 100, 0, i))
+        profiles.observe(signature(0), Observation(100, 100, 0, 1))
+        for i in range(MOST_SIGNATURES, MOST_SIGNATURES + 2):
+            profiles.observe(signature(i), Observation(100, 100, 0, i))
+    assert len(ours) == MOST_SIGNATURES
+    assert signature(0) in ours
+    assert signature(1) not in ours
+    assert signature(2) not in ours
+    assert list(ours)[-1] == signature(MOST_SIGNATURES + 1)
+    assert len(published) == MOST_SIGNATURES + 2

@@ -1,4 +1,4 @@
-"""One planner in many threads, forks, sub-interpreters: the answers of one thread, or a clear error."""
+"""Planners in threads, forks and sub-interpreters: one thread's answers, or a clear error."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from digest import planner, pools, text
 
 import waveplan
 from waveplan import InputError, Requests, Rows
+from waveplan.profiles import Observation, Observed, Profiles, Rates, Signature
 from waveplan.rules import default_rules
 
 THREADS = 8
@@ -73,23 +74,36 @@ def test_threads_share_out_the_waves_of_one_pool() -> None:
     assert found == wanted
 
 
-def test_threads_share_tables_rules_and_profiles() -> None:
-    """Observing in threads keeps every reading: the curves are those of one thread."""
-    rows = POOLS["grpo"]
-    alone = planner(1)
-    waves = list(alone.waves(rows))
-    for _ in range(THREADS):
-        for wave in waves:
-            alone.observe(wave, wave.required // 2)
-    shared = planner(1)
-    mine = list(shared.waves(rows))
+@pytest.mark.parametrize("published", [False, True])
+def test_no_reading_of_any_thread_is_lost(published: bool) -> None:
+    readings, kinds = 200, 5
+    shared, alone = Profiles(published=published), Profiles(published=published)
 
-    def observe(_: int) -> None:
-        for wave in mine:
-            shared.observe(wave, wave.required // 2)
+    def observe(profiles: Profiles, i: int) -> None:
+        for j in range(readings):
+            signature = Signature(f"job {j % kinds}", ("text",), (True,))
+            profiles.observe(signature, Observation(100 + i, 100, 0, 1000 * i + j))
+            assert profiles.columns(f"job {j % kinds}", ("text",))
+            assert len(profiles.to_dict()["profiles"]) <= kinds
 
-    together(observe)
-    assert shared.profiles.to_dict() == alone.profiles.to_dict()
+    for i in range(THREADS):
+        observe(alone, i)
+    together(lambda i: observe(shared, i))
+    if published:
+        for signature in shared:
+            rates = shared[signature]
+            assert isinstance(rates, Rates)
+            assert rates.whole_waves == THREADS * readings // kinds
+    # Each thread's last reading of a kind is its largest, whichever came first.
+    for signature, known in alone.items():
+        other = shared[signature]
+        assert isinstance(other, type(known))
+        if isinstance(other, Observed) and isinstance(known, Observed):
+            assert max(p for _, p in other.later) == max(p for _, p in known.later)
+            assert other.sharing == known.sharing
+
+
+def test_threads_share_the_bundled_rules() -> None:
     assert len({id(rules) for rules in together(lambda _: default_rules())}) == 1
 
 
@@ -138,16 +152,18 @@ def test_arrays_that_change_during_a_call(stage: str) -> None:
     other = threading.Thread(target=scribble)
     other.start()
     answers = 0
+    said: list[str] = []
     try:
         for _ in range(30):
             try:
                 answers += call(Rows(tokens, offsets)) is not None
             except waveplan.WaveplanError as error:
-                assert "\n" not in str(error)
+                said.append(str(error))
     finally:
         stop.set()
         other.join()
     assert answers
+    assert not any("\n" in line for line in said)
     assert text(planner(2).waves(quiet, on_refusal="skip")) == wanted
 
 
@@ -157,6 +173,7 @@ def test_offsets_that_change_during_a_call() -> None:
     offsets = np.arange(0, 40_001, 100)
     rows, good = Rows(tokens, offsets), offsets.copy()
     stop = threading.Event()
+    said: list[str] = []
 
     def scribble() -> None:
         while not stop.is_set():
@@ -171,10 +188,11 @@ def test_offsets_that_change_during_a_call() -> None:
                 try:
                     assert call(rows) is not None
                 except InputError as error:
-                    assert "\n" not in str(error)
+                    said.append(str(error))
     finally:
         stop.set()
         other.join()
+    assert not any("\n" in line for line in said)
 
 
 def _digest_in_child(name: str) -> str:

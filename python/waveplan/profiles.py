@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import math
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
@@ -21,6 +23,11 @@ __all__ = ["Observation", "Observed", "Profiles", "Rates", "Signature"]
 VERSION = 1
 MOST_POINTS = 16
 """Observations kept per curve; beyond that, neighbours merge upwards."""
+
+MOST_SIGNATURES = 1024
+"""Signatures whose curves are kept; a job has a handful."""
+
+_LEARNING = threading.Lock()
 
 Points: TypeAlias = tuple[tuple[int, int], ...]
 
@@ -291,13 +298,13 @@ class Profiles:
 
     def __init__(self, *, published: bool = False) -> None:
         self.published = published
-        self._entries: dict[Signature, Profile] = {}
+        self._entries: OrderedDict[Signature, Profile] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def __iter__(self) -> Iterator[Signature]:
-        return iter(self._entries)
+        return iter(self._entries.copy())
 
     def __getitem__(self, signature: Signature) -> Profile:
         return self._entries[signature]
@@ -312,23 +319,31 @@ class Profiles:
         return signature in self._entries
 
     def observe(self, signature: Signature, seen: Observation) -> None:
-        """Learns from one reading."""
-        known = self._entries.get(signature)
-        if self.published:
-            rates = known if isinstance(known, Rates) else None
-            self._entries[signature] = rates.after(seen) if rates else Rates.first(seen)
-        else:
+        """Learns from one reading; from many threads at once none is lost.
+
+        Beyond `MOST_SIGNATURES` the one observed longest ago is forgotten; the published kind
+        keeps all, as published.
+        """
+        with _LEARNING:
+            known = self._entries.get(signature)
+            if self.published:
+                rates = known if isinstance(known, Rates) else None
+                self._entries[signature] = rates.after(seen) if rates else Rates.first(seen)
+                return
             curves = known if isinstance(known, Observed) else Observed()
             self._entries[signature] = curves.after(seen)
+            self._entries.move_to_end(signature)
+            while len(self._entries) > MOST_SIGNATURES:
+                del self._entries[next(iter(self._entries))]
 
     def items(self) -> Iterable[tuple[Signature, Profile]]:
-        """Signatures and their profiles, oldest first."""
-        return self._entries.items()
+        """Signatures and their profiles now, those observed longest ago first."""
+        return self._entries.copy().items()
 
     def to_dict(self) -> dict[str, Any]:
         """Stable JSON with a version."""
         entries = []
-        for signature, profile in sorted(self._entries.items(), key=lambda entry: entry[0]):
+        for signature, profile in sorted(self.items(), key=lambda entry: entry[0]):
             values = asdict(profile)
             values.pop("here", None)
             entries.append({"signature": asdict(signature), "profile": values})
@@ -390,14 +405,14 @@ class Profiles:
                 ),
                 profile.columns(),
             )
-            for signature, profile in self._entries.items()
+            for signature, profile in self.items()
             if signature.context == context and all(name in number for name in signature.mixes)
         ]
 
     def fresh(self) -> Profiles:
         """The same profiles as a new process sees them: first calls are still to be paid."""
         made = Profiles(published=self.published)
-        for signature, profile in self._entries.items():
+        for signature, profile in self.items():
             known = profile if isinstance(profile, Rates) else replace(profile, here=False)
             made[signature] = known
         return made
