@@ -77,10 +77,10 @@ fn scoring(cp: i64) -> Scoring {
 #[inline(never)]
 fn measured_tree(tokens: &[i64], offsets: &[i64]) -> Result<i64> {
     let tree = Tree::build(&Rows::new(tokens, offsets)?, &mut Ticker::new())?;
-    let mut sum: i64 = tree.packed_prefixes().packed.iter().sum();
+    let mut sum: i64 = tree.packed_prefixes()?.packed.iter().sum();
     for wave in 0..16 {
         let rows: Vec<u32> = (0..tree.rows() as u32).filter(|r| r % 16 <= wave).collect();
-        sum += tree.restrict(&rows).packed_tokens();
+        sum += tree.restrict(&rows)?.packed_tokens();
     }
     Ok(sum)
 }

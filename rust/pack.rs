@@ -54,7 +54,7 @@ pub fn pack(rows: &Rows<'_>, options: &PackOptions<'_>, ticker: &mut Ticker) -> 
         Some(limits) => Tree::build_limited(rows, limits, ticker)?,
     };
     let lengths = (0..rows.len()).map(|i| rows.length(i) as i64).collect();
-    Walk::new(&tree, lengths, options).run(ticker)
+    Walk::new(&tree, lengths, options)?.run(ticker)
 }
 
 /// Packs rows that lie apart from each other.
@@ -66,7 +66,7 @@ pub fn pack_scattered(
     check_limits(rows.len(), options)?;
     let tree = Tree::build_scattered(rows, options.shareable, ticker)?;
     let lengths = rows.iter().map(|row| row.len() as i64).collect();
-    Walk::new(&tree, lengths, options).run(ticker)
+    Walk::new(&tree, lengths, options)?.run(ticker)
 }
 
 fn check_limits(rows: usize, options: &PackOptions<'_>) -> Result<()> {
@@ -92,7 +92,7 @@ pub fn pack_tree(
         min_shared,
         shareable: None,
     };
-    Walk::new(tree, lengths, &options).run(ticker)
+    Walk::new(tree, lengths, &options)?.run(ticker)
 }
 
 impl Packing {
@@ -169,12 +169,14 @@ impl Packing {
 /// Lists the rows that run through each segment, ascending, from the segment each row ends in:
 /// those of `s` are `rows[offsets[s]..offsets[s + 1]]`.
 pub(crate) fn members(parents: &[u32], last: &[u32]) -> Result<(Vec<u32>, Vec<u32>)> {
+    let mut ticker = Ticker::new();
     let mut counts = vec![0_u64; parents.len()];
-    for &end in last.iter().filter(|&&end| end != NONE) {
+    ticker.each(last.iter().filter(|&&end| end != NONE), 4, |&end| {
         counts[end as usize] += 1;
-    }
+    })?;
     // Parents come first, so backwards each count is complete when it is handed up.
     for s in (0..parents.len()).rev() {
+        ticker.work(2)?;
         if parents[s] != NONE {
             counts[parents[s] as usize] += counts[s];
         }
@@ -183,6 +185,7 @@ pub(crate) fn members(parents: &[u32], last: &[u32]) -> Result<(Vec<u32>, Vec<u3
     let mut total = 0_u64;
     offsets.push(0);
     for count in counts {
+        ticker.work(1)?;
         total += count;
         let offset = u32::try_from(total)
             .map_err(|_| Error::Overflow("the number of rows over all segments"))?;
@@ -193,6 +196,7 @@ pub(crate) fn members(parents: &[u32], last: &[u32]) -> Result<(Vec<u32>, Vec<u3
     for (row, &end) in last.iter().enumerate() {
         let mut segment = end;
         while segment != NONE {
+            ticker.work(4)?;
             let at = &mut next[segment as usize];
             rows[*at as usize] = row as u32;
             *at += 1;
@@ -228,9 +232,9 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(tree: &'a Tree, lengths: Vec<i64>, options: &PackOptions<'_>) -> Self {
-        let (offsets, rows) = tree.terminal_rows();
-        Self {
+    fn new(tree: &'a Tree, lengths: Vec<i64>, options: &PackOptions<'_>) -> Result<Self> {
+        let (offsets, rows) = tree.terminal_rows()?;
+        Ok(Self {
             tree,
             last: vec![NONE; lengths.len()],
             lengths,
@@ -244,31 +248,31 @@ impl<'a> Walk<'a> {
             },
             row_start: Vec::new(),
             pending: Vec::new(),
-        }
+        })
     }
 
     fn run(mut self, ticker: &mut Ticker) -> Result<Packing> {
         let tree = self.tree;
         // Rows that may share nothing come first, like any rows that end at a node.
         for row in 0..self.lengths.len() {
+            ticker.work(2)?;
             if tree.terminal[row] == NONE && self.lengths[row] > 0 {
                 self.alone(row as u32, 0, NONE);
             }
         }
         if self.max_depth == 0 {
-            self.all_alone(0..tree.len(), 0, NONE);
+            self.all_alone(0..tree.len(), 0, NONE, ticker)?;
         } else {
-            self.branch(0..tree.len(), 0, 0, NONE);
+            self.branch(0..tree.len(), 0, 0, NONE, ticker)?;
         }
         while let Some(visit) = self.pending.pop() {
-            let emitted = self.segments.len();
-            self.visit(visit);
-            ticker.work(8 + 4 * (self.segments.len() - emitted) as u64)?;
+            self.visit(visit, ticker)?;
         }
         Packing::new(self.segments, self.row_start, self.last)
     }
 
-    fn visit(&mut self, visit: Visit) {
+    fn visit(&mut self, visit: Visit, ticker: &mut Ticker) -> Result<()> {
+        ticker.work(8)?;
         let Visit {
             node,
             from,
@@ -285,6 +289,7 @@ impl<'a> Walk<'a> {
             let segment = self.emit(from, end, parent);
             let going_on = self.tree.count[n] as usize - ended.len();
             for at in ended {
+                ticker.work(8)?;
                 let row = self.rows[at];
                 self.last[row as usize] = segment;
                 if self.lengths[row as usize] > end {
@@ -292,24 +297,34 @@ impl<'a> Walk<'a> {
                 }
             }
             if going_on == 1 || depth + 1 >= self.max_depth {
-                self.all_alone(below, end, segment);
+                self.all_alone(below, end, segment, ticker)?;
             } else {
-                self.branch(below, end, depth + 1, segment);
+                self.branch(below, end, depth + 1, segment, ticker)?;
             }
         } else {
             // Too short to share: the run is replayed by whoever goes on.
             for at in ended {
+                ticker.work(8)?;
                 self.alone(self.rows[at], from, parent);
             }
-            self.branch(below, from, depth, parent);
+            self.branch(below, from, depth, parent, ticker)?;
         }
+        Ok(())
     }
 
     /// Visits the topmost of the tree segments `below`, in order.
-    fn branch(&mut self, below: std::ops::Range<usize>, from: i64, depth: usize, parent: u32) {
+    fn branch(
+        &mut self,
+        below: std::ops::Range<usize>,
+        from: i64,
+        depth: usize,
+        parent: u32,
+        ticker: &mut Ticker,
+    ) -> Result<()> {
         let first = self.pending.len();
         let mut node = below.start;
         while node < below.end {
+            ticker.work(8)?;
             self.pending.push(Visit {
                 node: node as u32,
                 from,
@@ -319,16 +334,21 @@ impl<'a> Walk<'a> {
             node = self.tree.subtree[node] as usize;
         }
         self.pending[first..].reverse();
+        Ok(())
     }
 
     /// Emits the rest of every row that ends in the tree segments `below`, in input order.
-    fn all_alone(&mut self, below: std::ops::Range<usize>, from: i64, parent: u32) {
+    fn all_alone(
+        &mut self,
+        below: std::ops::Range<usize>,
+        from: i64,
+        parent: u32,
+        ticker: &mut Ticker,
+    ) -> Result<()> {
         let ended = self.offsets[below.start] as usize..self.offsets[below.end] as usize;
         let mut rows = self.rows[ended].to_vec();
-        rows.sort_unstable();
-        for row in rows {
-            self.alone(row, from, parent);
-        }
+        ticker.sort_by_key(&mut rows, |&row| row)?;
+        ticker.each(rows, 8, |row| self.alone(row, from, parent))
     }
 
     fn alone(&mut self, row: u32, from: i64, parent: u32) {

@@ -1,6 +1,7 @@
 //! Ragged token rows, borrowed.
 
 use crate::error::{Error, Result};
+use crate::interrupt::Ticker;
 
 /// Rows of token ids: row `i` is `tokens[offsets[i]..offsets[i + 1]]`. A view, never a copy.
 #[derive(Debug, Clone, Copy)]
@@ -20,7 +21,9 @@ impl<'a> Rows<'a> {
         if first != 0 {
             return Err(Error::input(format!("offsets[0] is {first}: it must be 0")));
         }
+        let mut ticker = Ticker::new();
         for (i, pair) in offsets.windows(2).enumerate() {
+            ticker.work(1)?;
             if pair[1] < pair[0] {
                 return Err(Error::input(format!(
                     "offsets[{}] is {} after {}: offsets must not fall",

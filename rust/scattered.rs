@@ -84,24 +84,25 @@ pub fn gather(packing: &Packing, rows: &[&[i64]], ticker: &mut Ticker) -> Result
 
 /// Segment number from 1, its parent's (its own at a root) and the position in the row, per
 /// packed token.
-#[must_use]
-pub fn ids(packing: &Packing) -> [Vec<i64>; 3] {
+pub fn ids(packing: &Packing) -> Result<[Vec<i64>; 3]> {
+    let mut ticker = Ticker::new();
     let segments = &packing.segments;
     let tokens = segments.tokens() as usize;
     let mut columns = [(); 3].map(|()| Vec::with_capacity(tokens));
     for s in 0..segments.len() {
         let length = segments.length(s);
+        ticker.work(4 + length as u64)?;
         let parent = segments.parent(s).unwrap_or(s);
         columns[0].extend(std::iter::repeat_n(s as i64 + 1, length as usize));
         columns[1].extend(std::iter::repeat_n(parent as i64 + 1, length as usize));
         columns[2].extend(packing.row_start[s]..packing.row_start[s] + length);
     }
-    columns
+    Ok(columns)
 }
 
 /// Packed positions of all rows, one row after another, and where each begins.
-#[must_use]
-pub fn positions(packing: &Packing) -> (Vec<i64>, Vec<i64>) {
+pub fn positions(packing: &Packing) -> Result<(Vec<i64>, Vec<i64>)> {
+    let mut ticker = Ticker::new();
     let segments = &packing.segments;
     let rows = packing.last.len();
     let mut offsets = Vec::with_capacity(rows + 1);
@@ -111,10 +112,11 @@ pub fn positions(packing: &Packing) -> (Vec<i64>, Vec<i64>) {
         for s in packing.path(row) {
             let start = segments.starts[s as usize];
             flat.extend(start..start + segments.length(s as usize));
+            ticker.work(8 + segments.length(s as usize) as u64)?;
         }
         offsets.push(flat.len() as i64);
     }
-    (flat, offsets)
+    Ok((flat, offsets))
 }
 
 /// What one request asks of the head.
@@ -255,12 +257,13 @@ pub fn projected_rows(requests: &[HeadRow<'_>], most: usize, ticker: &mut Ticker
     let mut marks = Marks::new(&places);
     for request in requests {
         for position in request.projected(false) {
+            ticker.work(1)?;
             marks.insert(places.number(position));
             if marks.count >= most {
                 return Ok(most);
             }
         }
-        ticker.work(request.positions.len() as u64)?;
+        ticker.work(1)?;
     }
     Ok(marks.count)
 }
@@ -271,11 +274,13 @@ pub fn target_chunk(requests: &[HeadRow<'_>], chunk: usize, ticker: &mut Ticker)
     let places = Places::new(requests)?;
     let (mut projected, mut targeted) = (Marks::new(&places), Marks::new(&places));
     for request in requests {
-        (request.projected(false)).for_each(|p| projected.insert(places.number(p)));
+        ticker.each(request.projected(false), 1, |p| {
+            projected.insert(places.number(p));
+        })?;
         if request.labels.is_some() {
-            (request.positions.iter()).for_each(|&p| targeted.insert(places.number(p)));
+            ticker.each(request.positions, 1, |&p| targeted.insert(places.number(p)))?;
         }
-        ticker.work(2 * request.positions.len() as u64)?;
+        ticker.work(1)?;
     }
     let both = (projected.words.iter().zip(&targeted.words)).map(|(a, b)| a & b);
     let Some((at, word)) = both.enumerate().find(|&(_, word)| word != 0) else {

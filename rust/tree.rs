@@ -115,24 +115,22 @@ impl Tree {
     /// The rows that end at each segment: those of `s` are
     /// `rows[offsets[s]..offsets[s + 1]]`, in input order. Empty rows are left out. As segments
     /// come depth first, the rows through `s` are `rows[offsets[s]..offsets[subtree[s]]]`.
-    #[must_use]
-    pub fn terminal_rows(&self) -> (Vec<u32>, Vec<u32>) {
+    pub fn terminal_rows(&self) -> Result<(Vec<u32>, Vec<u32>)> {
+        let mut ticker = Ticker::new();
         let mut offsets = vec![0_u32; self.len() + 1];
-        for &s in self.terminal.iter().filter(|&&s| s != NONE) {
-            offsets[s as usize + 1] += 1;
-        }
-        for s in 0..self.len() {
-            offsets[s + 1] += offsets[s];
-        }
+        let ends = || self.terminal.iter().copied().filter(|&s| s != NONE);
+        ticker.each(ends(), 4, |s| offsets[s as usize + 1] += 1)?;
+        ticker.each(0..self.len(), 1, |s| offsets[s + 1] += offsets[s])?;
         let mut next = offsets.clone();
         let mut rows = vec![0_u32; offsets[self.len()] as usize];
         for (row, &s) in self.terminal.iter().enumerate() {
+            ticker.work(8)?;
             if s != NONE {
                 let at = &mut next[s as usize];
                 rows[*at as usize] = row as u32;
                 *at += 1;
             }
         }
-        (offsets, rows)
+        Ok((offsets, rows))
     }
 }

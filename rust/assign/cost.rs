@@ -6,6 +6,8 @@
 
 use super::pairs::ChunkPairs;
 use super::settings::AssignSettings;
+use crate::error::Result;
+use crate::interrupt::Ticker;
 
 /// One contiguous assignment and its times.
 #[derive(Debug, Default, Clone)]
@@ -78,8 +80,9 @@ impl Evaluator {
         plan: &mut Plan,
         pairs: &ChunkPairs,
         settings: &AssignSettings,
-    ) {
-        self.count(&plan.cuts, pairs);
+        ticker: &mut Ticker,
+    ) -> Result<()> {
+        self.count(&plan.cuts, pairs, ticker)?;
         let ranks = plan.cuts.len() - 1;
         plan.forward.clear();
         plan.forward.resize(ranks, 0.0);
@@ -97,6 +100,7 @@ impl Evaluator {
             (plan.forward[r], plan.backward[r]) = rank_times(local, remotes, settings);
         }
         (plan.slowest, plan.score) = slowest(&plan.forward, &plan.backward);
+        Ok(())
     }
 
     /// Forward milliseconds of each rank and stage of `cuts`: the local stage, then per fetch
@@ -106,8 +110,8 @@ impl Evaluator {
         cuts: &[u32],
         pairs: &ChunkPairs,
         settings: &AssignSettings,
-    ) -> Vec<f64> {
-        self.count(cuts, pairs);
+    ) -> Result<Vec<f64>> {
+        self.count(cuts, pairs, &mut Ticker::new())?;
         let width = 1 + 2 * self.stages;
         let mut times = vec![0.0; (cuts.len() - 1) * width];
         for (h, &rank) in self.holders.iter().enumerate() {
@@ -128,11 +132,11 @@ impl Evaluator {
                 }
             }
         }
-        times
+        Ok(times)
     }
 
     /// Counts what every rank computes, fetches and sends per stage.
-    fn count(&mut self, cuts: &[u32], pairs: &ChunkPairs) {
+    fn count(&mut self, cuts: &[u32], pairs: &ChunkPairs, ticker: &mut Ticker) -> Result<()> {
         self.holders.clear();
         let held = |r: &u32| cuts[*r as usize] < cuts[*r as usize + 1];
         self.holders.extend((0..cuts.len() as u32 - 1).filter(held));
@@ -143,10 +147,10 @@ impl Evaluator {
         self.fetched_by_any.clear();
         for h in 0..self.holders.len() {
             let r = self.holders[h] as usize;
-            self.count_rank(h, cuts[r], cuts[r + 1], pairs);
+            self.count_rank(h, cuts[r], cuts[r + 1], pairs, ticker)?;
         }
         // What it sends to every peer counts per peer, and once more for all together.
-        merge(&mut self.fetched_by_any);
+        merge(&mut self.fetched_by_any, ticker)?;
         for i in 0..self.fetched_by_any.len() {
             let (low, high) = self.fetched_by_any[i];
             self.send(low, high, pairs);
@@ -158,6 +162,7 @@ impl Evaluator {
             remote.sent_tokens += takers * pairs.span_tokens(cell.low, cell.high);
             remote.sent_runs += takers;
         }
+        Ok(())
     }
 
     /// Cuts the row where a rank or a stage begins.
@@ -187,7 +192,14 @@ impl Evaluator {
     }
 
     /// Counts the holder `h`, which owns the chunks `low..high`.
-    fn count_rank(&mut self, h: usize, low: u32, high: u32, pairs: &ChunkPairs) {
+    fn count_rank(
+        &mut self,
+        h: usize,
+        low: u32,
+        high: u32,
+        pairs: &ChunkPairs,
+        ticker: &mut Ticker,
+    ) -> Result<()> {
         let mut before = 0_u64;
         self.fetched.clear();
         let remotes = &mut self.remotes[h * self.stages..(h + 1) * self.stages];
@@ -197,7 +209,9 @@ impl Evaluator {
             }
             let mut attended = 0_u64;
             let mut stage = 0;
+            ticker.work(1)?;
             for run in pairs.row(i) {
+                ticker.work(2)?;
                 if run.low >= low {
                     break;
                 }
@@ -231,13 +245,15 @@ impl Evaluator {
             }
             before = attended;
         }
-        merge(&mut self.fetched);
+        merge(&mut self.fetched, ticker)?;
         for i in 0..self.fetched.len() {
             let (from, to) = self.fetched[i];
             self.fetched_by_any.push((from, to));
             self.receive(h, from, to, pairs);
             self.send(from, to, pairs);
+            ticker.work(8)?;
         }
+        Ok(())
     }
 
     /// The holder `h` fetches the chunks `low..high`: tokens per stage, runs per source.
@@ -276,11 +292,11 @@ impl Evaluator {
 }
 
 /// Sorts ranges and joins those that touch or overlap.
-fn merge(ranges: &mut Vec<(u32, u32)>) {
+fn merge(ranges: &mut Vec<(u32, u32)>, ticker: &mut Ticker) -> Result<()> {
     if ranges.len() < 2 {
-        return;
+        return Ok(());
     }
-    ranges.sort_unstable();
+    ticker.sort_by_key(ranges, |&range| range)?;
     let mut last = 0;
     for i in 1..ranges.len() {
         let (low, high) = ranges[i];
@@ -292,6 +308,7 @@ fn merge(ranges: &mut Vec<(u32, u32)>) {
         }
     }
     ranges.truncate(last + 1);
+    Ok(())
 }
 
 /// The slowest rank, the first on ties, and its time.

@@ -152,7 +152,7 @@ pub fn stage_times(
     let stages = search.evaluator.bounds.len() - 1;
     let times = search
         .evaluator
-        .stage_times(&search.best.cuts, &workspace.pairs, settings);
+        .stage_times(&search.best.cuts, &workspace.pairs, settings)?;
     Ok((stages, times))
 }
 

@@ -105,8 +105,7 @@ impl ChunkPairs {
         self.tokens = tokens;
         self.reset(segments.len(), chunks as usize);
         self.sweep(segments, ticker)?;
-        self.finish();
-        Ok(())
+        self.finish(ticker)
     }
 
     fn reset(&mut self, segments: usize, chunks: usize) {
@@ -131,6 +130,7 @@ impl ChunkPairs {
         let chunk = self.chunk;
         let mut at = 0_u32;
         for s in 0..segments.len() {
+            ticker.work(4)?;
             let (start, end) = (segments.starts[s], segments.starts[s + 1]);
             let parent = segments.parents[s];
             let first = at + u32::from(start == i64::from(at + 1) * chunk);
@@ -205,7 +205,6 @@ impl ChunkPairs {
             },
         };
         let limit = i64::from(at) * self.chunk;
-        let mut work = 1;
         let filled = std::mem::replace(&mut self.sweep.open, (NONE, 0));
         if filled.0 != NONE {
             self.sweep.queries.push(filled);
@@ -233,16 +232,16 @@ impl ChunkPairs {
             if parent != NONE {
                 self.sweep.queries.push((parent, n));
             }
-            work += 4;
+            ticker.work(16)?;
         }
         row.flush();
         let offset =
             u32::try_from(self.runs.len()).map_err(|_| Error::Overflow("the chunk pair table"))?;
         self.offsets.push(offset);
-        ticker.work(work)
+        ticker.work(1)
     }
 
-    fn finish(&mut self) {
+    fn finish(&mut self, ticker: &mut Ticker) -> Result<()> {
         let chunks = self.len();
         let mut sum = 0;
         self.weight_sums.push(0);
@@ -253,10 +252,12 @@ impl ChunkPairs {
         self.lowest_after.resize(chunks, 0);
         let mut lowest = chunks as u32;
         for i in (0..chunks).rev() {
+            ticker.work(4)?;
             let own = self.row(i).next().map_or(i as u32, |run| run.low);
             lowest = lowest.min(own);
             self.lowest_after[i] = lowest;
         }
+        Ok(())
     }
 }
 

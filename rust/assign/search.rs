@@ -66,7 +66,8 @@ impl Search {
             self.evaluator.set_stages(stages, pairs.len());
             self.current.cuts.clear();
             self.current.cuts.extend_from_slice(start);
-            self.evaluator.evaluate(&mut self.current, pairs, settings);
+            self.evaluator
+                .evaluate(&mut self.current, pairs, settings, ticker)?;
             self.climb(&limits, pairs, settings, ticker)?;
             if chosen == 0 || self.current.score + TIE_MS < self.best.score {
                 std::mem::swap(&mut self.current, &mut self.best);
@@ -91,7 +92,7 @@ impl Search {
         }
         if ranks == PROBED_RANKS {
             let offered = limits.candidates.min(PROBE_CANDIDATES);
-            if !self.best_move(offered, pairs, settings)
+            if !self.best_move(offered, pairs, settings, ticker)?
                 || self.current.score - self.moved.score < PROBE_GAIN_MS
             {
                 return Ok(());
@@ -101,7 +102,7 @@ impl Search {
         }
         for _ in 0..steps {
             ticker.work((pairs.len() + pairs.runs.len()) as u64)?;
-            if !self.best_move(limits.candidates, pairs, settings) {
+            if !self.best_move(limits.candidates, pairs, settings, ticker)? {
                 break;
             }
             std::mem::swap(&mut self.current, &mut self.moved);
@@ -114,29 +115,35 @@ impl Search {
     /// Ranks own contiguous chunks, so only the rank's first chunk (to the owner before) and
     /// its last (to the owner after) can move, whatever else the rank may offer. Both are
     /// offered unless the limit is a single one of several chunks.
-    fn best_move(&mut self, offered: i64, pairs: &ChunkPairs, settings: &AssignSettings) -> bool {
+    fn best_move(
+        &mut self,
+        offered: i64,
+        pairs: &ChunkPairs,
+        settings: &AssignSettings,
+        ticker: &mut Ticker,
+    ) -> Result<bool> {
         let cuts = &self.current.cuts;
         let rank = self.current.slowest;
         let (low, high) = (cuts[rank], cuts[rank + 1]);
         let held = high - low;
         let may_empty = pairs.len() < cuts.len() - 1;
         if held == 0 || (held == 1 && !may_empty) {
-            return false;
+            return Ok(false);
         }
         let mut found = false;
         if low > 0 {
             let before = owner(cuts, low - 1);
             self.copy_cuts();
             self.candidate.cuts[before + 1..=rank].fill(low + 1);
-            found |= self.consider(found, pairs, settings);
+            found |= self.consider(found, pairs, settings, ticker)?;
         }
         if (high as usize) < pairs.len() && (offered != 1 || held == 1) {
             let after = owner(&self.current.cuts, high);
             self.copy_cuts();
             self.candidate.cuts[rank + 1..=after].fill(high - 1);
-            found |= self.consider(found, pairs, settings);
+            found |= self.consider(found, pairs, settings, ticker)?;
         }
-        found
+        Ok(found)
     }
 
     fn copy_cuts(&mut self) {
@@ -144,16 +151,22 @@ impl Search {
     }
 
     /// Prices the candidate and keeps it as the move if it is the better one.
-    fn consider(&mut self, found: bool, pairs: &ChunkPairs, settings: &AssignSettings) -> bool {
+    fn consider(
+        &mut self,
+        found: bool,
+        pairs: &ChunkPairs,
+        settings: &AssignSettings,
+        ticker: &mut Ticker,
+    ) -> Result<bool> {
         self.evaluator
-            .evaluate(&mut self.candidate, pairs, settings);
+            .evaluate(&mut self.candidate, pairs, settings, ticker)?;
         let to_beat = if found { &self.moved } else { &self.current };
         let improves = self.candidate.score + TIE_MS < self.current.score
             && self.candidate.score + TIE_MS < to_beat.score;
         if improves {
             std::mem::swap(&mut self.candidate, &mut self.moved);
         }
-        improves
+        Ok(improves)
     }
 }
 

@@ -236,12 +236,11 @@ impl Pricer {
         } = &*self.engine;
         share.requests.clear();
         share.requests.extend_from_slice(requests);
-        share.groups.form(pool, requests);
+        share.groups.form(pool, requests)?;
         share.trees.resize_with(share.groups.len(), Tree::default);
         for (g, into) in share.trees.iter_mut().enumerate() {
             let rows = share.groups.requests(g);
-            tree.restrict_into(rows, &mut self.work.tree, into);
-            self.ticker.work((rows.len() + into.len()) as u64 * 8)?;
+            tree.restrict_into(rows, &mut self.work.tree, into)?;
         }
         measures::start(
             pool,
@@ -250,16 +249,16 @@ impl Pricer {
             &settings.measures,
             &mut share.base,
         )?;
-        self.sign(share);
-        Ok(())
+        self.sign(share)
     }
 
     /// Finds the profile of the share's signature.
-    fn sign(&self, share: &mut Share) {
+    fn sign(&mut self, share: &mut Share) -> Result<()> {
         let pool = &self.engine.pool;
         let signature = &mut share.signature;
         signature.mixes.clear();
         for &request in &share.requests {
+            self.ticker.work(2)?;
             let r = request as usize;
             if let Err(at) = signature.mixes.binary_search(&pool.mix[r]) {
                 signature.mixes.insert(at, pool.mix[r]);
@@ -280,6 +279,7 @@ impl Pricer {
             signature.adapters.clear();
         }
         share.profile = (self.profiles.iter()).position(|(known, _)| *known == *signature);
+        Ok(())
     }
 
     /// Chooses layouts for a share and prices the plan.

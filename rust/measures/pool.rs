@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
+use crate::interrupt::Ticker;
 
 /// The adapter slot of requests that run the model's own weights.
 pub const NO_SLOT: u32 = 0;
@@ -119,7 +120,9 @@ impl Pool {
             projected: Vec::with_capacity(count),
         };
         pool.label(columns)?;
+        let mut ticker = Ticker::new();
         for r in 0..count {
+            ticker.work(8)?;
             let entries = if pool.targets[r] {
                 pool.lengths[r]
                     .checked_mul(pool.target_width[r])
@@ -152,6 +155,7 @@ impl Pool {
 
     fn label(&mut self, columns: &Columns<'_>) -> Result<()> {
         self.run_offsets.push(0);
+        let mut ticker = Ticker::new();
         let mut at = 0;
         for (r, &length) in columns.lengths.iter().enumerate() {
             let first = self.runs.len();
@@ -160,10 +164,14 @@ impl Pool {
                 match columns.labels {
                     Labels::From(from) if from[r] < length => self.runs.push((from[r], length)),
                     Labels::From(_) => {}
-                    Labels::Mask(mask) => runs_of(&mask[at..end], &mut self.runs),
+                    Labels::Mask(mask) => {
+                        ticker.work(length as u64)?;
+                        runs_of(&mask[at..end], &mut self.runs);
+                    }
                 }
             }
             at = end;
+            ticker.work(8)?;
             let count = self.runs[first..].iter().map(|run| run.1 - run.0).sum();
             self.labelled.push(count);
             let offset = u32::try_from(self.runs.len())
@@ -279,7 +287,9 @@ fn check_lengths(columns: &Columns<'_>, count: usize) -> Result<()> {
         }
     }
     let mut tokens = 0_i64;
+    let mut ticker = Ticker::new();
     for (r, &length) in columns.lengths.iter().enumerate() {
+        ticker.work(1)?;
         if length < 0 {
             return Err(Error::input(format!(
                 "lengths[{r}] is {length}: it must be at least 0"
@@ -305,7 +315,9 @@ fn check_lengths(columns: &Columns<'_>, count: usize) -> Result<()> {
 }
 
 fn check_values(columns: &Columns<'_>) -> Result<()> {
+    let mut ticker = Ticker::new();
     for (r, &length) in columns.lengths.iter().enumerate() {
+        ticker.work(4)?;
         let (width, k, routed) = (columns.target_width[r], columns.top_k[r], columns.routed[r]);
         if width < 1 {
             return Err(Error::input(format!(

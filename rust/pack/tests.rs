@@ -63,7 +63,7 @@ proptest! {
         prop_assert!(full.segments.tokens() <= limited.segments.tokens());
         let (tokens, offsets) = flat(&rows);
         let tree = Tree::build(&Rows::new(&tokens, &offsets).unwrap(), &mut Ticker::new()).unwrap();
-        prop_assert_eq!(&tree.packed_prefixes().packed[rows.len()], &full.segments.tokens());
+        prop_assert_eq!(&tree.packed_prefixes().unwrap().packed[rows.len()], &full.segments.tokens());
         prop_assert_eq!(&pack_tree(&tree, Some(depth), 1, &mut Ticker::new()).unwrap(), &limited);
         if let Some((_, fewer)) = rows.split_last() {
             let fewer = packed(fewer, &PackOptions::default());

@@ -629,7 +629,7 @@ impl PyPlan {
     fn tree(&self, py: Python<'_>, g: usize) -> PyResult<PyTree> {
         let rows = &self.group(py, g)?.requests;
         Ok(PyTree {
-            tree: py.detach(|| self.engine.tree().restrict(rows)),
+            tree: detached(py, || self.engine.tree().restrict(rows))?,
         })
     }
 
@@ -637,7 +637,10 @@ impl PyPlan {
     fn packing(&self, py: Python<'_>, g: usize) -> PyResult<PyPacking> {
         let group = self.group(py, g)?;
         let packing = detached(py, || {
-            layout::pack(&self.engine.tree().restrict(&group.requests), &group.shared)
+            layout::pack(
+                &self.engine.tree().restrict(&group.requests)?,
+                &group.shared,
+            )
         })?;
         Ok(packing.into())
     }

@@ -117,7 +117,7 @@ impl PyPool {
     fn groups<'py>(&self, py: Python<'py>, requests: Ints<'_>) -> PyResult<Vec<GroupColumns<'py>>> {
         let picked = self.requests(py, &requests)?;
         let mut groups = Groups::default();
-        groups.form(&self.pool, &picked);
+        detached(py, || groups.form(&self.pool, &picked))?;
         Ok((0..groups.len())
             .map(|g| {
                 let key = groups.key(g);
@@ -210,7 +210,7 @@ impl PyPlanMeasures {
             adapter_ranks: adapter_ranks.0,
         };
         let mut groups = Groups::default();
-        groups.form(&pool.pool, &picked);
+        detached(py, || groups.form(&pool.pool, &picked))?;
         let mut measures = Measures::default();
         settings
             .check()

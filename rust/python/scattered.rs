@@ -98,14 +98,14 @@ fn gather_tokens<'py>(
 fn packed_ids<'py>(
     py: Python<'py>,
     packing: PyRef<'py, PyPacking>,
-) -> (Column<'py>, Column<'py>, Column<'py>) {
+) -> PyResult<(Column<'py>, Column<'py>, Column<'py>)> {
     let packing = &packing.packing;
-    let [groups, parents, positions] = py.detach(|| scattered::ids(packing));
-    (
+    let [groups, parents, positions] = detached(py, || scattered::ids(packing))?;
+    Ok((
         groups.into_pyarray(py),
         parents.into_pyarray(py),
         positions.into_pyarray(py),
-    )
+    ))
 }
 
 /// Packed positions of all rows, flat, and offsets.
@@ -113,10 +113,10 @@ fn packed_ids<'py>(
 fn packed_positions<'py>(
     py: Python<'py>,
     packing: PyRef<'py, PyPacking>,
-) -> (Column<'py>, Column<'py>) {
+) -> PyResult<(Column<'py>, Column<'py>)> {
     let packing = &packing.packing;
-    let (flat, offsets) = py.detach(|| scattered::positions(packing));
-    (flat.into_pyarray(py), offsets.into_pyarray(py))
+    let (flat, offsets) = detached(py, || scattered::positions(packing))?;
+    Ok((flat.into_pyarray(py), offsets.into_pyarray(py)))
 }
 
 /// Tokens that have a label.

@@ -79,18 +79,18 @@ impl PyTree {
         Ok((indices(py, &offsets), indices(py, &rows)))
     }
 
-    fn prefixes<'py>(&self, py: Python<'py>) -> (Column<'py>, Column<'py>) {
-        let prefixes = py.detach(|| self.tree.packed_prefixes());
-        (column(py, prefixes.packed), column(py, prefixes.shared))
+    fn prefixes<'py>(&self, py: Python<'py>) -> PyResult<(Column<'py>, Column<'py>)> {
+        let prefixes = detached(py, || self.tree.packed_prefixes())?;
+        Ok((column(py, prefixes.packed), column(py, prefixes.shared)))
     }
 
     fn restrict(&self, py: Python<'_>, rows: Ints<'_>) -> PyResult<Self> {
         let rows = row_indices(py, "rows", slice(py, "rows", &rows)?, self.tree.rows())?;
         let mut tree = Tree::default();
-        py.detach(|| {
+        detached(py, || {
             self.tree
-                .restrict_into(&rows, &mut TreeWorkspace::default(), &mut tree);
-        });
+                .restrict_into(&rows, &mut TreeWorkspace::default(), &mut tree)
+        })?;
         refuse_empty(py, &tree)?;
         Ok(Self { tree })
     }

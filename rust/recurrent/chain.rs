@@ -51,8 +51,7 @@ struct Scoring<'a> {
 impl Scoring<'_> {
     fn score(&mut self, chained: &[u32]) -> Result<f64> {
         let Self { forest, ticker, .. } = self;
-        ticker.work((forest.len() + forest.levels * forest.ranks) as u64)?;
-        Ok(self.loads.score(forest, chained, self.settings))
+        self.loads.score(forest, chained, self.settings, ticker)
     }
 
     fn bound(&mut self, chained: &[u32]) -> Result<f64> {

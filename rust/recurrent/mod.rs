@@ -95,8 +95,7 @@ pub fn recurrent(
     forest.fill(segments, assignment, settings, &mut ticker)?;
     search.run(forest, loads, settings, &mut ticker)?;
     let chosen = search.best();
-    ticker.work(forest.len() as u64)?;
-    let score = loads.record(forest, chosen, settings);
+    let score = loads.record(forest, chosen, settings, &mut ticker)?;
     let ranks = assignment.ranks;
     let mut answer = Recurrent {
         rank_tokens: loads.tokens.clone(),

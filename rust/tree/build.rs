@@ -57,7 +57,8 @@ fn insert_all<'a>(
 ) -> Result<Tree> {
     // First tokens decide most steps. Read up front they miss the cache side by side instead of
     // one after another.
-    let firsts: Vec<Option<i64>> = (0..rows).map(|i| row(i).first().copied()).collect();
+    let mut firsts = Vec::with_capacity(rows);
+    ticker.each(0..rows, 8, |i| firsts.push(row(i).first().copied()))?;
     let mut trie = Trie::new(rows, row);
     let mut terminal = Vec::with_capacity(rows);
     // The row before and its last node: a new row is compared with it first.
@@ -69,15 +70,15 @@ fn insert_all<'a>(
             continue;
         }
         let common = if i > 0 && firsts[i] == firsts[i - 1] {
-            common_prefix(tokens, before)
+            common_prefix(tokens, before, ticker)?
         } else {
             0
         };
-        let (node, shared) = trie.locate(tokens, common, last);
+        let (node, shared) = trie.locate(tokens, common, last, ticker)?;
         last = trie.insert(i as u32, tokens, node, shared);
         terminal.push(last);
         before = tokens;
-        ticker.work(4 + (shared as u64 >> 2))?;
+        ticker.work(16)?;
     }
     let links = Links {
         parent: &trie.parent,
@@ -91,7 +92,7 @@ fn insert_all<'a>(
         0..rows as u32,
         &mut TreeWorkspace::default(),
         &mut tree,
-    );
+    )?;
     Ok(tree)
 }
 
@@ -114,9 +115,16 @@ impl<'a, R: Fn(usize) -> &'a [i64]> Trie<'a, R> {
     /// Where `tokens` leaves the trie: the node in which its longest known prefix ends, and that
     /// prefix's length (`NONE` and 0 if nothing is shared). The first `common` tokens are known
     /// to lie on the path to the node `last`.
-    fn locate(&self, tokens: &[i64], common: usize, last: u32) -> (u32, usize) {
+    fn locate(
+        &self,
+        tokens: &[i64],
+        common: usize,
+        last: u32,
+        ticker: &mut Ticker,
+    ) -> Result<(u32, usize)> {
         let mut node = if common == 0 { NONE } else { last };
         while node != NONE && self.start[node as usize] >= common as i64 {
+            ticker.work(1)?;
             node = self.parent[node as usize];
         }
         let mut at = common;
@@ -131,10 +139,10 @@ impl<'a, R: Fn(usize) -> &'a [i64]> Trie<'a, R> {
             let c = child as usize;
             let run = &(self.row)(self.rep[c] as usize)[at..self.end[c] as usize];
             // The look-up compared the first token already.
-            at += 1 + common_prefix(&tokens[at + 1..], &run[1..]);
+            at += 1 + common_prefix(&tokens[at + 1..], &run[1..], ticker)?;
             node = child;
         }
-        (node, at)
+        Ok((node, at))
     }
 
     /// Adds row `i`, which leaves the trie inside or at the end of `node`; returns its last node.
@@ -208,13 +216,15 @@ impl<'a, R: Fn(usize) -> &'a [i64]> Trie<'a, R> {
 }
 
 /// How many leading tokens `a` and `b` share.
-fn common_prefix(a: &[i64], b: &[i64]) -> usize {
+fn common_prefix(a: &[i64], b: &[i64], ticker: &mut Ticker) -> Result<usize> {
     let most = a.len().min(b.len());
     let (a, b) = (&a[..most], &b[..most]);
     let mut at = 0;
     while at + CHUNK <= most && a[at..at + CHUNK] == b[at..at + CHUNK] {
         at += CHUNK;
+        ticker.work(CHUNK as u64 / 4)?;
     }
+    ticker.work(4)?;
     let differs = a[at..].iter().zip(&b[at..]).position(|(x, y)| x != y);
-    differs.map_or(most, |tail| at + tail)
+    Ok(differs.map_or(most, |tail| at + tail))
 }

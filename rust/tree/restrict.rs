@@ -1,6 +1,8 @@
 //! The tree of some of the rows, in any order, from node arrays alone.
 
 use super::{Prefixes, Tree};
+use crate::error::Result;
+use crate::interrupt::Ticker;
 use crate::segments::NONE;
 
 /// What the canonical order is computed from: nodes in any order, unary ones allowed.
@@ -72,11 +74,10 @@ impl Tree {
     ///
     /// # Panics
     /// If a row is not one of this tree.
-    #[must_use]
-    pub fn restrict(&self, rows: &[u32]) -> Self {
+    pub fn restrict(&self, rows: &[u32]) -> Result<Self> {
         let mut tree = Self::default();
-        self.restrict_into(rows, &mut TreeWorkspace::default(), &mut tree);
-        tree
+        self.restrict_into(rows, &mut TreeWorkspace::default(), &mut tree)?;
+        Ok(tree)
     }
 
     /// [`Tree::restrict`] into an existing tree, reusing its arrays and the workspace: the cost
@@ -84,36 +85,44 @@ impl Tree {
     ///
     /// # Panics
     /// If a row is not one of this tree.
-    pub fn restrict_into(&self, rows: &[u32], workspace: &mut TreeWorkspace, into: &mut Self) {
+    pub fn restrict_into(
+        &self,
+        rows: &[u32],
+        workspace: &mut TreeWorkspace,
+        into: &mut Self,
+    ) -> Result<()> {
         let links = Links {
             parent: &self.parent,
             start: &self.start,
             end: &self.end,
             terminal: &self.terminal,
         };
-        canonical(&links, rows.iter().copied(), workspace, into);
+        canonical(&links, rows.iter().copied(), workspace, into)
     }
 
     /// Full-sharing packed tokens of the first k rows, for every k: a wave is a prefix of the
     /// pool. Costs one look at each segment.
-    #[must_use]
-    pub fn packed_prefixes(&self) -> Prefixes {
+    pub fn packed_prefixes(&self) -> Result<Prefixes> {
+        let mut ticker = Ticker::new();
         let mut fresh = vec![0_i64; self.rows()];
-        for (s, &row) in self.first_row.iter().enumerate() {
+        ticker.each(self.first_row.iter().enumerate(), 4, |(s, &row)| {
             fresh[row as usize] += self.length(s);
-        }
+        })?;
         let lengths = (0..self.rows()).map(|r| self.row_length(r));
-        Prefixes::from_fresh(lengths.zip(fresh))
+        Prefixes::from_fresh(lengths.zip(fresh), &mut ticker)
     }
 
     /// The same for the prefixes of the list `rows`, in its order.
     ///
     /// # Panics
     /// If a row is not one of this tree.
-    #[must_use]
-    pub fn packed_prefixes_of(&self, rows: &[u32], workspace: &mut TreeWorkspace) -> Prefixes {
+    pub fn packed_prefixes_of(
+        &self,
+        rows: &[u32],
+        workspace: &mut TreeWorkspace,
+    ) -> Result<Prefixes> {
         workspace.begin(self.len());
-        Prefixes::from_fresh(rows.iter().map(|&row| {
+        let fresh = rows.iter().map(|&row| {
             let (length, mut known) = (self.row_length(row as usize), 0);
             let mut node = self.terminal[row as usize];
             while node != NONE {
@@ -125,22 +134,21 @@ impl Tree {
                 node = self.parent[node as usize];
             }
             (length, length - known)
-        }))
+        });
+        Prefixes::from_fresh(fresh, &mut Ticker::new())
     }
 }
 
 impl Prefixes {
     /// From each row's length and its tokens that no earlier row holds.
-    fn from_fresh(rows: impl Iterator<Item = (i64, i64)>) -> Self {
-        let (mut packed, mut total) = (vec![0], 0);
-        let shared = rows
-            .map(|(length, fresh)| {
-                total += fresh;
-                packed.push(total);
-                length - fresh
-            })
-            .collect();
-        Self { packed, shared }
+    fn from_fresh(rows: impl Iterator<Item = (i64, i64)>, ticker: &mut Ticker) -> Result<Self> {
+        let (mut packed, mut shared, mut total) = (vec![0], Vec::new(), 0);
+        ticker.each(rows, 4, |(length, fresh)| {
+            total += fresh;
+            packed.push(total);
+            shared.push(length - fresh);
+        })?;
+        Ok(Self { packed, shared })
     }
 }
 
@@ -150,18 +158,20 @@ pub(super) fn canonical(
     rows: impl Iterator<Item = u32>,
     workspace: &mut TreeWorkspace,
     tree: &mut Tree,
-) {
+) -> Result<()> {
+    let mut ticker = Ticker::new();
     workspace.begin(links.parent.len());
     tree.clear();
-    let first_root = link(links, rows, workspace, &mut tree.terminal);
-    emit(links, first_root, workspace, tree);
-    for end in &mut tree.terminal {
+    let first_root = link(links, rows, workspace, &mut tree.terminal, &mut ticker)?;
+    emit(links, first_root, workspace, tree, &mut ticker)?;
+    ticker.each(&mut tree.terminal, 4, |end| {
         if *end != NONE {
             *end = workspace.marks[*end as usize].segment;
         }
-    }
+    })?;
     // Children come after their parents, so one backward pass sums up the subtrees.
     for s in (0..tree.len()).rev() {
+        ticker.work(2)?;
         let parent = tree.parent[s];
         if parent != NONE {
             let p = parent as usize;
@@ -169,6 +179,7 @@ pub(super) fn canonical(
             tree.subtree[p] = tree.subtree[p].max(tree.subtree[s]);
         }
     }
+    Ok(())
 }
 
 /// Marks the paths of the rows and links children in first-seen order; returns the first root.
@@ -178,9 +189,11 @@ fn link(
     rows: impl Iterator<Item = u32>,
     workspace: &mut TreeWorkspace,
     terminal: &mut Vec<u32>,
-) -> u32 {
+    ticker: &mut Ticker,
+) -> Result<u32> {
     let (mut first_root, mut last_root) = (NONE, NONE);
     for (i, row) in rows.enumerate() {
+        ticker.work(8)?;
         let mut node = links.terminal[row as usize];
         terminal.push(node);
         if node == NONE {
@@ -198,6 +211,7 @@ fn link(
             } else if workspace.is_marked(parent) {
                 &mut workspace.marks[parent as usize].last_child
             } else {
+                ticker.work(8)?;
                 workspace.mark(parent, node, 0, i as u32);
                 node = parent;
                 continue;
@@ -213,20 +227,28 @@ fn link(
             break;
         }
     }
-    first_root
+    Ok(first_root)
 }
 
 /// Walks the marked nodes depth first and writes segments; a node where no row ends or leaves
 /// becomes part of its only child.
-fn emit(links: &Links<'_>, first_root: u32, workspace: &mut TreeWorkspace, tree: &mut Tree) {
+fn emit(
+    links: &Links<'_>,
+    first_root: u32,
+    workspace: &mut TreeWorkspace,
+    tree: &mut Tree,
+    ticker: &mut Ticker,
+) -> Result<()> {
     let mut next = (first_root != NONE).then_some((first_root, NONE));
     while let Some((top, parent)) = next {
+        ticker.work(16)?;
         let mark = workspace.marks[top as usize];
         if mark.next_sibling != NONE {
             workspace.pending.push((mark.next_sibling, parent));
         }
         let (mut node, mut here) = (top, mark);
         while here.ends == 0 && here.first_child == here.last_child {
+            ticker.work(4)?;
             node = here.first_child;
             here = workspace.marks[node as usize];
         }
@@ -248,6 +270,7 @@ fn emit(links: &Links<'_>, first_root: u32, workspace: &mut TreeWorkspace, tree:
             Some((here.first_child, segment))
         };
     }
+    Ok(())
 }
 
 impl Tree {

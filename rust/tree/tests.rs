@@ -115,9 +115,9 @@ proptest! {
         for k in [picks.len() / 2, picks.len()] {
             let chosen: Vec<_> = picks[..k].iter().map(|&r| rows[r as usize].clone()).collect();
             let expected = built(&chosen);
-            tree.restrict_into(&picks[..k], &mut workspace, &mut small);
+            tree.restrict_into(&picks[..k], &mut workspace, &mut small).unwrap();
             prop_assert_eq!(&small, &expected);
-            prop_assert_eq!(&tree.restrict(&picks[..k]), &expected);
+            prop_assert_eq!(&tree.restrict(&picks[..k]).unwrap(), &expected);
             prop_assert_eq!(
                 tree.packed_prefixes_of(&picks[..k], &mut workspace),
                 expected.packed_prefixes()
@@ -127,7 +127,7 @@ proptest! {
 
     #[test]
     fn prefix_counts_equal_the_trees_of_the_prefixes(rows in some_rows()) {
-        let prefixes = built(&rows).packed_prefixes();
+        let prefixes = built(&rows).packed_prefixes().unwrap();
         prop_assert_eq!(prefixes.shared.len(), rows.len());
         for n in 0..=rows.len() {
             prop_assert_eq!(prefixes.packed[n], built(&rows[..n]).packed_tokens());
@@ -141,7 +141,7 @@ proptest! {
     #[test]
     fn rows_of_a_subtree_are_contiguous(rows in some_rows()) {
         let tree = built(&rows);
-        let (offsets, ended) = tree.terminal_rows();
+        let (offsets, ended) = tree.terminal_rows().unwrap();
         for s in 0..tree.len() {
             let through = &ended[offsets[s] as usize..offsets[tree.subtree[s] as usize] as usize];
             prop_assert_eq!(through.len(), tree.count[s] as usize);
@@ -164,7 +164,7 @@ fn deep_and_wide_trees_are_cheap() {
     let tree = built(&wide);
     assert_eq!((tree.len(), tree.count[7]), (25_000, 2));
     let backwards: Vec<u32> = (0..50_000).rev().collect();
-    assert_eq!(tree.restrict(&backwards).terminal[0], 0);
+    assert_eq!(tree.restrict(&backwards).unwrap().terminal[0], 0);
 }
 
 #[test]
