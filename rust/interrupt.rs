@@ -96,6 +96,16 @@ impl Ticker {
         Ok(())
     }
 
+    /// Lengthens `items` to `len` with copies of `value`.
+    pub fn fill<T: Clone>(&mut self, items: &mut Vec<T>, len: usize, value: T) -> Result<()> {
+        while items.len() < len {
+            let more = (len - items.len()).min(UNITS_PER_CLOCK as usize);
+            self.work(more as u64)?;
+            items.resize(items.len() + more, value.clone());
+        }
+        Ok(())
+    }
+
     /// A stable sort that an interrupt can stop half way.
     pub fn sort_by_key<T: Copy, K: Ord>(
         &mut self,

@@ -117,8 +117,7 @@ impl<'a> Search<'a> {
         let fresh: Vec<Fresh> = points.into_iter().map(|point| (point, None)).collect();
         let mut beam = self.advance(&[], &fresh);
         for &decision in &order {
-            ticker.work(200 * beam.len() as u64)?;
-            match self.tier(decision, &mut beam) {
+            match self.tier(decision, &mut beam, ticker)? {
                 Ok(fresh) => beam = self.advance(&beam, &fresh),
                 Err(Ended) => return Ok(self.found),
             }
@@ -137,7 +136,8 @@ impl<'a> Search<'a> {
         &mut self,
         decision: usize,
         beam: &mut [State],
-    ) -> std::result::Result<Vec<Fresh>, Ended> {
+        ticker: &mut Ticker,
+    ) -> Result<std::result::Result<Vec<Fresh>, Ended>> {
         let forest = self.forest;
         let mut fresh = Vec::new();
         let to = forest.last[decision] as usize;
@@ -153,9 +153,12 @@ impl<'a> Search<'a> {
             ];
             let mut rest = None;
             for (change, end, value) in proposals {
+                ticker.work(200 + 8 * (to - decision) as u64)?;
                 let hash = point.set.hash ^ change;
-                if !self.spend(hash)? {
-                    continue;
+                match self.spend(hash) {
+                    Err(ended) => return Ok(Err(ended)),
+                    Ok(false) => continue,
+                    Ok(true) => {}
                 }
                 // The layout without the subtree, measured when it is first needed.
                 let rest = rest.get_or_insert_with(|| {
@@ -173,11 +176,11 @@ impl<'a> Search<'a> {
                 fresh.push((made, Some((at, decision))));
                 self.meet(made);
                 if self.is_met() {
-                    return Err(Ended);
+                    return Ok(Err(Ended));
                 }
             }
         }
-        Ok(fresh)
+        Ok(Ok(fresh))
     }
 
     /// All flips of `count` decisions around the incumbent as it stands.
@@ -187,7 +190,7 @@ impl<'a> Search<'a> {
         count: usize,
         ticker: &mut Ticker,
     ) -> Result<std::result::Result<(), Ended>> {
-        let base = self.found.incumbent;
+        let (forest, base) = (self.forest, self.found.incumbent);
         let mut view = View::default();
         view.fill(self.forest, self.arena.words(base.set));
         let mut picks: Vec<usize> = (0..count).collect();
@@ -210,6 +213,8 @@ impl<'a> Search<'a> {
                         }
                     });
                     flips.sort_unstable();
+                    let walked = |&i: &usize| forest.last[i] as usize - i;
+                    ticker.work(8 * flips.iter().map(walked).sum::<usize>() as u64)?;
                     let measures = view.with_flips(self.forest, &flips, self.arena.words(set));
                     let point = self.point(set, measures);
                     self.meet(point);

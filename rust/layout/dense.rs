@@ -98,11 +98,11 @@ impl<T: Cost> Dense<T> {
         }
         for bits in [&mut self.share, &mut self.tie] {
             bits.clear();
-            bits.resize(at.div_ceil(64), 0);
+            ticker.fill(bits, at.div_ceil(64), 0)?;
         }
         self.values.clear();
         if keep {
-            self.values.resize(at, T::default());
+            ticker.fill(&mut self.values, at, T::default())?;
         }
         self.tie_depths.clear();
         let deepest = forest.depth.iter().copied().max().unwrap_or(0) as usize;
@@ -126,8 +126,7 @@ impl<T: Cost> Dense<T> {
                 self.visit_free(forest, costs, i);
             }
         }
-        self.tie_depths
-            .sort_unstable_by_key(|tie| std::cmp::Reverse(tie.0));
+        ticker.sort_by_key(&mut self.tie_depths, |tie| std::cmp::Reverse(tie.0))?;
         self.finish(forest, costs);
         Ok(())
     }
@@ -321,13 +320,20 @@ impl<T: Cost> Dense<T> {
     ///
     /// At a tie, sharing comes first in that order unless nothing at all need follow. Also says
     /// whether there was a tie.
-    pub(super) fn layout(&self, forest: &Forest, levels: u32, free: bool) -> (Vec<bool>, bool) {
+    pub(super) fn layout(
+        &self,
+        forest: &Forest,
+        levels: u32,
+        free: bool,
+        ticker: &mut Ticker,
+    ) -> Result<(Vec<bool>, bool)> {
         let n = forest.len();
         let mut chosen = vec![false; n];
         let mut tied = false;
         // Nearest chosen ancestor and levels left, below each decision.
         let mut below: Vec<(usize, u32)> = Vec::with_capacity(n);
         for i in 0..n {
+            ticker.work(8)?;
             let (x, k) = forest.above(i).map_or((0, levels), |p| below[p]);
             let state = self.state_of(i, x, k, free);
             tied |= self.pick(state) == Pick::Either;
@@ -335,8 +341,8 @@ impl<T: Cost> Dense<T> {
                 Pick::Replay => false,
                 Pick::Share => true,
                 Pick::Either => {
-                    if self.can_stop(forest, i, levels, free, &below) {
-                        return (chosen, true);
+                    if self.can_stop(forest, i, levels, free, &below, ticker)? {
+                        return Ok((chosen, true));
                     }
                     true
                 }
@@ -348,7 +354,7 @@ impl<T: Cost> Dense<T> {
                 (x, k)
             });
         }
-        (chosen, tied)
+        Ok((chosen, tied))
     }
 
     fn state_of(&self, i: usize, x: usize, k: u32, free: bool) -> usize {
@@ -363,20 +369,22 @@ impl<T: Cost> Dense<T> {
         levels: u32,
         free: bool,
         below: &[(usize, u32)],
-    ) -> bool {
+        ticker: &mut Ticker,
+    ) -> Result<bool> {
         let mut rest: Vec<(usize, u32)> = Vec::new();
         for i in from..forest.len() {
+            ticker.work(8)?;
             let (x, k) = match forest.above(i) {
                 None => (0, levels),
                 Some(p) if p < from => below[p],
                 Some(p) => rest[p - from],
             };
             if self.pick(self.state_of(i, x, k, free)) == Pick::Share {
-                return false;
+                return Ok(false);
             }
             rest.push((x, k));
         }
-        true
+        Ok(true)
     }
 }
 

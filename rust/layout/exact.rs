@@ -247,7 +247,7 @@ impl<'a, T: Cost> Run<'a, T> {
             ticker,
         )?;
         let floor: i128 = dense.root[0].into();
-        let (chosen, tied) = dense.layout(forest, dense.root_depth, true);
+        let (chosen, tied) = dense.layout(forest, dense.root_depth, true, ticker)?;
         let leader = Leader {
             key: floor,
             levels: dense.root_depth,
@@ -282,7 +282,22 @@ impl<'a, T: Cost> Run<'a, T> {
             Some(levels) => (levels, false),
             None => (dense.root_depth, true),
         };
-        Ok(dense.layout(forest, most, free).0)
+        Ok(dense.layout(forest, most, free, ticker)?.0)
+    }
+
+    /// The most levels of a range that a proof has states for.
+    fn allowed(&self, least: u32, most: u32) -> Option<u32> {
+        let fits = |levels: u32| states(self.forest, &self.heights, levels) <= MOST_LEVELS;
+        let (mut low, mut high) = (least, most + 1);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if fits(middle) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        (low > least).then(|| low - 1)
     }
 
     /// Key of the cost of `levels` levels.
@@ -344,8 +359,7 @@ impl<'a, T: Cost> Run<'a, T> {
                 return Ok((best, key));
             }
             // What the states allow, if they do not allow a proof.
-            let allowed = |&levels: &u32| states(forest, &self.heights, levels) <= MOST_LEVELS;
-            let next = (tried + 1..=wanted).rev().find(allowed);
+            let next = self.allowed(tried + 1, wanted);
             let Some(next) = next.filter(|&next| next == wanted || tried == 0) else {
                 let beyond = floor + self.level_key(tried + 1);
                 let lowest = beyond.min(best.key);
@@ -357,7 +371,7 @@ impl<'a, T: Cost> Run<'a, T> {
                 let key = value.into() + self.level_key(levels);
                 let fewer = key == best.key && levels < best.levels;
                 if key < best.key || fewer || (key == best.key && levels == best.levels) {
-                    let (chosen, tied) = dense.layout(forest, levels, false);
+                    let (chosen, tied) = dense.layout(forest, levels, false, ticker)?;
                     best = Leader {
                         key,
                         levels,

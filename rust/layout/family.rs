@@ -49,15 +49,15 @@ pub(super) fn family(
     let mut walk = Walk::new(forest);
     let deepest = forest.depth.iter().copied().max().unwrap_or(0);
     for depth in 0..=deepest {
-        ticker.work(forest.len() as u64)?;
+        ticker.work(8 * forest.len() as u64)?;
         walk.run(|i, _| forest.depth[i] <= depth);
         push(&walk.words, keys.hash(&walk.words), walk.measures, arena);
     }
-    let mut spans = Spans::new(forest, keys);
+    let mut spans = Spans::new(forest, keys, ticker)?;
     loop {
-        ticker.work(100)?;
+        ticker.work(100 + spans.words.len() as u64)?;
         push(&spans.words, spans.hash, spans.measures(), arena);
-        if !spans.next() {
+        if !spans.next(ticker)? {
             return Ok(members);
         }
     }

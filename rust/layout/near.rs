@@ -94,9 +94,13 @@ struct Place {
 
 struct Walk<'a, T> {
     near: &'a Near<'a, T>,
+    ticker: &'a mut Ticker,
     links: Vec<Link>,
     made: usize,
-    ends: Vec<Vec<i64>>,
+    /// The decision at hand and its ancestors, by depth.
+    path: Vec<usize>,
+    /// Their ends; entry 0 stands for no ancestor.
+    ends: Vec<i64>,
     children: Vec<Vec<u32>>,
     places: Vec<Vec<Place>>,
 }
@@ -107,7 +111,7 @@ pub(super) fn settle<T: Cost>(
     best: &mut Best,
     ticker: &mut Ticker,
 ) -> Result<()> {
-    let mut walk = Walk::new(near);
+    let mut walk = Walk::new(near, ticker)?;
     let mut winner: Option<(super::Score, Vec<u32>)> = None;
     let roots: Vec<(u32, i128)> = if near.free {
         vec![(1, near.slack)]
@@ -124,11 +128,12 @@ pub(super) fn settle<T: Cost>(
             .collect()
     };
     for (k, slack) in roots {
-        let Some(entries) = walk.solve(k, slack, ticker)? else {
+        let Some(entries) = walk.solve(k, slack)? else {
             return Ok(());
         };
         for entry in entries {
-            let chosen = walk.list(entry.short);
+            walk.ticker.work(8 * near.forest.len() as u64)?;
+            let chosen = walk.list(entry.short)?;
             let mut flags = vec![false; near.forest.len()];
             for &i in &chosen {
                 flags[i as usize] = true;
@@ -161,37 +166,50 @@ pub(super) fn settle<T: Cost>(
 }
 
 impl<'a, T: Cost> Walk<'a, T> {
-    fn new(near: &'a Near<'a, T>) -> Self {
+    fn new(near: &'a Near<'a, T>, ticker: &'a mut Ticker) -> Result<Self> {
         let forest = near.forest;
-        let mut ends: Vec<Vec<i64>> = Vec::with_capacity(forest.len());
-        let mut children = vec![Vec::new(); forest.len()];
+        let mut children = Vec::new();
+        ticker.fill(&mut children, forest.len(), Vec::new())?;
         for i in 0..forest.len() {
-            // Ends of the possible nearest chosen ancestors, none first.
-            let path = forest.above(i).map_or_else(
-                || vec![0],
-                |p| {
-                    let mut path = ends[p].clone();
-                    path.push(forest.end[p]);
-                    path
-                },
-            );
-            ends.push(path);
+            ticker.work(8)?;
             if let Some(p) = forest.above(i) {
                 children[p].push(i as u32);
             }
         }
-        Self {
+        let deepest = forest.depth.iter().copied().max().unwrap_or(0) as usize;
+        let mut places = Vec::new();
+        ticker.each(0..forest.len(), 8, |_| places.push(Vec::new()))?;
+        Ok(Self {
             near,
+            ticker,
             links: vec![Link::One(u32::MAX)],
             made: 0,
-            ends,
+            path: vec![usize::MAX; deepest + 1],
+            ends: vec![0; deepest + 1],
             children,
-            places: (0..forest.len()).map(|_| Vec::new()).collect(),
+            places,
+        })
+    }
+
+    /// Puts `i` and those of its ancestors that are not there yet on the path.
+    fn enter(&mut self, i: usize) -> Result<()> {
+        let forest = self.near.forest;
+        let mut at = Some(i);
+        while let Some(j) = at {
+            self.ticker.work(1)?;
+            let depth = forest.depth[j] as usize;
+            if self.path[depth] == j {
+                break;
+            }
+            self.path[depth] = j;
+            self.ends[depth] = forest.end[j];
+            at = forest.above(j);
         }
+        Ok(())
     }
 
     /// The entries of the whole forest with `k` levels; `None`: too many.
-    fn solve(&mut self, k: u32, slack: i128, ticker: &mut Ticker) -> Result<Option<Vec<Entry>>> {
+    fn solve(&mut self, k: u32, slack: i128) -> Result<Option<Vec<Entry>>> {
         for places in &mut self.places {
             places.clear();
         }
@@ -200,20 +218,20 @@ impl<'a, T: Cost> Walk<'a, T> {
             .filter(|&i| forest.above(i as usize).is_none())
             .collect();
         for &root in &roots {
-            self.reach(root as usize, 0, k, slack);
+            self.reach(root as usize, 0, k, slack)?;
         }
         for i in 0..forest.len() {
-            ticker.work(1 + 10 * self.places[i].len() as u64)?;
+            self.enter(i)?;
             self.made += self.places[i].len();
             if self.made > MOST_ENTRIES {
                 return Ok(None);
             }
-            self.spread(i);
+            self.spread(i)?;
         }
         for i in (0..forest.len()).rev() {
+            self.enter(i)?;
             for at in 0..self.places[i].len() {
-                ticker.work(50)?;
-                let entries = self.entries(i, at);
+                let entries = self.entries(i, at)?;
                 self.made += entries.len();
                 self.places[i][at].entries = entries;
             }
@@ -223,17 +241,18 @@ impl<'a, T: Cost> Walk<'a, T> {
         }
         let mut lone = self.entry(self.near.costs.lone(forest).into(), 0);
         lone.depth = u32::from(self.near.free && forest.lone > 0);
-        Ok(Some(self.join(vec![lone], &roots, 0, k, slack)))
+        self.join(vec![lone], &roots, 0, k, slack).map(Some)
     }
 
     /// Notes that a state can be passed with so much slack.
-    fn reach(&mut self, i: usize, x: usize, k: u32, slack: i128) {
+    fn reach(&mut self, i: usize, x: usize, k: u32, slack: i128) -> Result<()> {
         let k = if self.near.free {
             1
         } else {
             k.min(self.near.dense.levels_at(i))
         };
         let places = &mut self.places[i];
+        self.ticker.work(4 + places.len() as u64)?;
         match places.iter_mut().find(|place| place.x == x && place.k == k) {
             Some(place) => place.slack = place.slack.max(slack),
             None => places.push(Place {
@@ -243,6 +262,7 @@ impl<'a, T: Cost> Walk<'a, T> {
                 entries: Vec::new(),
             }),
         }
+        Ok(())
     }
 
     fn value(&self, i: usize, x: usize, k: u32) -> i128 {
@@ -251,11 +271,11 @@ impl<'a, T: Cost> Walk<'a, T> {
         near.dense.values[near.dense.state(i, x, k)].into()
     }
 
-    /// The two options of a state: sum of the decision's own costs, and the state of its
+    /// The two options of a state of the decision that was entered last: sum of the decision's own costs, and the state of its
     /// children; the second is `None` where levels do not allow it.
     fn options(&self, i: usize, x: usize, k: u32) -> [Option<(i128, usize, u32)>; 2] {
         let (near, forest) = (self.near, self.near.forest);
-        let from = self.ends[i][x];
+        let from = self.ends[x];
         let replay = near.costs.unchosen(forest, i, from).into();
         let below = !self.children[i].is_empty() || forest.leaves[i] > 0;
         let share = (near.free || k > 1 || !below).then(|| {
@@ -270,11 +290,12 @@ impl<'a, T: Cost> Walk<'a, T> {
     }
 
     /// Hands the slack of a decision's states on to its children.
-    fn spread(&mut self, i: usize) {
+    fn spread(&mut self, i: usize) -> Result<()> {
         for at in 0..self.places[i].len() {
             let Place { x, k, slack, .. } = self.places[i][at];
             let best = self.value(i, x, k);
             for (own, x, k) in self.options(i, x, k).into_iter().flatten() {
+                self.ticker.work(8 + 4 * self.children[i].len() as u64)?;
                 let below: i128 = self.children[i]
                     .iter()
                     .map(|&c| self.value(c as usize, x, k))
@@ -282,15 +303,16 @@ impl<'a, T: Cost> Walk<'a, T> {
                 let left = slack - (own + below - best);
                 if left >= 0 {
                     for c in 0..self.children[i].len() {
-                        self.reach(self.children[i][c] as usize, x, k, left);
+                        self.reach(self.children[i][c] as usize, x, k, left)?;
                     }
                 }
             }
         }
+        Ok(())
     }
 
     /// The entries of one state from those of the children.
-    fn entries(&mut self, i: usize, at: usize) -> Vec<Entry> {
+    fn entries(&mut self, i: usize, at: usize) -> Result<Vec<Entry>> {
         let Place { x, k, slack, .. } = self.places[i][at];
         let best = self.value(i, x, k);
         let options = self.options(i, x, k);
@@ -301,6 +323,7 @@ impl<'a, T: Cost> Walk<'a, T> {
             let Some((own, inner_x, inner_k)) = option else {
                 continue;
             };
+            self.ticker.work(50 + 4 * children.len() as u64)?;
             let below: i128 = children
                 .iter()
                 .map(|&c| self.value(c as usize, inner_x, inner_k))
@@ -322,18 +345,18 @@ impl<'a, T: Cost> Walk<'a, T> {
             };
             let mut start = self.entry(own, link);
             start.depth = u32::from(free && tails);
-            let mut joined = self.join(vec![start], &children, inner_x, inner_k, left);
+            let mut joined = self.join(vec![start], &children, inner_x, inner_k, left)?;
             if share == 1 && free {
                 for entry in &mut joined {
                     entry.depth += 1;
                 }
             }
             for entry in joined {
-                self.insert(&mut all, entry);
+                self.insert(&mut all, entry)?;
             }
         }
         self.children[i] = children;
-        all
+        Ok(all)
     }
 
     fn entry(&self, key: i128, link: u32) -> Entry {
@@ -357,10 +380,10 @@ impl<'a, T: Cost> Walk<'a, T> {
         x: usize,
         k: u32,
         slack: i128,
-    ) -> Vec<Entry> {
+    ) -> Result<Vec<Entry>> {
         let mut sums = start;
         let Some(mut least) = sums.iter().map(|entry| entry.key).min() else {
-            return sums;
+            return Ok(sums);
         };
         for &child in subtrees {
             let child = child as usize;
@@ -374,24 +397,25 @@ impl<'a, T: Cost> Walk<'a, T> {
                 .iter()
                 .position(|p| p.x == x && p.k == kept);
             let Some(place) = place else {
-                return Vec::new(); // no layout within reach passes here
+                return Ok(Vec::new()); // no layout within reach passes here
             };
             let theirs = std::mem::take(&mut self.places[child][place].entries);
             let mut next = Vec::new();
             for a in &sums {
                 for b in &theirs {
+                    self.ticker.work(4)?;
                     if a.key + b.key - least > slack {
                         continue;
                     }
                     self.made += 1;
                     let entry = self.joined(a, b);
-                    self.insert(&mut next, entry);
+                    self.insert(&mut next, entry)?;
                 }
             }
             self.places[child][place].entries = theirs;
             sums = next;
         }
-        sums
+        Ok(sums)
     }
 
     fn joined(&mut self, a: &Entry, b: &Entry) -> Entry {
@@ -428,28 +452,31 @@ impl<'a, T: Cost> Walk<'a, T> {
 
     /// Adds an entry unless another with its residue (and no more tokens, when they are
     /// limited) is as good; drops those it beats.
-    fn insert(&mut self, all: &mut Vec<Entry>, mut entry: Entry) {
+    fn insert(&mut self, all: &mut Vec<Entry>, mut entry: Entry) -> Result<()> {
         let modulus = self.near.goal.weights.modulus;
         let limited = self.near.goal.most_tokens.is_some();
         let residue = entry.real.1 % modulus;
         let mut at = 0;
         while at < all.len() {
+            self.ticker.work(4)?;
             let other = all[at];
             if other.real.1 % modulus != residue {
                 at += 1;
                 continue;
             }
             match other.real.cmp(&entry.real) {
-                Ordering::Less if !limited || other.real.1 <= entry.real.1 => return,
+                Ordering::Less if !limited || other.real.1 <= entry.real.1 => {
+                    return Ok(());
+                }
                 Ordering::Greater if !limited || entry.real.1 <= other.real.1 => {
                     all.swap_remove(at);
                 }
                 Ordering::Equal if other.depth == entry.depth => {
                     // Equal in all that counts: keep the first list of each kind.
-                    if self.order(other.short, entry.short, false).is_le() {
+                    if self.order(other.short, entry.short, false)?.is_le() {
                         entry.short = other.short;
                     }
-                    if self.order(other.long, entry.long, true).is_le() {
+                    if self.order(other.long, entry.long, true)?.is_le() {
                         entry.long = other.long;
                     }
                     all.swap_remove(at);
@@ -458,22 +485,23 @@ impl<'a, T: Cost> Walk<'a, T> {
             }
         }
         all.push(entry);
+        Ok(())
     }
 
     /// Order of two lists; when one begins the other, the longer comes first if more follows.
-    fn order(&self, a: u32, b: u32, more: bool) -> Ordering {
-        let (x, y) = (self.list(a), self.list(b));
+    fn order(&mut self, a: u32, b: u32, more: bool) -> Result<Ordering> {
+        let (x, y) = (self.list(a)?, self.list(b)?);
         let common = x.len().min(y.len());
-        x[..common].cmp(&y[..common]).then_with(|| {
-            let by_length = x.len().cmp(&y.len());
-            if more { by_length.reverse() } else { by_length }
-        })
+        let by_length = x.len().cmp(&y.len());
+        let by_length = if more { by_length.reverse() } else { by_length };
+        Ok(x[..common].cmp(&y[..common]).then(by_length))
     }
 
-    fn list(&self, link: u32) -> Vec<u32> {
+    fn list(&mut self, link: u32) -> Result<Vec<u32>> {
         let mut out = Vec::new();
         let mut pending = vec![link];
         while let Some(link) = pending.pop() {
+            self.ticker.work(2)?;
             if link == 0 {
                 continue;
             }
@@ -485,6 +513,6 @@ impl<'a, T: Cost> Walk<'a, T> {
                 }
             }
         }
-        out
+        Ok(out)
     }
 }
