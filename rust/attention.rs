@@ -165,7 +165,7 @@ pub fn slice_count(segments: &Segments) -> Result<i64> {
 
 /// Attention slices as (query segment, key segment), sorted by query, then key. A slice is
 /// causal where both are the same segment, full otherwise.
-pub fn slices(segments: &Segments) -> Result<(Vec<u32>, Vec<u32>)> {
+pub fn slices(segments: &Segments) -> Result<(Vec<i64>, Vec<i64>)> {
     let count = usize::try_from(slice_count(segments)?)
         .map_err(|_| Error::Overflow("the number of attention slices"))?;
     let (mut queries, mut keys) = (Vec::with_capacity(count), Vec::with_capacity(count));
@@ -175,8 +175,8 @@ pub fn slices(segments: &Segments) -> Result<(Vec<u32>, Vec<u32>)> {
         let mut key = Some(i);
         while let Some(at) = key {
             ticker.work(4)?;
-            queries.push(i as u32);
-            keys.push(at as u32);
+            queries.push(i as i64);
+            keys.push(at as i64);
             key = segments.parent(at);
         }
         keys[first..].reverse();

@@ -360,7 +360,7 @@ mod tests {
                 let mask: Vec<bool> = (0..row.len())
                     .map(|i| mask >> (i * 16 / row.len().max(1)) & 1 == 1)
                     .collect();
-                crate::measures::pool::runs_of(&mask, &mut pool.runs);
+                crate::measures::pool::runs_of(&mask, &mut pool.runs, &mut Ticker::new()).unwrap();
                 pool.run_offsets.push(pool.runs.len() as u32);
             }
             for (logits, &draw) in pool.logits.iter_mut().zip(&whole) {

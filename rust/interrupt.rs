@@ -106,6 +106,16 @@ impl Ticker {
         Ok(())
     }
 
+    /// A copy of `items`.
+    pub fn copy<T: Clone>(&mut self, items: &[T]) -> Result<Vec<T>> {
+        let mut made = Vec::with_capacity(items.len());
+        for part in items.chunks(UNITS_PER_CLOCK as usize) {
+            self.work(part.len() as u64)?;
+            made.extend_from_slice(part);
+        }
+        Ok(made)
+    }
+
     /// A stable sort that an interrupt can stop half way.
     pub fn sort_by_key<T: Copy, K: Ord>(
         &mut self,

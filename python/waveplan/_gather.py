@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from waveplan._blocks import blocks
 from waveplan.errors import InputError
 from waveplan.rows import Rows, concatenate, integers
 
@@ -32,7 +33,9 @@ def rows_from(rows: Any) -> Rows:
 def row_from(row: Any, name: str) -> NDArray[np.int64]:
     """One row as an int64 array."""
     if isinstance(row, list | tuple):
-        kinds = set(map(type, row))
+        kinds: set[type] = set()
+        for part in blocks(len(row)):
+            kinds.update(map(type, row[part]))
         if bool in kinds:
             at = next(i for i, token in enumerate(row) if isinstance(token, bool))
             raise InputError(f"{name}[{at}] is {row[at]}: give integers")

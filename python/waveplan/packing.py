@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from waveplan import _core as core
+from waveplan._blocks import blocks, repeated
 from waveplan.errors import InputError
 from waveplan.rows import Int64, Ragged, Rows, integers
 
@@ -162,19 +163,22 @@ class Packing:
     @property
     def group_ids(self) -> Int64:
         """Segment number of each packed token, counted from 1, [packed_tokens]."""
-        return np.repeat(np.arange(1, len(self) + 1), self.lengths)
+        return repeated(np.arange(1, len(self) + 1), self.lengths)
 
     @property
     def parent_ids(self) -> Int64:
         """Parent's number of each packed token; a root is its own parent, [packed_tokens]."""
         own = np.arange(len(self))
-        return np.repeat(np.where(self.parents < 0, own, self.parents) + 1, self.lengths)
+        return repeated(np.where(self.parents < 0, own, self.parents) + 1, self.lengths)
 
     @property
     def position_ids(self) -> Int64:
         """Position of each packed token inside its rows, [packed_tokens]."""
         shift = self.row_starts - self.packed_starts
-        return np.arange(self.packed_tokens) + np.repeat(shift, self.lengths)
+        made = repeated(shift, self.lengths)
+        for part in blocks(len(made)):
+            made[part] += np.arange(part.start, part.stop)
+        return made
 
     def __repr__(self) -> str:
         return (

@@ -243,7 +243,8 @@ class Planner:
     def signature_of(self, pool: Requests, rows: Any = None) -> Signature:
         """What the profile of a plan of these rows (all by default) is kept by."""
         rows = np.arange(len(pool)) if rows is None else np.asarray(rows)
-        mixes = sorted({pool.mixes[i] for i in pool.mix[rows].tolist()})
+        asked = np.flatnonzero(np.bincount(pool.mix[rows], minlength=len(pool.mixes)))
+        mixes = sorted(pool.mixes[i] for i in asked)
         groups = pool.groups(rows)
         ranks = [self.training.lora_rank if group.adapter else 0 for group in groups]
         adapters = sorted((group.gradient, rank) for group, rank in zip(groups, ranks, strict=True))

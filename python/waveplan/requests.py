@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waveplan import _core
+from waveplan._blocks import first_negative, first_places, numbered
 from waveplan.errors import InputError
 from waveplan.rows import Rows
 
@@ -136,11 +137,9 @@ class Requests:
         code = np.zeros(len(self), np.int64)
         for column in columns:
             if len(code) and (column != column[0]).any():
-                values, place = np.unique(column, return_inverse=True)
-                code = np.unique(code * len(values) + place, return_inverse=True)[1]
-        first = (
-            np.unique(code, return_index=True)[1] if code.any() else np.arange(min(1, len(self)))
-        )
+                values, place = numbered(column)
+                code = numbered(code * len(values) + place)[1]
+        first = first_places(code)
         names = [_mix_name(*(column[i].item() for column in columns)) for i in first]
         return tuple(names), code
 
@@ -201,8 +200,8 @@ class Group:
 
 def _check_tokens(rows: Rows) -> None:
     tokens = rows.tokens
-    if len(tokens) and int(tokens.min()) < 0:
-        at = int(np.argmax(tokens < 0))
+    at = first_negative(tokens)
+    if at is not None:
         row = int(np.searchsorted(rows.offsets, at, side="right")) - 1
         raise InputError(
             f"rows[{row}][{at - int(rows.offsets[row])}] is {int(tokens[at])}: "

@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from waveplan._blocks import first_negative, int64, listed
 from waveplan.errors import InputError
 
 __all__ = ["Ragged", "Rows", "integers"]
@@ -34,7 +35,7 @@ def integers(name: str, values: ArrayLike) -> Int64:
     if isinstance(values, np.ma.MaskedArray):
         raise InputError(f"{name} is a masked array: give a plain array of integers")
     try:
-        array = np.asarray(values)
+        array = listed(values) if isinstance(values, list | tuple) else np.asarray(values)
     except (ValueError, TypeError, OverflowError) as error:
         raise InputError(f"{name} is not an array of integers: {error}") from None
     if array.ndim != 1:
@@ -49,7 +50,7 @@ def integers(name: str, values: ArrayLike) -> Int64:
         if not isinstance(values, np.ndarray):
             raise InputError(f"{_first_wrong(name, values)}: give integers below 2**63")
         raise InputError(f"{name} has dtype {array.dtype}: give integers")
-    return np.require(array, np.int64, ["C_CONTIGUOUS", "ALIGNED", "ENSUREARRAY"])
+    return int64(array)
 
 
 def _first_wrong(name: str, values: ArrayLike) -> str:
@@ -195,8 +196,8 @@ class Rows:
         Raises:
             InputError: names the first row and position with a negative id.
         """
-        if len(self.tokens) and self.tokens.min() < 0:
-            at = int(np.argmax(self.tokens < 0))
+        at = first_negative(self.tokens)
+        if at is not None:
             row = int(np.searchsorted(self.offsets, at, side="right")) - 1
             raise InputError(
                 f"row {row} has token {self.tokens[at]} at position {at - self.offsets[row]}: "
@@ -234,5 +235,8 @@ def concatenate(parts: Iterable[Int64], columns: Mapping[str, ArrayLike] | None 
     offsets = np.zeros(len(kept) + 1, np.int64)
     if kept:
         np.cumsum([len(part) for part in kept], out=offsets[1:])
-    tokens = np.concatenate(kept) if kept else np.empty(0, np.int64)
+    tokens = np.empty(int(offsets[-1]), np.int64)
+    for at in range(0, len(kept), 4096):
+        some = kept[at : at + 4096]
+        np.concatenate(some, out=tokens[offsets[at] : offsets[at + len(some)]])
     return Rows(tokens, offsets, dict(columns or {}))  # type: ignore[arg-type]

@@ -98,21 +98,22 @@ impl Pool {
         let count = columns.lengths.len();
         check_lengths(columns, count)?;
         check_values(columns)?;
+        let mut ticker = Ticker::new();
         let mut pool = Self {
-            lengths: columns.lengths.to_vec(),
+            lengths: ticker.copy(columns.lengths)?,
             item_offsets: item_offsets(columns.item_sizes, count)?,
-            gradient: columns.gradient.to_vec(),
-            slot: columns.slot.to_vec(),
+            gradient: ticker.copy(columns.gradient)?,
+            slot: ticker.copy(columns.slot)?,
             slots: columns.slot.iter().max().map_or(1, |&slot| slot + 1),
-            routed: columns.routed.to_vec(),
-            targets: columns.targets.to_vec(),
+            routed: ticker.copy(columns.routed)?,
+            targets: ticker.copy(columns.targets)?,
             target_entries: Vec::with_capacity(count),
-            target_width: columns.target_width.to_vec(),
-            top_k: columns.top_k.to_vec(),
+            target_width: ticker.copy(columns.target_width)?,
+            top_k: ticker.copy(columns.top_k)?,
             top_k_entries: Vec::with_capacity(count),
-            logits: columns.logits.to_vec(),
-            hidden: columns.hidden.to_vec(),
-            mix: columns.mix.to_vec(),
+            logits: ticker.copy(columns.logits)?,
+            hidden: ticker.copy(columns.hidden)?,
+            mix: ticker.copy(columns.mix)?,
             plain: Vec::with_capacity(count),
             run_offsets: Vec::with_capacity(count + 1),
             runs: Vec::with_capacity(count),
@@ -120,7 +121,6 @@ impl Pool {
             projected: Vec::with_capacity(count),
         };
         pool.label(columns)?;
-        let mut ticker = Ticker::new();
         for r in 0..count {
             ticker.work(8)?;
             let entries = if pool.targets[r] {
@@ -165,8 +165,7 @@ impl Pool {
                     Labels::From(from) if from[r] < length => self.runs.push((from[r], length)),
                     Labels::From(_) => {}
                     Labels::Mask(mask) => {
-                        ticker.work(length as u64)?;
-                        runs_of(&mask[at..end], &mut self.runs);
+                        runs_of(&mask[at..end], &mut self.runs, &mut ticker)?;
                     }
                 }
             }
@@ -225,7 +224,11 @@ impl Pool {
 }
 
 /// Appends the intervals of true entries.
-pub(crate) fn runs_of(mask: &[bool], runs: &mut Vec<(i64, i64)>) {
+pub(crate) fn runs_of(
+    mask: &[bool],
+    runs: &mut Vec<(i64, i64)>,
+    ticker: &mut Ticker,
+) -> Result<()> {
     let mut at = 0;
     while let Some(gap) = mask[at..].iter().position(|&set| set) {
         let start = at + gap;
@@ -235,7 +238,9 @@ pub(crate) fn runs_of(mask: &[bool], runs: &mut Vec<(i64, i64)>) {
             .unwrap_or(mask.len() - start);
         at = start + length;
         runs.push((start as i64, at as i64));
+        ticker.work(4 + (gap + length) as u64)?;
     }
+    Ok(())
 }
 
 fn item_offsets(sizes: &[i64], count: usize) -> Result<Vec<u32>> {
@@ -380,10 +385,10 @@ pub(crate) mod tests {
     #[test]
     fn masks_become_runs() {
         let mut runs = Vec::new();
-        runs_of(&[true, true, false, true, false, false], &mut runs);
-        runs_of(&[], &mut runs);
-        runs_of(&[false], &mut runs);
-        runs_of(&[false, true], &mut runs);
+        let mask = [true, true, false, true, false, false];
+        for mask in [&mask[..], &[], &[false], &[false, true]] {
+            runs_of(mask, &mut runs, &mut Ticker::new()).unwrap();
+        }
         assert_eq!(runs, [(0, 2), (3, 4), (1, 2)]);
     }
 

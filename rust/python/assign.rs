@@ -3,7 +3,7 @@
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 
-use super::convert::{Ints, List, slice};
+use super::convert::{self, Ints, List, slice};
 use super::errors::{detached, to_python};
 use crate::assign::{self as core, ProfiledWork, Workspace};
 use crate::attention;
@@ -335,7 +335,7 @@ fn attention_slices<'py>(
     let lengths = slice(py, "lengths", &lengths)?;
     let parents = slice(py, "parents", &parents)?;
     let (queries, keys) = detached(py, || attention::slices(&Segments::new(lengths, parents)?))?;
-    Ok((wide(py, &queries), wide(py, &keys)))
+    Ok((convert::column(py, queries), convert::column(py, keys)))
 }
 
 /// Adds this stage's classes and functions to the module.

@@ -1,0 +1,104 @@
+"""Long array work in blocks, so that Ctrl-C is noticed in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "blocks",
+    "first_negative",
+    "first_places",
+    "int64",
+    "listed",
+    "numbered",
+    "repeated",
+]
+
+Int64 = NDArray[np.int64]
+
+BLOCK = 1 << 19
+"""Entries of one block: a few milliseconds of the cheapest step, some tens of the dearest."""
+
+
+def blocks(count: int) -> Iterator[slice]:
+    """Consecutive parts of `count` entries."""
+    return (slice(at, min(at + BLOCK, count)) for at in range(0, count, BLOCK))
+
+
+def first_negative(values: NDArray[Any]) -> int | None:
+    """Index of the first entry below zero."""
+    for part in blocks(len(values)):
+        if values[part].min() < 0:
+            at: int = part.start + int(np.argmax(values[part] < 0))
+            return at
+    return None
+
+
+def int64(values: NDArray[Any]) -> Int64:
+    """One-dimensional integers that fit, as a contiguous, aligned, native int64 array."""
+    flags = values.flags
+    ready = values.dtype == np.int64 and flags.c_contiguous and flags.aligned
+    if len(values) <= BLOCK or ready:
+        return np.require(values, np.int64, ["C_CONTIGUOUS", "ALIGNED", "ENSUREARRAY"])
+    made = np.empty(len(values), np.int64)
+    for part in blocks(len(values)):
+        made[part] = values[part]
+    return made
+
+
+def listed(values: Sequence[Any]) -> NDArray[Any]:
+    """`numpy.asarray` of a sequence."""
+    if not isinstance(values, list | tuple) or len(values) <= BLOCK:
+        return np.asarray(values)
+    made = np.empty(len(values), np.int64)
+    for part in blocks(len(values)):
+        entries = np.asarray(values[part])
+        if entries.dtype != np.int64 or entries.ndim != 1:
+            return np.asarray(values)  # no plain integers: refused, or narrower ones
+        made[part] = entries
+    return made
+
+
+def repeated(values: Int64, lengths: Int64) -> Int64:
+    """Each value as often as its length says."""
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    if total <= BLOCK:
+        return np.repeat(values, lengths)
+    made = np.empty(total, np.int64)
+    for part in blocks(total):
+        first, last = np.searchsorted(ends, [part.start, part.stop - 1], side="right").tolist()
+        here = slice(first, last + 1)
+        begin = np.maximum(ends[here] - lengths[here], part.start)
+        made[part] = np.repeat(values[here], np.minimum(ends[here], part.stop) - begin)
+    return made
+
+
+def numbered(values: NDArray[Any]) -> tuple[NDArray[Any], Int64]:
+    """Distinct values, ascending, and the number of each entry among them."""
+    if len(values) <= BLOCK:
+        distinct, number = np.unique(values, return_inverse=True)
+        return distinct, number
+    parts = list(blocks(len(values)))
+    distinct = np.empty(0, values.dtype)
+    for part in parts:
+        distinct = np.union1d(distinct, values[part])
+    number = np.empty(len(values), np.int64)
+    for part in parts:
+        number[part] = np.searchsorted(distinct, values[part])
+    return distinct, number
+
+
+def first_places(numbers: Int64) -> Int64:
+    """Where each of the numbers 0, 1, ... comes first; every one of them does."""
+    if not len(numbers):
+        return np.empty(0, np.int64)
+    first = np.full(int(numbers.max()) + 1, len(numbers), np.int64)
+    for part in blocks(len(numbers)):
+        seen, at = np.unique(numbers[part], return_index=True)
+        first[seen] = np.minimum(first[seen], at + part.start)
+    return first

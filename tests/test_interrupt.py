@@ -1,0 +1,203 @@
+"""Ctrl-C stops long calls, and leaves everything as it was."""
+
+from __future__ import annotations
+
+import _thread
+import json
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import waveplan
+from waveplan import Budget, Planner, Requests, Rows, Scoring, Topology, Training, _blocks, models
+from waveplan.jobs import Job, Source
+from waveplan.sweep import process_pool, sweep
+
+
+class Stopped(Exception):
+    """Stands for KeyboardInterrupt, which pytest keeps to itself."""
+
+
+@pytest.fixture(autouse=True)
+def handler() -> Iterator[None]:
+    def stop(*_: object) -> None:
+        raise Stopped
+
+    before = signal.signal(signal.SIGINT, stop)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def comb(rows: int) -> Rows:
+    """Row i is the first i tokens of one chain and a token of its own."""
+    chain = np.arange(rows) % 1000
+    parts = [np.append(chain[:i], 2000 + i) for i in range(rows)]
+    offsets = np.cumsum([0, *map(len, parts)])
+    return Rows(np.concatenate(parts), offsets)
+
+
+COMB = comb(1500)
+MANY = Rows(np.arange(400_000), np.arange(400_001))
+TREE, WIDE = waveplan.tree(COMB), waveplan.tree(MANY)
+PACKED, PACKED_WIDE = waveplan.pack(COMB), waveplan.pack(MANY)
+SCORE = Scoring(version=1, tp=1, cp=2, layers=28, gdn_layers=0, uses_gdn=True)
+LEAST = int((TREE.end - TREE.start).sum())
+REQUESTS = Requests(COMB)
+
+
+def planner(**options: Any) -> Planner:
+    return Planner(
+        models.get("qwen3.6-35b-a3b"),
+        Topology(cp=2),
+        Training(recompute="full", lora_rank=8),
+        Budget(available="20 GiB"),
+        **options,
+    )
+
+
+def layout(method: str) -> list[int]:
+    return waveplan.choose_layout(TREE, SCORE, method=method).decisions.tolist()  # type: ignore[arg-type]
+
+
+def fitting() -> list[int]:
+    found = waveplan.choose_layout(TREE, SCORE, most_tokens=LEAST + LEAST // 50)
+    return [] if found is None else found.decisions.tolist()
+
+
+def widths(compatible: bool) -> list[tuple[int, int]]:
+    waves = planner(compatible=compatible).waves(REQUESTS)
+    return [(wave.width, wave.required) for wave in waves]
+
+
+CALLS: dict[str, Callable[[], Any]] = {
+    "tree": lambda: len(waveplan.tree(MANY)),
+    "restrict": lambda: len(WIDE.restrict(np.arange(len(MANY)))),
+    "prefixes": lambda: WIDE._core.prefixes()[0].sum(),
+    "pack": lambda: len(waveplan.pack(MANY)),
+    "members": lambda: len(PACKED_WIDE.members),
+    "exact": lambda: layout("exact"),
+    "compatible": lambda: layout("compatible"),
+    "fitting": fitting,
+    "assign": lambda: waveplan.assign(PACKED_WIDE, 4).owners.tolist(),
+    "slices": lambda: len(waveplan.attention_slices(PACKED)[0]),
+    "schedule": lambda: waveplan.gdn_schedule(PACKED_WIDE),
+    "requests": lambda: Requests(MANY).labelled.sum(),
+    "waves": lambda: widths(False),
+    "compatible waves": lambda: widths(True),
+    "plan": lambda: planner().plan(REQUESTS, limit=1 << 60).fingerprint,
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_pending_interrupt_comes_out_of_the_core(name: str) -> None:
+    call = CALLS[name]
+    expected = call()
+    # Repeated until a look falls into the call: the core looks by the clock.
+    with pytest.raises(Stopped):
+        for _ in range(500):
+            pressed = threading.Timer(0.0005, _thread.interrupt_main)
+            pressed.start()
+            try:
+                call()
+            finally:
+                pressed.join()
+    assert call() == expected
+
+
+def test_an_interrupted_planner_gives_its_usual_waves() -> None:
+    one, other = planner(), planner()
+    expected = [(wave.indices.tolist(), wave.required) for wave in other.waves(REQUESTS)]
+    waves = one.waves(REQUESTS)
+    for delay in (0.0002, 0.002, 0.02):
+        pressed = threading.Timer(delay, _thread.interrupt_main)
+        pressed.start()
+        try:
+            waves.plan_next()
+            waves.start = 0
+            one.widest = None
+        except Stopped:
+            assert waves.start == 0
+            assert one.widest is None
+        finally:
+            pressed.join()
+    found = [(wave.indices.tolist(), wave.required) for wave in waves]
+    assert found == expected
+
+
+def test_an_interrupt_while_waiting_for_a_prefetched_wave() -> None:
+    one = planner()
+    expected = [wave.width for wave in planner().waves(REQUESTS)]
+    waves = one.waves(REQUESTS)
+    waves.prefetch()
+    pressed = threading.Timer(0.001, _thread.interrupt_main)
+    pressed.start()
+    try:
+        waves.plan_next()
+        waves.start, one.widest = 0, None
+    except Stopped:
+        pass
+    finally:
+        pressed.join()
+    assert [wave.width for wave in waves] == expected
+
+
+def test_an_interrupted_sweep_keeps_what_is_done_and_ends_its_workers(tmp_path: Path) -> None:
+    rows, done = tmp_path / "rows.jsonl", tmp_path / "done.jsonl"
+    rows.write_text("".join(f'{{"input_ids": [1, 2, {i}]}}\n' for i in range(50)))
+    source = Source(path=str(rows))
+    jobs = [Job(model="qwen3-8b", cp=cp, available="70GiB") for cp in (1, 2, 4, 8)]
+
+    def stop(*_: object) -> None:
+        raise Stopped
+
+    pool = process_pool(2)
+    with pytest.raises(Stopped):
+        sweep(source, jobs, executor=pool, output=done, on_done=stop)
+    pool.shutdown(wait=True, cancel_futures=True)
+    assert not pool._processes
+    kept = [json.loads(line) for line in done.read_text().splitlines()]
+    assert 1 <= len(kept) < len(jobs)
+    outcomes = sweep(source, jobs, output=done)
+    assert [outcome.status for _, outcome in outcomes] == ["ok"] * len(jobs)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 40])
+def test_blocks_change_no_answer(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_blocks, "BLOCK", 8)
+    rng = np.random.default_rng(count)
+    values = rng.integers(0, 5, count)
+    distinct, number = np.unique(values, return_inverse=True)
+    found = _blocks.numbered(values)
+    assert (found[0].tolist(), found[1].tolist()) == (distinct.tolist(), number.tolist())
+    first = np.unique(number, return_index=True)[1]
+    assert _blocks.first_places(number.astype(np.int64)).tolist() == first.tolist()
+    lengths = rng.integers(0, 9, count)
+    assert _blocks.repeated(values, lengths).tolist() == np.repeat(values, lengths).tolist()
+    for made in (values, values[::-1], values.astype(">i4"), values.astype(np.uint8)):
+        whole = _blocks.int64(made)
+        assert (whole.dtype, whole.tolist()) == (np.dtype(np.int64), made.tolist())
+        assert whole.flags.c_contiguous
+    assert _blocks.listed(values.tolist()).tolist() == values.tolist()
+    assert _blocks.first_negative(values) is None
+    if count:
+        values[count // 2 :] = -1
+        assert _blocks.first_negative(values) == count // 2
+
+
+def test_a_long_list_is_refused_as_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusal(values: list[Any]) -> str:
+        with pytest.raises(waveplan.InputError) as caught:
+            Rows(values, [0, len(values)])  # type: ignore[arg-type]
+        return str(caught.value)
+
+    for odd in (1.5, "x", 1 << 63, None, [1]):
+        values = [*range(20), odd, *range(20)]
+        short = refusal(values)
+        monkeypatch.setattr(_blocks, "BLOCK", 8)
+        assert refusal(values) == short
+        monkeypatch.undo()
