@@ -56,9 +56,12 @@ def listed(values: Sequence[Any]) -> NDArray[Any]:
         return np.asarray(values)
     made = np.empty(len(values), np.int64)
     for part in blocks(len(values)):
-        entries = np.asarray(values[part])
+        try:
+            entries = np.asarray(values[part])
+        except (ValueError, TypeError, OverflowError):
+            return np.asarray(values)  # the error of the whole
         if entries.dtype != np.int64 or entries.ndim != 1:
-            return np.asarray(values)  # no plain integers: refused, or narrower ones
+            return np.asarray(values)
         made[part] = entries
     return made
 

@@ -24,6 +24,8 @@ FREE_BYTES = 64 << 20
 MOST_RATIO = 200
 MOST_HEADER = 10_000
 # What numpy writes. Others unpack without a bound on what one read may yield.
+# Bytes read between two chances for Ctrl-C.
+AT_ONCE = 16 << 20
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _MAGIC = b"\x93NUMPY"
 _DESCR = re.compile(r"""['"]descr['"]\s*:\s*['"]([<>|=]?[a-zA-Z][0-9]{0,5})['"]""")
@@ -96,7 +98,9 @@ def _read_member(
         if math.prod(shape) * dtype.itemsize != rest:
             raise InputError(f"{key} declares shape {shape} of {dtype} but holds {rest} bytes")
         # So many bytes and no more: a stream may hold more than its entry says.
-        data = member.read(rest)
+        data = bytearray()
+        while len(data) < rest and (piece := member.read(min(rest - len(data), AT_ONCE))):
+            data += piece
         if len(data) != rest:
             raise InputError(f"{key} is cut off after {len(data)} of {rest} bytes")
         member.read(1)  # checks the sum
