@@ -23,9 +23,9 @@ __all__ = ["FREE_BYTES", "MOST_RATIO", "load"]
 FREE_BYTES = 64 << 20
 MOST_RATIO = 200
 MOST_HEADER = 10_000
-# What numpy writes. Others unpack without a bound on what one read may yield.
 # Bytes read between two chances for Ctrl-C.
 AT_ONCE = 16 << 20
+# What numpy writes. Others unpack without a bound on what one read may yield.
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _MAGIC = b"\x93NUMPY"
 _DESCR = re.compile(r"""['"]descr['"]\s*:\s*['"]([<>|=]?[a-zA-Z][0-9]{0,5})['"]""")
