@@ -21,7 +21,10 @@ def integer(name: str, value: object, least: int = 0, most: int = LARGEST) -> in
         raise InputError(f"{name} must be an integer, not {value!r}") from None
     if not least <= number <= most:
         bound = f"at least {least}" if number < least else f"at most {most}"
-        raise InputError(f"{name} is {number}: it must be {bound}")
+        bits = number.bit_length()
+        # Python refuses to write out more than some thousand digits.
+        shown = str(number) if bits <= 256 else f"a number of {bits} bits"
+        raise InputError(f"{name} is {shown}: it must be {bound}")
     return number
 
 

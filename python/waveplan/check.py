@@ -292,10 +292,11 @@ def check(
         if lacking := _lacking(record):
             unpriced.append(Unpriced(_id(index, record), lacking))
             continue
+        record = {**record, "id": one_line(record["id"])}
         try:
             rows.append(_priced(record, job(record), chosen))
         except (Unusable, InputError) as reason:
-            unpriced.append(Unpriced(record["id"], str(reason)))
+            unpriced.append(Unpriced(record["id"], one_line(str(reason))))
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             unpriced.append(Unpriced(record["id"], one_line(f"malformed: {error}")))
         if base := _resident(record, bases):

@@ -51,7 +51,7 @@ _GEOMETRY = {
 }
 _NEEDED = ("hidden", "layers", "heads", "kv_groups", "head_dim", "vocab")
 # A rank for records that state none; what they price hardly depends on it.
-_MOST_TOKENS = 1 << 24
+_MOST_TOKENS, _MOST_REQUESTS = 1 << 22, 1 << 12
 """Largest record: its token rows are made up and planned."""
 _UNSTATED_RANK = 8
 
@@ -183,7 +183,9 @@ def job(record: Mapping[str, Any]) -> Job:
 def _check_kind(record: Mapping[str, Any]) -> None:
     kind = str(record.get("memory_kind"))
     observed = record["observed"]
-    if not observed.get("peak_bytes"):
+    if observed.get("peak_bytes"):
+        integer("malformed: observed.peak_bytes", observed["peak_bytes"], 1)
+    else:
         low = observed.get("peak_bytes_low")
         raise Unusable(f"no peak ({record.get('outcome')}): at least {low} bytes were needed")
     if kind != "incremental_allocated":
@@ -196,15 +198,17 @@ def _lengths(tokens: Mapping[str, Any], assumed: list[str]) -> tuple[list[int], 
     """Lengths of the requests, and the tokens that they all share in the packed row."""
     for name in ("global_packed", "global_logical", "segments", "requests"):
         if tokens.get(name) is not None:
-            integer(f"malformed: tokens.{name}", tokens[name], 0, _MOST_TOKENS)
+            most = _MOST_TOKENS if name.startswith("global") else _MOST_REQUESTS
+            integer(f"malformed: tokens.{name}", tokens[name], 0, most)
     packed, logical = tokens["global_packed"], tokens.get("global_logical")
     text, segments = tokens.get("lengths"), tokens.get("segments")
     if text:
-        if times := re.fullmatch(r"(\d+)x(\d+)", text):
-            count = integer("malformed: tokens.lengths", int(times[2]), 1, _MOST_TOKENS)
-            lengths = [int(times[1])] * count
-        else:
-            lengths = [int(part) for part in text.split("+")]
+        if re.fullmatch(r"[0-9]{1,9}(x[0-9]{1,9}|(\+[0-9]{1,9})*)", text) is None:
+            raise InputError("malformed: tokens.lengths: write 300x8 or 300+200")
+        length, times, count = text.partition("x")
+        number = int(count) if times else text.count("+") + 1
+        integer("malformed: requests of tokens.lengths", number, 1, _MOST_REQUESTS)
+        lengths = [int(length)] * number if times else [int(part) for part in text.split("+")]
         if sum(lengths) > _MOST_TOKENS:
             raise InputError(f"malformed: tokens.lengths: at most {_MOST_TOKENS} tokens")
         # Two segments of two requests: the prefix was not shared in packing.

@@ -7,7 +7,7 @@ none of the three is ignored and listed.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +78,7 @@ _VALUES = {
     "vocab_size",
     "world_size",
 }
-_LIST = re.compile(r"\[([01](?:,[01])*)\](?:\*(\d+))?")
+_LIST = re.compile(r"\[([01](?:,[01])*)\](?:\*([0-9]{1,18}))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +122,8 @@ def _table(arguments: Sequence[str] | Mapping[str, Any]) -> tuple[dict[str, Any]
         raise InputError("Megatron arguments must be a list of words or a dict, not one text")
     if isinstance(arguments, Mapping):
         pairs = [(_name(key), value) for key, value in arguments.items()]
+    elif not isinstance(arguments, Iterable):
+        raise InputError(f"Megatron arguments must be a list of words or a dict, not {arguments!r}")
     else:
         pairs = _pairs([str(word) for word in arguments])
     known = _SWITCHES | _VALUES
@@ -158,21 +160,21 @@ class _Arguments:
         self.table = table
         self.missing: list[str] = []
 
-    def number(self, name: str, absent: int = 0) -> int:
+    def number(self, name: str, absent: int = 0, least: int = 0) -> int:
         value = self.table.get(name)
         if value is None:
             return absent
         text = str(value).strip()
-        if isinstance(value, str) and re.fullmatch(r"-?\d+", text):
+        if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,30}", text):
             value = int(text)
         most = MOST_LAYERS if name == "num_layers" else LARGEST_SIZE
-        return integer(f"--{name.replace('_', '-')}", value, 0, most)
+        return integer(f"--{name.replace('_', '-')}", value, least, most)
 
-    def need(self, name: str) -> int:
+    def need(self, name: str, least: int = 0) -> int:
         if self.table.get(name) is None:
             self.missing.append(f"--{name.replace('_', '-')}")
             return 1
-        return self.number(name)
+        return self.number(name, least=least)
 
     def on(self, name: str) -> bool:
         return bool(self.table.get(name, False))
@@ -181,7 +183,7 @@ class _Arguments:
 def _model(table: dict[str, Any]) -> Model:
     arguments = _Arguments(table)
     layers, hidden = arguments.need("num_layers"), arguments.need("hidden_size")
-    heads = arguments.need("num_attention_heads")
+    heads = arguments.need("num_attention_heads", least=1)
     vocab = arguments.number("padded_vocab_size") or arguments.need("vocab_size")
     grouped = arguments.on("group_query_attention") or "num_query_groups" in table
     bias = arguments.on("add_bias_linear") or not arguments.on("disable_bias_linear")
@@ -280,8 +282,8 @@ def _pattern(arguments: _Arguments, name: str, layers: int) -> int | tuple[bool,
     option = f"--{name.replace('_', '-')}"
     if isinstance(value, list | tuple):
         flags = [bool(integer(option, item, 0, 1)) for item in value]
-    elif re.fullmatch(r"\d+", str(value).strip()):
-        return integer(option, int(value), 1)
+    elif re.fullmatch(r"[0-9]{1,18}", str(value).strip()):
+        return integer(option, int(str(value)), 1)
     else:
         text = re.sub(r"[\s'\"]", "", str(value))
         # One pair of parentheses around the whole sum is Megatron's own way to write it.

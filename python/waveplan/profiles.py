@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from waveplan._files import read_json, write_text
+from waveplan._values import flag, integer
 from waveplan.errors import InputError
 
 __all__ = ["Observation", "Observed", "Profiles", "Rates", "Signature"]
@@ -28,6 +29,8 @@ MOST_SIGNATURES = 1024
 """Signatures whose curves are kept; a job has a handful."""
 
 _LEARNING = threading.Lock()
+LARGEST = 1 << 62
+"""Tokens and bytes stay below this."""
 
 Points: TypeAlias = tuple[tuple[int, int], ...]
 
@@ -73,7 +76,7 @@ class Observation:
             raise InputError("the plan has no packed tokens: there is nothing to learn from it")
         for name in ("peak", "retained"):
             value = getattr(self, name)
-            if value is not None and not 0 <= value < 1 << 62:
+            if value is not None and not 0 <= value < LARGEST:
                 raise InputError(f"{name}_bytes is {value}: give bytes, at least 0")
 
     @property
@@ -420,23 +423,43 @@ class Profiles:
 
 def _signature(values: Mapping[str, Any]) -> Signature:
     return Signature(
-        str(values["context"]),
-        tuple(str(name) for name in values["mixes"]),
-        tuple(bool(mode) for mode in values["gradients"]),
-        tuple((bool(grad), int(rank)) for grad, rank in values["adapters"]),
+        _text("context", values["context"]),
+        tuple(_text("mixes", name) for name in _list("mixes", values["mixes"])),
+        tuple(flag("gradients", mode) for mode in _list("gradients", values["gradients"])),
+        tuple(
+            (flag("adapters", grad), integer("adapters", rank))
+            for grad, rank in _list("adapters", values["adapters"])
+        ),
     )
 
 
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise InputError(f"{name} must be text, not {value!r}")
+    return value
+
+
+def _list(name: str, value: Any) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        raise InputError(f"{name} must be a list, not {value!r}")
+    return list(value)
+
+
 def _number(name: str, value: Any, least: float = 0) -> float:
-    number = float(value)
-    if not math.isfinite(number) or number < least:
-        raise InputError(f"{name} is {value!r}: it must be a finite number, at least {least}")
-    return number
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"{name} must be a number, not {value!r}")
+    if not least <= value < LARGEST:
+        raise InputError(f"{name} is {value!r}: it must be from {least} to below 2**62")
+    return float(value)
 
 
-def _points(name: str, values: Iterable[Any]) -> Points:
+def _points(name: str, values: Any) -> Points:
+    points = _list(name, values)
+    if len(points) > MOST_POINTS:
+        raise InputError(f"{name} has {len(points)} points: at most {MOST_POINTS} are kept")
     return envelope(
-        (int(_number(name, tokens, 1)), int(_number(name, peak))) for tokens, peak in values
+        (integer(name, tokens, 1, LARGEST - 1), integer(name, peak, 0, LARGEST - 1))
+        for tokens, peak in points
     )
 
 
@@ -444,16 +467,18 @@ def _rates(values: Mapping[str, Any]) -> Rates:
     def maybe(name: str) -> float | None:
         return None if values[name] is None else _number(name, values[name])
 
-    tokens = maybe("warm_packed_tokens")
+    tokens = values["warm_packed_tokens"]
+    if tokens is not None:
+        tokens = integer("warm_packed_tokens", tokens, 1, LARGEST - 1)
     return Rates(
         _number("bytes_per_token", values["bytes_per_token"]),
-        int(_number("packed_tokens", values["packed_tokens"])),
+        integer("packed_tokens", values["packed_tokens"], 0, LARGEST - 1),
         max(1e-9, _number("logical_per_packed", values["logical_per_packed"])),
         maybe("retained"),
         maybe("warm_bytes_per_token"),
-        None if tokens is None else int(tokens),
+        tokens,
         maybe("warm_logical_per_packed"),
-        int(values["whole_waves"]),
+        integer("whole_waves", values["whole_waves"], 0, LARGEST - 1),
     )
 
 

@@ -21,7 +21,7 @@ EXAMPLE = """example:
   waveplan price --tokens 194753 --requests 10 --model qwen3.6-35b-a3b --cp 2
   waveplan price rollouts.npz --model qwen3.6-35b-a3b --cp 2 --budget 141GB"""
 
-MOST_TOKENS = 1 << 28
+MOST_TOKENS, MOST_REQUESTS = 1 << 26, 1 << 20
 WITHOUT_LIMIT = 1 << 62
 
 
@@ -105,8 +105,9 @@ def _requests(args: argparse.Namespace) -> Requests:
 
     if not 1 <= args.tokens <= MOST_TOKENS:
         raise InputError(f"--tokens is {args.tokens}: give 1 to {MOST_TOKENS:,}")
-    if not 1 <= args.requests <= args.tokens:
-        raise InputError(f"--requests is {args.requests}: give 1 to --tokens ({args.tokens})")
+    most = min(args.tokens, MOST_REQUESTS)
+    if not 1 <= args.requests <= most:
+        raise InputError(f"--requests is {args.requests}: give 1 to {most:,}, at most --tokens")
     share = np.arange(args.requests + 1, dtype=np.int64) * args.tokens // args.requests
     rows = Rows(np.arange(args.tokens, dtype=np.int64), share)
     return Requests(
