@@ -61,7 +61,7 @@ def parse_bytes(value: object, name: str = "bytes") -> int:
 
 
 def _parse_text(text: str, name: str) -> int:
-    match = _TEXT.fullmatch(text.strip())
+    match = _TEXT.fullmatch(text.strip()) if len(text) < 100 else None
     unit = (match[2].lower() or "b") if match else ""
     if match is None or unit not in _UNITS:
         raise InputError(

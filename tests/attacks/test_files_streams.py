@@ -171,7 +171,7 @@ def test_a_full_disk_takes_back_the_last_line_of_a_sweep(tmp_path: Path) -> None
         ("--html", "", "folder"),
         ("--html", "x" * 300 + ".html", "too long"),
         ("--html", ROWS + "/page.html", "no folder"),
-        ("--html", "a\0b", "null"),
+        ("--html", "a\0b", "no file name"),
         ("--plot", "/proc/page.svg", "proc"),
         ("--plot", "x" * 300 + ".png", "too long"),
     ],

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from waveplan._files import kind
 from waveplan.errors import InputError, one_line
@@ -25,6 +25,14 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
 class Parser(argparse.ArgumentParser):
     """One line on stderr and exit status 2 for an option that is wrong."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Like the base class, which takes ``--option=--`` for an option without its value."""
+        made = super().parse_args(args, namespace)
+        for name, value in vars(made).items():
+            if value == [] and name != "peer":
+                self.error(f"argument --{name.replace('_', '-')}: expected one argument")
+        return made
 
     def error(self, message: str) -> NoReturn:
         """Complain and leave."""
@@ -59,8 +67,12 @@ def output_file(text: str | None) -> Path | None:
     if text is None:
         return None
     path = Path(text)
-    if "\0" in text:
-        raise InputError(f"{text} is no file name: it holds a null byte")
+    try:
+        size = len(os.fsencode(path.name))
+    except UnicodeEncodeError:
+        size = 0
+    if "\0" in text or (path.name and not size):
+        raise InputError(f"{text} is no file name: it holds what no name can")
     if kind(path) == "folder":
         raise InputError(f"{text} is a folder: name a file")
     if kind(path.parent) != "folder":
@@ -69,7 +81,7 @@ def output_file(text: str | None) -> Path | None:
     where = path if kind(path) == "other" else path.resolve().parent
     if not os.access(where, os.W_OK):
         raise InputError(f"{text} cannot be written: {where} is read-only")
-    if len(os.fsencode(path.name)) > MOST_NAME:
+    if size > MOST_NAME:
         raise InputError(f"{text}: the name is too long")
     return path
 
