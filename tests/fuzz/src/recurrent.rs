@@ -91,6 +91,8 @@ fn settings(draw: &mut Draw<'_>) -> RecurrentSettings {
         made.min_gain_ms = draw.pick(&[0.0, 0.5, 2.0]);
         made.parent_bytes = draw.pick(&[262_144, 0, 1 << 30]);
         made.local_bucket_ms = draw.pick(&[2.2, 0.0]);
+        made.hidden_bytes = draw.pick(&[4_096, 4_096, 0, 1]);
+        made.local_rate = draw.pick(&[1_500.0, 1e12, 3.0]);
     }
     made
 }
@@ -196,7 +198,7 @@ fn hostile(draw: &mut Draw<'_>) {
     let ranks = draw.pick(&[2, 1, 3, 8, 0, 100, 1 << 20, NONE as usize - 1, usize::MAX]);
     let least = tokens / 50 + 1;
     let mut chunk = least + draw.below(3) as i64;
-    let mut owners: Vec<u32> = (0..(tokens - 1) / chunk + 1)
+    let mut owners: Vec<u32> = (0..=(tokens - 1) / chunk)
         .map(|i| (i as usize % ranks.max(1)) as u32)
         .collect();
     match draw.below(8) {

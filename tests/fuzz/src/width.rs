@@ -139,9 +139,11 @@ fn tables(draw: &mut Draw<'_>) {
     if let Outcome::Wave(width, _) = outcome {
         judge.choose(width, &mut together).unwrap();
     }
-    if let Some((width, ..)) = expected {
-        assert_eq!(judge.executed(width), slow.executed(width));
+    if expected.is_some() {
         assert_eq!(together.asked, slow.asked);
+    }
+    for width in 0..=left {
+        assert_eq!(judge.executed(width), slow.executed(width));
     }
     by_tables(&ranks, geometry, hint, &judge, outcome, composite);
 }
@@ -177,7 +179,7 @@ fn by_tables(
         let outcome = exchange.settle(own, &agreed).unwrap();
         assert_eq!(outcome, expected);
         assert_eq!(own.rejected(), judge.rejected());
-        if let Some((width, ..)) = ended(outcome) {
+        for width in 0..=geometry.remaining {
             assert_eq!(own.executed(width), judge.executed(width));
             assert_eq!(own.decided(width), judge.decided(width));
         }

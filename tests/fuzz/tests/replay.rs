@@ -37,8 +37,8 @@ fn replay(folder: &str, name: &str) -> usize {
 
 fn pseudo_random(name: &str) {
     let config = Config {
-        cases: if deep() { 200_000 } else { 1_500 },
-        max_shrink_iters: 4_096,
+        cases: if deep() { 200_000 } else { 4_000 },
+        max_shrink_iters: 400,
         failure_persistence: None,
         ..Config::default()
     };

@@ -178,8 +178,9 @@ fn contiguous(weights: &[f64], ranks: usize) -> Vec<u32> {
     for s in 1..ranks {
         let target = sums[chunks] * s as f64 / ranks as f64;
         let mut nearest = None;
-        for at in cut + 1..(chunks + s + 1).saturating_sub(ranks) {
-            let away = (sums[at] - target).abs();
+        let room = cut + 1..(chunks + s + 1).saturating_sub(ranks);
+        for (at, sum) in sums.iter().enumerate().take(room.end).skip(room.start) {
+            let away = (sum - target).abs();
             if nearest.is_none_or(|(_, least)| away < least) {
                 nearest = Some((at, away));
             }
@@ -245,6 +246,13 @@ impl Stage {
     }
 }
 
+/// Chunks that a rank owns.
+fn held(owners: &[u32], rank: usize) -> BTreeSet<usize> {
+    (0..owners.len())
+        .filter(|&i| owners[i] as usize == rank)
+        .collect()
+}
+
 /// Chunks of a rank, and those it attends.
 #[derive(Debug)]
 struct Held {
@@ -297,12 +305,6 @@ impl<'a> Row<'a> {
             tokens[owner as usize] += size as i64;
         }
         tokens
-    }
-
-    fn held(&self, owners: &[u32], rank: usize) -> BTreeSet<usize> {
-        (0..owners.len())
-            .filter(|&i| owners[i] as usize == rank)
-            .collect()
     }
 
     fn size(&self, chunks: &BTreeSet<usize>) -> usize {
@@ -369,7 +371,7 @@ impl<'a> Row<'a> {
     /// What each rank holds and wants.
     fn hold(&self, owners: &[u32]) -> Vec<Held> {
         let hold = |rank| {
-            let chunks = self.held(owners, rank);
+            let chunks = held(owners, rank);
             let wanted = self.attended(&chunks);
             Held { chunks, wanted }
         };
@@ -628,7 +630,7 @@ impl Row<'_> {
         }
         let own = self.rank_tokens(owners);
         let keys: Vec<i64> = (0..ranks).map(|r| local[r].len() as i64 + got[r]).collect();
-        let ranges: Vec<usize> = (0..ranks).map(|r| runs(&self.held(owners, r))).collect();
+        let ranges: Vec<usize> = (0..ranks).map(|r| runs(&held(owners, r))).collect();
         let worst = |of: &dyn Fn(usize, &StageWork) -> Option<i128>| -> Option<i128> {
             let mut most = 0;
             for rank in 0..ranks {
@@ -686,9 +688,7 @@ impl Row<'_> {
         let base = self.profiled_work(generic, stages, p)?;
         let mut best = (generic.to_vec(), base.clone());
         for owners in challengers {
-            let ranges: Vec<usize> = (0..self.ranks)
-                .map(|r| runs(&self.held(&owners, r)))
-                .collect();
+            let ranges: Vec<usize> = (0..self.ranks).map(|r| runs(&held(&owners, r))).collect();
             let many = |&n: &usize| n == 0 || n as i64 > p.max_ranges;
             if owners == generic || ranges.iter().any(many) {
                 continue;

@@ -185,9 +185,9 @@ pub fn family(tree: &Tree) -> Vec<Chosen> {
             spans.insert(tree.end[s] - tree.end[at] + 1);
         }
     }
-    spans
-        .into_iter()
-        .for_each(|least| add(by_span(tree, least)));
+    for least in spans {
+        add(by_span(tree, least));
+    }
     add(all.into_iter().collect());
     (found.into_iter())
         .map(|list| list.into_iter().collect())

@@ -5,6 +5,9 @@ const P1: u64 = 11_400_714_785_074_694_791;
 const P2: u64 = 14_029_467_366_897_019_727;
 const P5: u64 = 2_870_177_450_012_600_261;
 
+const SALT: u64 = 0x0035_d373;
+const SHUFFLE: u64 = 0x055b_4db3;
+
 /// Hash of a tuple of small non-negative integers.
 fn triple_hash(values: [i64; 3]) -> u64 {
     let mut hash = P5;
@@ -12,7 +15,7 @@ fn triple_hash(values: [i64; 3]) -> u64 {
         hash = hash.wrapping_add((value as u64).wrapping_mul(P2));
         hash = hash.rotate_left(31).wrapping_mul(P1);
     }
-    hash = hash.wrapping_add(3 ^ (P5 ^ 3_527_539));
+    hash = hash.wrapping_add(3 ^ P5 ^ SALT);
     if hash == u64::MAX {
         1_546_275_796
     } else {
@@ -25,7 +28,7 @@ fn group_hash(triples: &[[i64; 3]]) -> u64 {
     let mut hash = 0_u64;
     for &triple in triples {
         let x = triple_hash(triple);
-        hash ^= ((x ^ 89_869_747) ^ (x << 16)).wrapping_mul(3_644_798_167);
+        hash ^= ((x ^ SHUFFLE) ^ (x << 16)).wrapping_mul(3_644_798_167);
     }
     hash ^= (triples.len() as u64 + 1).wrapping_mul(1_927_868_237);
     hash ^= (hash >> 11) ^ (hash >> 25);
