@@ -89,7 +89,7 @@ fn parsed(groups: &[i64], parents: &[i64]) -> Option<Segments> {
     assert_eq!(found, lengths);
     assert_eq!(parents_of(&segments), above);
     let (queries, keys) = attention::slices(&segments).unwrap();
-    let pairs: Vec<(u32, u32)> = queries.into_iter().zip(keys).collect();
+    let pairs: Vec<(i64, i64)> = queries.into_iter().zip(keys).collect();
     assert_eq!(pairs, slow::slices(&above));
     assert_eq!(attention::slice_count(&segments), Ok(pairs.len() as i64));
     Some(segments)

@@ -56,7 +56,7 @@ fn check_tree(rows: &[Vec<i64>]) -> Tree {
     let scattered = Tree::build_scattered(&apart, None, &mut Ticker::new()).unwrap();
     assert_eq!(scattered, tree);
     assert_eq!(tree.packed_tokens(), slow::tree::packed_tokens(rows));
-    let (offsets, ending) = tree.terminal_rows();
+    let (offsets, ending) = tree.terminal_rows().unwrap();
     for s in 0..tree.len() {
         let ends: Vec<u32> = (0..rows.len() as u32)
             .filter(|&r| tree.terminal[r as usize] == s as u32)
@@ -100,7 +100,7 @@ fn same_tree(tree: &Tree, rows: &[Vec<i64>]) {
 
 /// Trees and counts of lists of the rows, from the tree alone.
 fn check_restrictions(rows: &[Vec<i64>], tree: &Tree, draw: &mut Draw<'_>) {
-    let prefixes = tree.packed_prefixes();
+    let prefixes = tree.packed_prefixes().unwrap();
     same_prefixes(rows, &prefixes.packed, &prefixes.shared);
     let (mut workspace, mut into) = (TreeWorkspace::default(), Tree::default());
     for _ in 0..2 {
@@ -109,9 +109,10 @@ fn check_restrictions(rows: &[Vec<i64>], tree: &Tree, draw: &mut Draw<'_>) {
             n => draw.list(12, |draw| draw.below(n) as u32),
         };
         let listed: Vec<Vec<i64>> = picked.iter().map(|&r| rows[r as usize].clone()).collect();
-        tree.restrict_into(&picked, &mut workspace, &mut into);
+        tree.restrict_into(&picked, &mut workspace, &mut into)
+            .unwrap();
         same_tree(&into, &listed);
-        let prefixes = tree.packed_prefixes_of(&picked, &mut workspace);
+        let prefixes = tree.packed_prefixes_of(&picked, &mut workspace).unwrap();
         same_prefixes(&listed, &prefixes.packed, &prefixes.shared);
     }
 }
@@ -207,14 +208,14 @@ fn check_views(rows: &[Vec<i64>], packing: &Packing, draw: &mut Draw<'_>) {
     let apart: Vec<&[i64]> = rows.iter().map(Vec::as_slice).collect();
     let tokens = scattered::gather(packing, &apart, &mut ticker).unwrap();
     assert_eq!(tokens.len() as i64, packing.segments.tokens());
-    let (positions, offsets) = scattered::positions(packing);
+    let (positions, offsets) = scattered::positions(packing).unwrap();
     for (r, row) in rows.iter().enumerate() {
         let own = packing.positions(r);
         assert_eq!(positions[offsets[r] as usize..offsets[r + 1] as usize], own);
         let spelled: Vec<i64> = own.iter().map(|&at| tokens[at as usize]).collect();
         assert_eq!(&spelled, row);
     }
-    let [groups, parents, at] = scattered::ids(packing);
+    let [groups, parents, at] = scattered::ids(packing).unwrap();
     assert_eq!(
         attention::parse(&groups, &parents),
         Ok(packing.segments.clone())

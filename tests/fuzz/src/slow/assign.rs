@@ -56,12 +56,12 @@ pub fn parse(groups: &[i64], parents: &[i64]) -> Option<(Vec<i64>, Vec<Option<us
 
 /// (query segment, key segment), sorted.
 #[must_use]
-pub fn slices(parents: &[Option<usize>]) -> Vec<(u32, u32)> {
+pub fn slices(parents: &[Option<usize>]) -> Vec<(i64, i64)> {
     let mut found = Vec::new();
     for segment in 0..parents.len() {
         let mut key = Some(segment);
         while let Some(at) = key {
-            found.push((segment as u32, at as u32));
+            found.push((segment as i64, at as i64));
             key = parents[at];
         }
     }
@@ -72,7 +72,7 @@ pub fn slices(parents: &[Option<usize>]) -> Vec<(u32, u32)> {
 /// A row in chunks.
 struct Row<'a> {
     starts: Vec<usize>,
-    slices: Vec<(u32, u32)>,
+    slices: Vec<(i64, i64)>,
     chunk: usize,
     /// Tokens of each chunk.
     sizes: Vec<usize>,
@@ -581,7 +581,7 @@ fn tile_pairs(queries: usize, keys: usize, p: &WorkloadProfile) -> Option<i128> 
 }
 
 impl Row<'_> {
-    fn span(&self, segment: u32, chunk: usize) -> std::ops::Range<usize> {
+    fn span(&self, segment: i64, chunk: usize) -> std::ops::Range<usize> {
         let segment = segment as usize;
         let low = self.starts[segment].max(chunk * self.chunk);
         low..self.starts[segment + 1]
