@@ -184,7 +184,7 @@ impl<'a, T: Cost> Walk<'a, T> {
             ticker,
             links: vec![Link::One(u32::MAX)],
             made: 0,
-            path: vec![usize::MAX; deepest + 1],
+            path: Vec::with_capacity(deepest + 1),
             ends: vec![0; deepest + 1],
             children,
             places,
@@ -194,6 +194,8 @@ impl<'a, T: Cost> Walk<'a, T> {
     /// Puts `i` and those of its ancestors that are not there yet on the path.
     fn enter(&mut self, i: usize) -> Result<()> {
         let forest = self.near.forest;
+        // What lies deeper may belong to another branch by the time it is asked for again.
+        self.path.resize(forest.depth[i] as usize + 1, usize::MAX);
         let mut at = Some(i);
         while let Some(j) = at {
             self.ticker.work(1)?;

@@ -294,3 +294,49 @@ fn members_by_span_are_what_a_walk_gives() {
         }
     }
 }
+
+#[test]
+fn rounding_is_settled_in_every_branch() {
+    // Two branches: a chain, then a lone decision less deep than the chain's end.
+    let rows: Vec<Vec<i64>> = [
+        (77, 17, 35, 1),
+        (77, 17, 35, 1),
+        (77, 17, 0, 1),
+        (77, 0, 0, 1),
+    ]
+    .iter()
+    .map(|&(a, b, c, first)| [vec![first; a], vec![2; b], vec![3; c]].concat())
+    .chain([[vec![4; 4], vec![5; 66]].concat(), vec![4; 4]])
+    .collect();
+    let tree = tree(&rows);
+    let mut coefficients = [0; 10];
+    coefficients[..4].copy_from_slice(&[1, 52_742, 45, 2]);
+    let scoring = Scoring {
+        version: Version::Two,
+        coefficients,
+        tp: 3,
+        cp: 1,
+        layers: 12,
+        gdn_layers: 1,
+        uses_gdn: true,
+    };
+    let weights = scoring.weights().unwrap();
+    let forest = Forest::new(&tree, weights.tiny_below).unwrap();
+    for most in forest_limits(&tree, &forest) {
+        let layout = Workspace::default()
+            .fits(&tree, &scoring, most)
+            .unwrap()
+            .unwrap();
+        let (score, list) = exhaustive(&forest, &weights, most).unwrap();
+        assert!(layout.optimal);
+        assert_eq!(
+            (layout.score, listed(&tree, &forest, &layout)),
+            (score, list)
+        );
+    }
+}
+
+/// Every number of tokens that a layout can have.
+fn forest_limits(tree: &Tree, forest: &Forest) -> std::ops::RangeInclusive<i64> {
+    tree.packed_tokens()..=forest.unshared_tokens
+}
