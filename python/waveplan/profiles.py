@@ -307,7 +307,7 @@ class Profiles:
         return len(self._entries)
 
     def __iter__(self) -> Iterator[Signature]:
-        return iter(self._entries.copy())
+        return iter([signature for signature, _ in self.items()])
 
     def __getitem__(self, signature: Signature) -> Profile:
         return self._entries[signature]
@@ -339,9 +339,10 @@ class Profiles:
             while len(self._entries) > MOST_SIGNATURES:
                 del self._entries[next(iter(self._entries))]
 
-    def items(self) -> Iterable[tuple[Signature, Profile]]:
+    def items(self) -> list[tuple[Signature, Profile]]:
         """Signatures and their profiles now, those observed longest ago first."""
-        return self._entries.copy().items()
+        with _LEARNING:
+            return list(self._entries.items())
 
     def to_dict(self) -> dict[str, Any]:
         """Stable JSON with a version."""
