@@ -1,0 +1,218 @@
+"""Random pools through the whole planner for as long as asked, profiles learning all the while.
+
+`python benches/soak.py --minutes 30` writes benches/results/soak.json and docs/pictures/soak.svg:
+resident memory, pools a minute, and what a fixed pool costs in processor time, beside the same
+for fixed work without waveplan. Linux only: memory is read from /proc.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from waveplan import Model, Planner, Requests, Topology, Training, WaveRefused, models, pack, tree
+from waveplan.bench import workloads
+
+HERE = Path(__file__).parent
+RESULT = HERE / "results" / "soak.json"
+PICTURE = HERE.parent / "docs" / "pictures" / "soak.svg"
+MODELS = ("Qwen3.6-35B-A3B", "Qwen3-14B", "Llama-3.1-8B")
+EVERY = 10.0
+"""Seconds between two readings."""
+
+
+def pool(rng: np.random.Generator) -> list[np.ndarray]:
+    """A pool of a random kind and size, up to about half a million tokens."""
+    seed = int(rng.integers(1 << 31))
+    kind = int(rng.integers(7))
+    n = int(rng.integers(2, 120))
+    makers = (
+        lambda: workloads.grpo(seed, groups=max(1, n // 8), k=8),
+        lambda: workloads.agentic(seed),
+        lambda: workloads.near_identical(seed, count=n),
+        lambda: workloads.one_token(seed, count=n),
+        lambda: workloads.short(seed, count=8 * n),
+        lambda: workloads.tiny(seed, count=4 * n),
+        lambda: workloads.blocks(seed, count=n),
+    )
+    return makers[kind]()
+
+
+def job(rng: np.random.Generator) -> Planner:
+    """A planner of a random job; one in three makes the published planner's decisions."""
+    model: Model = models.get(MODELS[int(rng.integers(len(MODELS)))])
+    topology = Topology(cp=int(2 ** rng.integers(0, 4)))
+    training = Training(recompute="full", lora_rank=8)
+    free = f"{int(rng.integers(8, 80))}GiB"
+    return Planner(model, topology, training, free, compatible=rng.random() < 1 / 3)
+
+
+def step(plans: Planner, rng: np.random.Generator) -> int:
+    """Plans a pool to its end and observes every wave. Returns the number of waves."""
+    rows = pool(rng)
+    requests = Requests(rows)
+    waves = plans.waves(requests, on_refusal="skip")
+    ahead = rng.random() < 0.3
+    count = 0
+    for wave in waves:
+        count += 1
+        if ahead:
+            waves.prefetch()
+        plans.observe(wave, int(wave.required * rng.uniform(0.5, 1.1)))
+    if rng.random() < 0.1:
+        json.dumps(plans.profiles.to_dict())
+        tree(rows)
+        pack(rows)
+    return count
+
+
+class Fixed:
+    """Work that is the same each time: what it costs must not grow."""
+
+    def __init__(self) -> None:
+        self.rows = Requests(workloads.grpo(7, groups=16, k=8))
+        self.numbers = np.arange(1 << 19, dtype=np.float64)
+
+    def search(self) -> None:
+        """A cold search of one pool with a planner of its own."""
+        model = models.get(MODELS[0])
+        plans = Planner(model, Topology(cp=2), Training(), "40GiB")
+        try:
+            for _ in plans.waves(self.rows):
+                pass
+        except WaveRefused:
+            raise SystemExit("the fixed pool no longer fits") from None
+
+    def control(self) -> None:
+        """Arithmetic without waveplan."""
+        for _ in range(8):
+            float(np.sqrt(self.numbers).sum())
+
+    def cost(self, work: Any) -> float:
+        """Median processor milliseconds of this thread."""
+        times = []
+        for _ in range(9):
+            start = time.thread_time_ns()
+            work()
+            times.append(time.thread_time_ns() - start)
+        return statistics.median(times) / 1e6
+
+
+def resident() -> float:
+    """Resident memory of this process, MB."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def soak(minutes: float, seed: int) -> dict[str, Any]:
+    """Runs, and takes a reading every few seconds."""
+    rng = np.random.default_rng(seed)
+    fixed, readings = Fixed(), []
+    jobs = [job(rng) for _ in range(6)]
+    pools = waves = 0
+    start = last = time.monotonic()
+    while True:
+        pools += 1
+        i = int(rng.integers(len(jobs)))
+        if rng.random() < 0.002:
+            jobs[i] = job(rng)
+        waves += step(jobs[i], rng)
+        now = time.monotonic()
+        if now - last < EVERY:
+            continue
+        last = now
+        gc.collect()
+        readings.append(
+            {
+                "minute": (now - start) / 60,
+                "resident": resident(),
+                "pools": pools,
+                "waves": waves,
+                "search": fixed.cost(fixed.search),
+                "control": fixed.cost(fixed.control),
+                "profiles": sum(len(plans.profiles) for plans in jobs),
+            }
+        )
+        if now - start >= 60 * minutes:
+            return {"minutes": minutes, "seed": seed, "readings": readings}
+
+
+def summary(made: dict[str, Any]) -> str:
+    """The figures in a line each; the first sixth is warm-up."""
+    readings = made["readings"]
+    warm = readings[len(readings) // 6 :]
+    half = len(warm) // 2
+    first, second = warm[:half], warm[half:]
+
+    def median(part: list[dict[str, Any]], *names: str) -> float:
+        values = [r[names[0]] / r[names[1]] if names[1:] else r[names[0]] for r in part]
+        return statistics.median(values)
+
+    minutes = [r["minute"] for r in warm]
+    slope = float(np.polyfit(minutes, [r["resident"] for r in warm], 1)[0])
+    end = readings[-1]
+    relative = median(second, "search", "control") / median(first, "search", "control")
+    return "\n".join(
+        (
+            f"{end['minute']:.1f} minutes, {end['pools']:,} pools, {end['waves']:,} waves",
+            f"resident memory: {median(first, 'resident'):.1f} MB in the first half after warm-up, "
+            f"{median(second, 'resident'):.1f} MB in the second, {slope:+.3f} MB a minute, "
+            f"{max(r['resident'] for r in warm):.1f} MB at most",
+            f"a fixed search: {median(first, 'search'):.2f} ms, then {median(second, 'search'):.2f}"
+            f" ms of processor time; relative to fixed arithmetic {relative:.3f} times",
+            f"profiles at the end: {end['profiles']}",
+        )
+    )
+
+
+def draw(made: dict[str, Any], path: Path) -> None:
+    """Memory, and the cost of the fixed search relative to the control, against time."""
+    from matplotlib.figure import Figure
+
+    readings = made["readings"]
+    minutes = [r["minute"] for r in readings]
+    figure = Figure(figsize=(8, 4.6), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True)
+    above.plot(minutes, [r["resident"] for r in readings], color="#1f6feb")
+    above.set_ylabel("resident memory, MB")
+    above.set_ylim(bottom=0)
+    ratio = [r["search"] / r["control"] for r in readings]
+    middle = statistics.median(ratio)
+    below.plot(minutes, [r / middle for r in ratio], color="#1a7f37", linewidth=0.8)
+    below.set_ylabel("fixed search,\nrelative to arithmetic")
+    below.set_ylim(bottom=0)
+    below.set_xlabel(f"minutes; {readings[-1]['pools']:,} random pools in all")
+    for axes in (above, below):
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, metadata={"Date": None})
+
+
+def main() -> None:
+    """Runs, or draws the kept readings again."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--render", action="store_true", help="only draw the kept readings")
+    parser.add_argument("--out", type=Path, default=RESULT)
+    options = parser.parse_args()
+    if options.render:
+        made = json.loads(options.out.read_text(encoding="utf-8"))
+    else:
+        made = soak(options.minutes, options.seed)
+        options.out.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    if options.out == RESULT:
+        draw(made, PICTURE)
+    print(summary(made))
+
+
+if __name__ == "__main__":
+    main()
