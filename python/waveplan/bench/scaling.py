@@ -136,11 +136,14 @@ def threads(count: int = 2, repeat: int = 150, searches: int = 8) -> dict[str, f
 
     Many short windows, of which the best count: other load on the machine can only take away.
     "control" is the same for threads that never hold the interpreter: what the machine allows.
+    "waiting" is the share of their time in which threads neither ran nor were ready to run, so
+    waited for each other, whatever else the machine does (Linux only, else 0).
     """
     arrays = [peer.columns(grpo(8 + i, groups=8, k=8)) for i in range(count)]
     planners = [peer.Ours(CP, 64 << 30, len(tokens)) for tokens, _ in arrays]
-
     values = [np.ones(1 << 16) for _ in range(count)]
+    gate = threading.Barrier(count)
+    spent = np.zeros((count, 2))
 
     def work(i: int) -> None:
         for _ in range(searches):
@@ -150,13 +153,16 @@ def threads(count: int = 2, repeat: int = 150, searches: int = 8) -> dict[str, f
         for _ in range(20 * searches):
             values[i].sum()
 
+    def watched(i: int) -> None:
+        gate.wait()
+        start, ready = time.perf_counter_ns(), _ready()
+        for _ in range(repeat):
+            work(i)
+        spent[i] = time.perf_counter_ns() - start, _ready() - ready
+
     def rate(work: Callable[[int], None], together: int) -> float:
-        crew = [threading.Thread(target=work, args=(i,)) for i in range(together)]
         start = time.perf_counter()
-        for one in crew:
-            one.start()
-        for one in crew:
-            one.join()
+        _crew(work, together)
         return together * searches / (time.perf_counter() - start)
 
     work(0)
@@ -166,14 +172,34 @@ def threads(count: int = 2, repeat: int = 150, searches: int = 8) -> dict[str, f
             rates, ((work, 1), (work, count), (control, 1), (control, count)), strict=True
         ):
             kept.append(rate(job, together))
+    _crew(watched, count)
     one, many, *idle = map(_best, rates)
+    wall, ready = spent.sum(axis=0).tolist()
     return {
         "threads": count,
         "one": one,
         "several": many,
         "ratio": many / one,
         "control": idle[1] / idle[0],
+        "waiting": max(0.0, 1 - ready / wall) if ready else 0.0,
     }
+
+
+def _crew(work: Callable[[int], None], together: int) -> None:
+    crew = [threading.Thread(target=work, args=(i,)) for i in range(together)]
+    for one in crew:
+        one.start()
+    for one in crew:
+        one.join()
+
+
+def _ready() -> int:
+    """Nanoseconds in which this thread ran or was ready to run."""
+    try:
+        ran, queued, _ = Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()
+    except OSError:
+        return 0
+    return int(ran) + int(queued)
 
 
 def _best(rates: Sequence[float]) -> float:
