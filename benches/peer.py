@@ -117,7 +117,8 @@ def summary(made: dict[str, Any]) -> str:
         f"{memory['tokens']:,} tokens in {memory['rows']:,} rows.",
         "",
         f"Two planners in two threads: {threads['ratio']:.2f} times the searches of one "
-        f"(two threads that never need the interpreter: {threads['control']:.2f}).",
+        f"(two threads that never need the interpreter: {threads['control']:.2f}); they waited for "
+        f"each other in {threads['waiting']:.1%} of their time.",
     ]
     return "\n".join(lines)
 
