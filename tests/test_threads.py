@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import multiprocessing
+import pickle
 import subprocess
 import sys
 import threading
@@ -17,7 +19,7 @@ import workloads
 from digest import planner, pools, text
 
 import waveplan
-from waveplan import InputError, Requests, Rows
+from waveplan import InputError, Planner, Requests, Rows, WaveRefused
 from waveplan.profiles import Observation, Observed, Profiles, Rates, Signature
 from waveplan.rules import default_rules
 
@@ -211,6 +213,34 @@ def test_process_pools_of_every_kind(how: str) -> None:
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(how)) as crew:
         found = list(crew.map(_digest_in_child, names))
     assert found == [_digest_in_child(name) for name in names]
+
+
+def _plan_in_child(plans: Planner, requests: Requests) -> str:
+    return text(plans.waves(requests))
+
+
+@pytest.mark.parametrize("compatible", [False, True])
+def test_planners_and_requests_cross_to_other_processes(compatible: bool) -> None:
+    """With limit, profiles and rules; a refusal comes back with its figures."""
+    plans = planner(2, "8GiB", compatible=compatible, margin=0.2)
+    requests = Requests(POOLS["grpo"], top_k=4, items=2, adapter=["a", None] * 12)
+    first = next(plans.waves(requests))
+    plans.observe(first, 3 * first.required)
+    plans.limit -= 1 << 20
+    small = planner(1, "1MiB")
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as crew:
+        assert crew.submit(_plan_in_child, plans, requests).result() == text(plans.waves(requests))
+        with pytest.raises(WaveRefused) as there:
+            crew.submit(_plan_in_child, small, requests).result()
+    with pytest.raises(WaveRefused) as here:
+        next(small.waves(requests))
+    assert there.value.to_dict() == here.value.to_dict()
+    assert there.value.probes == here.value.probes
+    with pytest.raises(InputError, match="stayed in the process"):
+        _ = there.value.plan
+    again = pickle.loads(pickle.dumps(plans))
+    assert again.digests == plans.digests
+    assert copy.deepcopy(plans).profiles.to_dict() == plans.profiles.to_dict()
 
 
 def _go_on_after_fork(waves: Any, pipe: Any) -> None:

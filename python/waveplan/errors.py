@@ -95,8 +95,7 @@ class WaveRefused(WaveplanError):  # noqa: N818  (the public name)
         best: Callable[[], Plan],
     ) -> None:
         super().__init__(message)
-        self.plan = plan
-        """The unsplit plan with everything shared."""
+        self._plan: Callable[[], Plan] = lambda: plan
         self.required = required
         """Bytes of what was tried last."""
         self.limit = limit
@@ -109,6 +108,19 @@ class WaveRefused(WaveplanError):  # noqa: N818  (the public name)
         """Unsplit, shared, and each rung of the split ladder, with bytes."""
         self.probes = probes
         self._binding, self._change, self._best = binding, change, best
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Crosses to another process with its figures; plans stay where they were made."""
+        figures = {
+            name: getattr(self, name)
+            for name in ("required", "limit", "width", "indices", "tried", "probes")
+        }
+        return _from_elsewhere, (str(self), figures, self.binding)
+
+    @property
+    def plan(self) -> Plan:
+        """The unsplit plan with everything shared."""
+        return self._plan()
 
     @property
     def price(self) -> Price:
@@ -146,3 +158,15 @@ class WaveRefused(WaveplanError):  # noqa: N818  (the public name)
                 "bytes": self.binding.bytes,
             },
         }
+
+
+def _from_elsewhere(message: str, figures: dict[str, Any], binding: Binding) -> WaveRefused:
+    def absent() -> Any:
+        raise InputError("the plan stayed in the process that refused it: ask there")
+
+    nothing: Any = None
+    made = WaveRefused(
+        message, plan=nothing, binding=lambda: binding, change=absent, best=absent, **figures
+    )
+    made._plan = absent
+    return made

@@ -101,6 +101,18 @@ class Planner:
         self._thread: ThreadPoolExecutor | None = None
         self._last: weakref.ref[Waves] | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A planner in another process: the same job, limit and profiles, nothing made ahead."""
+        given = (
+            *(self.model, self.topology, self.training, self.budget, self.bound.rules),
+            *(self.agreement, self.trust, self.compatible),
+        )
+        options = (self.device, self.scoring, self._assign, self.margin)
+        return _again, (given, options), (self._free, self.widest, self.profiles)
+
+    def __setstate__(self, state: tuple[int, int | None, Profiles]) -> None:
+        self._free, self.widest, self.profiles = state
+
     @property
     def limit(self) -> int:
         """Bytes free for waves; set it when more or less is free now."""
@@ -342,6 +354,11 @@ class Planner:
         return digest((core.__version__, settings, facts, self.trust, self.margin)), digest(
             self.bound.rules
         )
+
+
+def _again(given: tuple[Any, ...], options: tuple[Any, ...]) -> Planner:
+    device, scoring, assign, margin = options
+    return Planner(*given, device=device, scoring=scoring, assign=assign, margin=margin)
 
 
 @lru_cache(maxsize=32)

@@ -110,7 +110,11 @@ class Requests:
         self.adapters, self.slot = _slots(adapter, count)
         self.item_sizes = _item_sizes(items, count)
         self.mixes, self.mix = self._mixes()
-        self._core = _core.Pool(
+        self._core = self._pool()
+
+    def _pool(self) -> _core.Pool:
+        """The columns as the core keeps them."""
+        return _core.Pool(
             self.lengths,
             self.targets,
             self.first_target,
@@ -125,6 +129,13 @@ class Requests:
             self.mix,
             self.item_sizes,
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_core"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._core = self._pool()
 
     def _mixes(self) -> tuple[tuple[str, ...], NDArray[int64]]:
         columns = (
