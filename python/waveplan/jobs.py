@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from waveplan._files import kind
+from waveplan._values import choice
 from waveplan.budget import Budget
 from waveplan.errors import InputError, UnpricedError
 from waveplan.topology import Topology
@@ -209,6 +210,7 @@ class Job:
         """The rules that price it."""
         from waveplan.rules import RuleSet, default_rules, published_rules
 
+        choice("rule_set", self.rule_set, ("default", "published"))
         base = published_rules() if self.rule_set == "published" else default_rules()
         return base if self.rules is None else RuleSet.from_toml(self.rules, base=base)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from waveplan import _values
 from waveplan.cli import options
 from waveplan.cli.output import VERSION, write_json
 from waveplan.cli.parser import whole
@@ -20,6 +21,7 @@ from waveplan.cli.render import Table, integer, seconds, show
 from waveplan.errors import InputError, WaveRefused
 from waveplan.jobs import Job, Source
 
+MOST_RUNS = 1000
 EXAMPLE = """example:
   waveplan bench
   waveplan bench rollouts.npz --cp 4 --available 64GiB
@@ -54,8 +56,7 @@ def register(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Time and print medians."""
-    if args.repeat < 1:
-        raise InputError(f"--repeat is {args.repeat}: it must be at least 1")
+    _values.integer("--repeat", args.repeat, 1, MOST_RUNS)
     if args.peer is not None:
         unused = ("rows", "model", "budget", "available", "rules", *options.FACTS, *options.ROWS)
         options.refuse_unused(args, unused, "does not apply to --peer: its pools are fixed")

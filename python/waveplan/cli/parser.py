@@ -31,7 +31,13 @@ class Parser(argparse.ArgumentParser):
         made = super().parse_args(args, namespace)
         for name, value in vars(made).items():
             if value == [] and name != "peer":
-                self.error(f"argument --{name.replace('_', '-')}: expected one argument")
+                option = name.replace("_", "-")
+                print(
+                    f"{self.prog} {made.command}: argument --{option}: expected one argument; "
+                    f"see {self.prog} {made.command} --help",
+                    file=sys.stderr,
+                )
+                raise SystemExit(2)
         return made
 
     def error(self, message: str) -> NoReturn:

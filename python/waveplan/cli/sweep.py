@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from waveplan import _values
 from waveplan._files import write_text
 from waveplan.cli import options
 from waveplan.cli.output import VERSION, write_json
@@ -127,14 +128,24 @@ def _configurations(args: argparse.Namespace) -> list[Job]:
     # A typing error is bad input; only what is well said can be impossible.
     for name in args.model:
         model_named(name)
-    for job in made:
-        job.memory()
+    for name in options.RANKS:
+        for size in getattr(args, name):
+            _values.integer(f"--{name}", size, 1, 1 << 20)
+    for rank in args.lora_rank:
+        _values.integer("--lora-rank", rank, 0, 1 << 20)
+    for mode in args.recompute:
+        _values.choice("--recompute", mode, ("full", "selective", "none"))
+    for name in args.rule_set:
+        _values.choice("--rule-set", name, ("default", "published"))
     if args.jobs is not None and args.jobs < 1:
         raise InputError(f"--jobs is {args.jobs}: it must be at least 1")
-    return [
+    made = [
         replace(job, sequence_parallel=args.sequence_parallel and job.tp > 1, **common)
         for job in made
     ]
+    for job in made:
+        job.memory()
+    return made
 
 
 @contextmanager
