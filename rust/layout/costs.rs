@@ -19,10 +19,17 @@ pub(super) trait Cost:
     + Into<i128>
     + TryFrom<i128>
 {
+    /// More than any sum; twice as much fits too.
+    const FAR: Self;
 }
 
-impl Cost for i64 {}
-impl Cost for i128 {}
+impl Cost for i64 {
+    const FAR: Self = 1 << 61;
+}
+
+impl Cost for i128 {
+    const FAR: Self = 1 << 125;
+}
 
 /// Work, tokens and segments as one number that compares as the three do in turn.
 #[derive(Debug, Clone, Copy)]
@@ -93,6 +100,11 @@ impl Unit {
         work / self.divisor * self.work
             + i128::from(tokens) * self.tokens
             + i128::from(segments) * self.segments
+    }
+
+    /// The key of an amount of work, rounded down.
+    pub(super) fn key_below(&self, work: i128) -> i128 {
+        work.div_euclid(self.divisor) * self.work
     }
 
     /// The work in a key.

@@ -24,6 +24,8 @@ pub(super) enum Pick {
 pub(super) struct Dense<T> {
     /// First state of each decision.
     first: Vec<usize>,
+    /// The least `x` of each decision: no layout that matters has a lesser one.
+    least: Vec<u32>,
     /// Levels that matter in each subtree.
     width: Vec<u32>,
     share: Vec<u64>,
@@ -52,6 +54,8 @@ pub(super) struct Dense<T> {
 struct Table<T> {
     /// 0: no child yet.
     width: usize,
+    /// Depth of the first row's ancestor; nearer to the root none can be the nearest.
+    base: usize,
     values: Vec<T>,
     depths: Vec<u32>,
 }
@@ -69,9 +73,31 @@ pub(super) fn heights(forest: &Forest) -> Vec<u32> {
 }
 
 /// States of the programme with at most `levels` levels.
-pub(super) fn states(forest: &Forest, heights: &[u32], levels: u32) -> u64 {
-    let of = |(&depth, &height): (&u32, &u32)| u64::from(depth) * u64::from(height.min(levels));
-    forest.depth.iter().zip(heights).map(of).sum()
+pub(super) fn states(forest: &Forest, shape: &Shape, levels: u32) -> u64 {
+    let of = |i: usize| shape.rows(forest, i) as u64 * u64::from(shape.heights[i].min(levels));
+    (0..forest.len()).map(of).sum()
+}
+
+/// Which states of a forest matter.
+pub(super) struct Shape {
+    /// See [`heights`].
+    pub(super) heights: Vec<u32>,
+    /// See [`windows`](super::window::windows).
+    pub(super) below: Vec<u32>,
+}
+
+impl Shape {
+    /// The least depth of the nearest chosen ancestor of a decision.
+    fn least(&self, forest: &Forest, i: usize) -> usize {
+        forest
+            .above(i)
+            .map_or(0, |parent| self.below[parent] as usize)
+    }
+
+    /// How many nearest chosen ancestors a decision can have, none included.
+    fn rows(&self, forest: &Forest, i: usize) -> usize {
+        forest.depth[i] as usize - self.least(forest, i)
+    }
 }
 
 impl<T: Cost> Dense<T> {
@@ -81,20 +107,23 @@ impl<T: Cost> Dense<T> {
         &mut self,
         forest: &Forest,
         costs: &Costs<T>,
-        heights: &[u32],
+        shape: &Shape,
         levels: Option<u32>,
+        extra: &[T],
         keep: bool,
         ticker: &mut Ticker,
     ) -> Result<()> {
         let n = forest.len();
-        let width = |i: usize| levels.map_or(1, |levels| heights[i].min(levels));
+        let width = |i: usize| levels.map_or(1, |levels| shape.heights[i].min(levels));
         self.width.clear();
         self.width.extend((0..n).map(width));
         self.first.clear();
+        self.least.clear();
         let mut at = 0;
-        for (&depth, &width) in forest.depth.iter().zip(&self.width) {
+        for i in 0..n {
             self.first.push(at);
-            at += depth as usize * width as usize;
+            self.least.push(shape.least(forest, i) as u32);
+            at += shape.rows(forest, i) * self.width[i] as usize;
         }
         for bits in [&mut self.share, &mut self.tie] {
             bits.clear();
@@ -117,13 +146,14 @@ impl<T: Cost> Dense<T> {
             table.release(&mut self.spare);
         }
         let stride = levels.unwrap_or(1) as usize;
+        let extra = |i: usize| extra.get(i).copied().unwrap_or_default();
         for i in (0..n).rev() {
-            ticker.work(2 * u64::from(forest.depth[i]) * u64::from(self.width[i]))?;
+            ticker.work(2 * (shape.rows(forest, i) * self.width[i] as usize) as u64)?;
             self.enter(forest, costs, i);
             if levels.is_some() {
                 self.visit_levels(forest, costs, i, stride);
             } else {
-                self.visit_free(forest, costs, i);
+                self.visit_free(forest, costs, i, extra(i));
             }
         }
         ticker.sort_by_key(&mut self.tie_depths, |tie| std::cmp::Reverse(tie.0))?;
@@ -147,8 +177,9 @@ impl<T: Cost> Dense<T> {
     }
 
     /// One decision when levels are free.
-    fn visit_free(&mut self, forest: &Forest, costs: &Costs<T>, i: usize) {
+    fn visit_free(&mut self, forest: &Forest, costs: &Costs<T>, i: usize, extra: T) {
         let depth = forest.depth[i] as usize;
+        let least = self.least[i] as usize;
         let (upper, lower) = self.tables.split_at_mut(depth);
         let (up, own) = (&mut upper[depth - 1], &mut lower[0]);
         up.renew(&mut self.spare);
@@ -157,29 +188,36 @@ impl<T: Cost> Dense<T> {
         let tails = u32::from(forest.leaves[i] + forest.own[i] > 0);
         let below = costs.leaves(forest, i);
         let (stored_below, stored_depth) = if has_children {
-            (below + own.values[depth], 1 + leaves.max(own.depths[depth]))
+            let itself = depth - own.base;
+            (
+                below + own.values[itself],
+                1 + leaves.max(own.depths[itself]),
+            )
         } else {
             (below, 1 + leaves)
         };
         if up.width == 0 {
             up.width = 1;
+            up.base = least;
             up.values.clear();
-            up.values.resize(depth, T::default());
+            up.values.resize(depth - least, T::default());
             up.depths.clear();
-            up.depths.resize(depth, 0);
+            up.depths.resize(depth - least, 0);
         }
         let first = self.first[i];
-        let lines = costs.lines(forest, i, &self.ends[..depth], stored_below);
-        for x in 0..depth {
+        let lines = costs.lines(forest, i, &self.ends[..depth], stored_below + extra);
+        for x in least..depth {
             let (from, apart) = (self.ends[x], self.apart[x]);
             let (mut replay, share) =
                 costs.at(forest, i, &lines, from, apart, x >= lines.tiny_from);
             let mut replay_depth = tails;
-            if has_children {
-                replay += own.values[x];
-                replay_depth = replay_depth.max(own.depths[x]);
+            if has_children && x < own.base {
+                replay = T::FAR;
+            } else if has_children {
+                replay += own.values[x - own.base];
+                replay_depth = replay_depth.max(own.depths[x - own.base]);
             }
-            let state = first + x;
+            let state = first + x - least;
             let (value, levels) = match share.cmp(&replay) {
                 std::cmp::Ordering::Less => {
                     self.share[state / 64] |= 1 << (state % 64);
@@ -195,8 +233,8 @@ impl<T: Cost> Dense<T> {
             if let Some(slot) = self.values.get_mut(state) {
                 *slot = value;
             }
-            up.values[x] += value;
-            up.depths[x] = up.depths[x].max(levels);
+            up.values[x - least] += value;
+            up.depths[x - least] = up.depths[x - least].max(levels);
         }
         own.release(&mut self.spare);
     }
@@ -207,8 +245,10 @@ impl<T: Cost> Dense<T> {
         let (upper, lower) = self.tables.split_at_mut(depth);
         let (up, own) = (&mut upper[depth - 1], &mut lower[0]);
         let width = self.width[i] as usize;
+        let least = self.least[i] as usize;
         up.renew(&mut self.spare);
-        up.widen(depth, width, stride);
+        up.base = least;
+        up.widen(depth - least, width, stride);
         let below = costs.leaves(forest, i);
         let ends_here = own.width == 0 && forest.leaves[i] == 0;
         // Without children nothing is below, at any number of levels.
@@ -216,24 +256,37 @@ impl<T: Cost> Dense<T> {
         let (rows, last, step) = if own.width == 0 {
             (&nothing[..], &nothing[..], 0)
         } else {
-            let (rows, last) = own.values.split_at(depth * stride);
+            let (rows, last) = own.values.split_at((depth - own.base) * stride);
             (rows, last, stride)
+        };
+        // Sums that no layout has stay as they are.
+        let near = if own.width == 0 { least } else { own.base };
+        let far = if near > least {
+            vec![T::FAR; own.width]
+        } else {
+            Vec::new()
         };
         let inner = own.width.max(1);
         let mut state = self.first[i];
         let lines = costs.lines(forest, i, &self.ends[..depth], below);
-        for x in 0..depth {
+        for x in least..depth {
             let (from, apart) = (self.ends[x], self.apart[x]);
             let (tails, share) = costs.at(forest, i, &lines, from, apart, x >= lines.tiny_from);
-            let row = &rows[x * step..x * step + inner];
-            let (sums, beyond) = up.values[x * stride..x * stride + up.width].split_at_mut(width);
+            let (row, tails) = if x < near {
+                (&far[..], T::default())
+            } else {
+                let at = (x - near) * step;
+                (&rows[at..at + inner], tails)
+            };
+            let at = (x - least) * stride;
+            let (sums, beyond) = up.values[at..at + up.width].split_at_mut(width);
             let mut bits = Bits::default();
             // With one level left, only a decision that every row ends with can be stored.
-            let mut value = row[0] + tails;
+            let mut value = T::FAR.min(row[0] + tails);
             if ends_here {
                 value = bits.choose(0, value, share);
             }
-            sums[0] += value;
+            sums[0] = T::FAR.min(sums[0] + value);
             let kept = self.values.get_mut(state..state + width);
             let kept = kept.unwrap_or_default();
             if let Some(slot) = kept.first_mut() {
@@ -241,8 +294,8 @@ impl<T: Cost> Dense<T> {
             }
             for k in 1..width {
                 let replay = row[k.min(inner - 1)] + tails;
-                value = bits.choose(k % 64, replay, share + last[k - 1]);
-                sums[k] += value;
+                value = bits.choose(k % 64, replay, share + last[k - 1]).min(T::FAR);
+                sums[k] = T::FAR.min(sums[k] + value);
                 if let Some(slot) = kept.get_mut(k) {
                     *slot = value;
                 }
@@ -253,7 +306,7 @@ impl<T: Cost> Dense<T> {
             }
             bits.store(&mut self.share, &mut self.tie, state + width / 64 * 64);
             for sum in beyond {
-                *sum += value;
+                *sum = T::FAR.min(*sum + value);
             }
             state += width;
         }
@@ -281,7 +334,13 @@ impl<T: Cost> Dense<T> {
     /// The state of a decision; more levels than matter count as those that matter.
     pub(super) fn state(&self, i: usize, x: usize, k: u32) -> usize {
         let width = self.width[i];
-        self.first[i] + x * width as usize + (k.min(width) - 1) as usize
+        let row = x - self.least[i] as usize;
+        self.first[i] + row * width as usize + (k.min(width) - 1) as usize
+    }
+
+    /// Whether the ancestor at depth `x` can be the nearest chosen one of a decision.
+    pub(super) fn admits(&self, i: usize, x: usize) -> bool {
+        x >= self.least[i] as usize
     }
 
     /// Levels that matter in a decision's subtree.

@@ -5,9 +5,10 @@
 //! can turn the order of near equal layouts, those within reach are compared exactly.
 
 use super::costs::{Cost, Costs, Unit};
-use super::dense::{Dense, heights, states};
+use super::dense::{Dense, Shape, heights, states};
 use super::near::{self, Goal, Near};
 use super::scoring::Weights;
+use super::window::windows;
 use super::{Forest, Score, family};
 use crate::error::Result;
 use crate::interrupt::Ticker;
@@ -16,8 +17,11 @@ use crate::interrupt::Ticker;
 const MOST_FREE: u64 = 1 << 27;
 const MOST_LEVELS: u64 = 1 << 25;
 
-/// So many states are cheaper than a look for a better bound.
-const FEW_STATES: u64 = 1 << 17;
+/// Charges along paths that are tried for a proof.
+const ROUNDS: i128 = 6;
+
+/// So many states are cheaper than a look for a better bound; tests look on small trees.
+const FEW_STATES: u64 = if cfg!(test) { 0 } else { 1 << 17 };
 
 /// Tables of both number widths.
 #[derive(Debug)]
@@ -33,7 +37,7 @@ impl Default for Tables {
         Self {
             narrow: Dense::default(),
             wide: Dense::default(),
-            narrow_below: 1 << 62,
+            narrow_below: i128::from(i64::FAR),
         }
     }
 }
@@ -129,9 +133,8 @@ impl Tables {
         let (narrow, wide) = (&mut self.narrow, &mut self.wide);
         if unit.most < self.narrow_below {
             return match unit.costs(weights) {
-                Some(costs) => {
-                    Run::new(forest, weights, unit, costs).sum(narrow, keep, reach, ticker)
-                }
+                Some(costs) => Run::new(forest, weights, unit, costs, reach, ticker)?
+                    .sum(narrow, keep, reach, ticker),
                 None => Ok(None),
             };
         }
@@ -142,8 +145,8 @@ impl Tables {
             && of_work.most < self.narrow_below
             && let Some(costs) = of_work.costs(weights)
         {
-            let found =
-                Run::new(forest, weights, of_work, costs).sum(narrow, keep, reach, ticker)?;
+            let run = Run::new(forest, weights, of_work, costs, reach, ticker)?;
+            let found = run.sum(narrow, keep, reach, ticker)?;
             match found {
                 Some(sum) if sum.tie == Tie::Inside => level = Some(sum),
                 Some(sum) if sum.tie == Tie::Levels => {}
@@ -153,7 +156,7 @@ impl Tables {
         let Some(costs) = unit.costs(weights) else {
             return Ok(None);
         };
-        let run = Run::new(forest, weights, unit, costs);
+        let run = Run::new(forest, weights, unit, costs, reach, ticker)?;
         match level {
             // The number of levels is known: only the layout is to be found again.
             Some(sum) => Ok(Some(Sum {
@@ -198,7 +201,7 @@ struct Run<'a, T> {
     weights: &'a Weights,
     unit: Unit,
     costs: Costs<T>,
-    heights: Vec<u32>,
+    shape: Shape,
     /// Levels that matter at all.
     deepest: u32,
 }
@@ -212,18 +215,28 @@ struct Leader {
 }
 
 impl<'a, T: Cost> Run<'a, T> {
-    fn new(forest: &'a Forest, weights: &'a Weights, unit: Unit, costs: Costs<T>) -> Self {
+    fn new(
+        forest: &'a Forest,
+        weights: &'a Weights,
+        unit: Unit,
+        costs: Costs<T>,
+        reach: i128,
+        ticker: &mut Ticker,
+    ) -> Result<Self> {
         let heights = heights(forest);
         let roots = (0..forest.len()).filter(|&i| forest.above(i).is_none());
         let deepest = roots.map(|i| heights[i]).max().unwrap_or(1);
-        Self {
+        Ok(Self {
             forest,
             weights,
             unit,
             costs,
-            heights,
+            shape: Shape {
+                heights,
+                below: windows(forest, weights, reach, ticker)?,
+            },
             deepest,
-        }
+        })
     }
 
     fn sum(
@@ -233,7 +246,7 @@ impl<'a, T: Cost> Run<'a, T> {
         reach: i128,
         ticker: &mut Ticker,
     ) -> Result<Option<Sum>> {
-        if states(self.forest, &self.heights, 1) > MOST_FREE {
+        if states(self.forest, &self.shape, 1) > MOST_FREE {
             return Ok(None);
         }
         let free = self.weights.levels_are_free();
@@ -241,8 +254,9 @@ impl<'a, T: Cost> Run<'a, T> {
         dense.solve(
             forest,
             &self.costs,
-            &self.heights,
+            &self.shape,
             None,
+            &[],
             keep && free,
             ticker,
         )?;
@@ -277,7 +291,7 @@ impl<'a, T: Cost> Run<'a, T> {
         ticker: &mut Ticker,
     ) -> Result<Vec<bool>> {
         let forest = self.forest;
-        dense.solve(forest, &self.costs, &self.heights, levels, false, ticker)?;
+        dense.solve(forest, &self.costs, &self.shape, levels, &[], false, ticker)?;
         let (most, free) = match levels {
             Some(levels) => (levels, false),
             None => (dense.root_depth, true),
@@ -287,7 +301,7 @@ impl<'a, T: Cost> Run<'a, T> {
 
     /// The most levels of a range that a proof has states for.
     fn allowed(&self, least: u32, most: u32) -> Option<u32> {
-        let fits = |levels: u32| states(self.forest, &self.heights, levels) <= MOST_LEVELS;
+        let fits = |levels: u32| states(self.forest, &self.shape, levels) <= MOST_LEVELS;
         let (mut low, mut high) = (least, most + 1);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -326,6 +340,98 @@ impl<'a, T: Cost> Run<'a, T> {
         }
     }
 
+    /// Looks for a proof with levels charged along paths: each chosen decision of a path is one
+    /// level of some row, so with the price of a level for each the cost of no layout is
+    /// overstated. The answer is the best of all where the charge is right and nothing ties;
+    /// otherwise `best` may have been improved. Levels of several paths share the price.
+    fn by_paths(
+        &self,
+        dense: &mut Dense<T>,
+        best: &mut Leader,
+        ticker: &mut Ticker,
+    ) -> Result<Option<Leader>> {
+        let (forest, weights) = (self.forest, self.weights);
+        let price = weights.first_level.min(weights.more_levels);
+        // The first level may cost more, which every layout pays that has more than one.
+        let bonus = self.unit.key_below(weights.first_level - price);
+        // Rows end with such a decision, and one that is chosen has nothing below it.
+        let ends_here = |i: usize| forest.leaves[i] == 0 && forest.last[i] as usize == i + 1;
+        let mut passes = vec![0_i128; forest.len()];
+        let mut chosen = best.chosen.clone();
+        for rounds in 1..=ROUNDS {
+            let mut at = self.deepest_path(&chosen, ticker)?;
+            while let Some(i) = at {
+                passes[i] += 1;
+                at = forest.above(i);
+            }
+            let charge = |i: usize| {
+                let share = if ends_here(i) { 0 } else { price * passes[i] };
+                T::try_from(self.unit.key_below(share / rounds)).unwrap_or_default()
+            };
+            let extra: Vec<T> = (0..forest.len()).map(charge).collect();
+            dense.solve(
+                forest,
+                &self.costs,
+                &self.shape,
+                None,
+                &extra,
+                false,
+                ticker,
+            )?;
+            let floor: i128 = dense.root[0].into();
+            let (found, tied) = dense.layout(forest, dense.root_depth, true, ticker)?;
+            let measures = forest.measure(&found);
+            let work = weights.sum(&measures);
+            let key = self.unit.key(work, measures.tokens, measures.segments);
+            let leader = Leader {
+                key,
+                levels: measures.depth as u32,
+                chosen: found,
+                tie: Tie::No,
+            };
+            if key == floor + bonus && !tied {
+                let alone = self.single_level(dense, ticker)?;
+                return Ok((bonus == 0 || alone > key).then_some(leader));
+            }
+            chosen.clone_from(&leader.chosen);
+            if key < best.key {
+                *best = leader;
+            }
+        }
+        Ok(None)
+    }
+
+    /// The least key with a single level.
+    fn single_level(&self, dense: &mut Dense<T>, ticker: &mut Ticker) -> Result<i128> {
+        let one = Some(1);
+        dense.solve(
+            self.forest,
+            &self.costs,
+            &self.shape,
+            one,
+            &[],
+            false,
+            ticker,
+        )?;
+        Ok(dense.root[0].into())
+    }
+
+    /// The decision where the longest path of a layout ends.
+    fn deepest_path(&self, chosen: &[bool], ticker: &mut Ticker) -> Result<Option<usize>> {
+        let forest = self.forest;
+        let mut above: Vec<u32> = Vec::with_capacity(forest.len());
+        let mut deepest = (0, None);
+        for (i, &chosen) in chosen.iter().enumerate() {
+            ticker.work(4)?;
+            let depth = forest.above(i).map_or(0, |p| above[p]) + u32::from(chosen);
+            above.push(depth);
+            if depth > deepest.0 {
+                deepest = (depth, Some(i));
+            }
+        }
+        Ok(deepest.1)
+    }
+
     /// The best over all numbers of levels, and a key that no layout is below: its own, unless
     /// a proof takes too many states. The tables are left as they are for the most levels that
     /// were tried.
@@ -348,8 +454,12 @@ impl<'a, T: Cost> Run<'a, T> {
             let fits = |&levels: &u32| floor + self.level_key(levels) <= best.key + reach;
             (1..=self.deepest).rev().find(fits).unwrap_or(1)
         };
-        if states(forest, &self.heights, useful(&best)) > FEW_STATES {
+        if states(forest, &self.shape, useful(&best)) > FEW_STATES {
             self.by_spans(&mut best);
+            if !keep && let Some(proven) = self.by_paths(dense, &mut best, ticker)? {
+                let key = proven.key;
+                return Ok((proven, key));
+            }
         }
         let mut tried = 0;
         loop {
@@ -365,7 +475,15 @@ impl<'a, T: Cost> Run<'a, T> {
                 let lowest = beyond.min(best.key);
                 return Ok((best, lowest));
             };
-            dense.solve(forest, &self.costs, &self.heights, Some(next), keep, ticker)?;
+            dense.solve(
+                forest,
+                &self.costs,
+                &self.shape,
+                Some(next),
+                &[],
+                keep,
+                ticker,
+            )?;
             for (k, &value) in dense.root.iter().enumerate() {
                 let levels = k as u32 + 1;
                 let key = value.into() + self.level_key(levels);

@@ -21,6 +21,7 @@ mod tests;
 #[cfg(test)]
 mod trees;
 mod view;
+mod window;
 
 use beam::Search;
 use bits::{Arena, Keys};

@@ -222,6 +222,8 @@ impl<'a, T: Cost> Walk<'a, T> {
         for &root in &roots {
             self.reach(root as usize, 0, k, slack)?;
         }
+        // Each pass begins without a path: what is left of the last one may lie elsewhere.
+        self.path.fill(usize::MAX);
         for i in 0..forest.len() {
             self.enter(i)?;
             self.made += self.places[i].len();
@@ -230,6 +232,7 @@ impl<'a, T: Cost> Walk<'a, T> {
             }
             self.spread(i)?;
         }
+        self.path.fill(usize::MAX);
         for i in (0..forest.len()).rev() {
             self.enter(i)?;
             for at in 0..self.places[i].len() {
@@ -288,7 +291,9 @@ impl<'a, T: Cost> Walk<'a, T> {
                 k.saturating_sub(1).max(1),
             )
         });
-        [Some((replay, x, k)), share]
+        // Its children cannot pass everything over, too.
+        let passed = (self.children[i].first()).is_none_or(|&c| near.dense.admits(c as usize, x));
+        [passed.then_some((replay, x, k)), share]
     }
 
     /// Hands the slack of a decision's states on to its children.

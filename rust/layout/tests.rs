@@ -178,7 +178,7 @@ fn exact_is_what_trying_all_layouts_finds() {
         let (score, list) = exhaustive(&forest, &weights, i64::MAX).unwrap();
         // Narrow sums, wide ones, and narrow sums of the work alone.
         let most = costs::Unit::new(&forest, &weights).unwrap().most;
-        for narrow_below in [1 << 62, 0, most] {
+        for narrow_below in [1 << 61, 0, most] {
             workspace.tables.narrow_below = narrow_below;
             let layout = workspace
                 .choose(&tree, &scoring, &Options::default())
