@@ -95,6 +95,11 @@ impl Unit {
         }
     }
 
+    /// Whether tokens and segments count too.
+    pub(super) fn is_full(&self) -> bool {
+        self.segments > 0
+    }
+
     /// One key for an amount of work (a multiple of the divisor), tokens and segments.
     pub(super) fn key(&self, work: i128, tokens: i64, segments: i64) -> i128 {
         work / self.divisor * self.work

@@ -342,8 +342,8 @@ impl<'a, T: Cost> Run<'a, T> {
 
     /// Looks for a proof with levels charged along paths: each chosen decision of a path is one
     /// level of some row, so with the price of a level for each the cost of no layout is
-    /// overstated. The answer is the best of all where the charge is right and nothing ties;
-    /// otherwise `best` may have been improved. Levels of several paths share the price.
+    /// overstated. The answer is the best of all where the charge is right; otherwise `best` may
+    /// have been improved. Several paths share the price.
     fn by_paths(
         &self,
         dense: &mut Dense<T>,
@@ -359,7 +359,7 @@ impl<'a, T: Cost> Run<'a, T> {
         let mut passes = vec![0_i128; forest.len()];
         let mut chosen = best.chosen.clone();
         for rounds in 1..=ROUNDS {
-            let mut at = self.deepest_path(&chosen, ticker)?;
+            let mut at = Some(self.deepest_path(&chosen, ticker)?);
             while let Some(i) = at {
                 passes[i] += 1;
                 at = forest.above(i);
@@ -389,9 +389,15 @@ impl<'a, T: Cost> Run<'a, T> {
                 chosen: found,
                 tie: Tie::No,
             };
-            if key == floor + bonus && !tied {
-                let alone = self.single_level(dense, ticker)?;
-                return Ok((bonus == 0 || alone > key).then_some(leader));
+            if key == floor + bonus {
+                if bonus > 0 && self.single_level(dense, ticker)? <= key {
+                    return Ok(None);
+                }
+                // Of all that cost as much by this charge, it has the fewest levels and comes
+                // first; those that really cost as much are among them.
+                let first = !tied || self.unit.is_full();
+                let tie = if first { Tie::No } else { Tie::Levels };
+                return Ok(Some(Leader { tie, ..leader }));
             }
             chosen.clone_from(&leader.chosen);
             if key < best.key {
@@ -416,8 +422,8 @@ impl<'a, T: Cost> Run<'a, T> {
         Ok(dense.root[0].into())
     }
 
-    /// The decision where the longest path of a layout ends.
-    fn deepest_path(&self, chosen: &[bool], ticker: &mut Ticker) -> Result<Option<usize>> {
+    /// The last decision of a path that has most levels in a layout.
+    fn deepest_path(&self, chosen: &[bool], ticker: &mut Ticker) -> Result<usize> {
         let forest = self.forest;
         let mut above: Vec<u32> = Vec::with_capacity(forest.len());
         let mut deepest = (0, None);
@@ -429,7 +435,24 @@ impl<'a, T: Cost> Run<'a, T> {
                 deepest = (depth, Some(i));
             }
         }
-        Ok(deepest.1)
+        // Beyond it, on to where most decisions follow one another.
+        let mut at = deepest.1.unwrap_or(0);
+        loop {
+            let mut longest = None;
+            let mut child = at + 1;
+            while child < forest.last[at] as usize {
+                ticker.work(4)?;
+                let height = self.shape.heights[child];
+                if longest.is_none_or(|(most, _)| height > most) {
+                    longest = Some((height, child));
+                }
+                child = forest.last[child] as usize;
+            }
+            match longest {
+                Some((_, child)) => at = child,
+                None => return Ok(at),
+            }
+        }
     }
 
     /// The best over all numbers of levels, and a key that no layout is below: its own, unless
