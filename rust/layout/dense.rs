@@ -102,7 +102,9 @@ impl Shape {
 
 impl<T: Cost> Dense<T> {
     /// Fills the tables. `levels`: how many levels there may be; `None`: they are free, and the
-    /// tables then hold the fewest levels instead.
+    /// tables then hold the fewest levels instead, and `extra` (one number a decision, or none
+    /// at all) is added where a decision is chosen.
+    #[allow(clippy::too_many_arguments)] // what the programme is of, and which one
     pub(super) fn solve(
         &mut self,
         forest: &Forest,
