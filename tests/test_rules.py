@@ -435,3 +435,24 @@ def test_forward_alone_has_no_backward_part() -> None:
     alone = bind(MODEL, Topology(), forward, default_rules()).results(measures)
     assert alone["input_gradient"] == 0 < both["input_gradient"]
     assert alone["required"] < both["required"]
+
+
+@pytest.mark.parametrize(("ep", "share"), [(1, 0.26), (2, 0.75)])
+def test_selective_recompute_follows_the_rows_of_a_rank(ep: int, share: float) -> None:
+    """Mixers keep a rank's own rows, and so do experts that every rank holds; experts of several
+    ranks may get every row."""
+    model = models.get("qwen3.6-35b-a3b")
+    training = Training(recompute="selective")
+
+    def kept(cp: int) -> int:
+        rows = 40_000 // cp
+        plan = {"packed_tokens": 40_000, "retained_rows": rows, "logical_tokens": 40_000}
+        bound = bind(model, Topology(dp=2, cp=cp, ep=ep), training)
+        group = {"rows": rows, "gradient": 1, "segments": 1}
+        made = price(Measures.of(plan, [group]), bound)
+        return made.terms["selective.activations"]
+
+    assert kept(2) < kept(1)
+    assert kept(4) < share * kept(1)
+    if ep > 1:
+        assert kept(4) > 0.3 * kept(1)

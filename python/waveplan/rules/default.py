@@ -41,6 +41,10 @@ DEFINITIONS = {
         "FFN widths that a dense unit keeps: a compiled one fuses its parts and keeps gate, up "
         "and product, as a native one does",
     ),
+    "kept_mixers": (
+        "(layers - min(layers, gdn_layers)) * kept_attention + min(layers, gdn_layers) * kept_gdn",
+        "TP times the features of all mixers, which see a rank's own rows whatever experts do",
+    ),
     "attention_mixer_features": (
         "2 * hidden + ((7 if attention_gate else 5) + 3) * heads * head_dim"
         " + 5 * kv_groups * head_dim if attention_layers > 0 else 0",
@@ -97,7 +101,10 @@ REDEFINED = {
         " else tp * (6 * moe_ffn_width + 2 * hidden * max(0, topk - 1)))"
         " if experts > 0 else kept_activation * ffn)"
     ),
-    "kept_rows": "packed_tokens if experts > 0 and not routing_balanced else retained_rows",
+    # With every expert on every rank no row leaves its rank.
+    "kept_rows": (
+        "packed_tokens if experts > 0 and ep > 1 and not routing_balanced else retained_rows"
+    ),
     "routed_per_row": "topk if ep == 1 or routing_balanced else ceildiv(3 * topk, 2)",
 }
 
@@ -190,6 +197,8 @@ _OVERRIDES: dict[str, dict[str, str]] = {
     "checkpoint.first_call": {"needed": "recompute_full and backward"},
     "adapter.gradient": {"needed": "lora and recompute_full and backward"},
     "selective.activations": {
+        "bytes": "ceildiv(retained_rows * kept_mixers + kept_rows * (kept_features - kept_mixers),"
+        " tp) * dtype_bytes if has_gradient else 0",
         "measured": "mla == 0 and cp <= 2 and (tp == 1 or sequence_parallel and cp == 1)"
         " and (experts == 0 or ep > 1 and tp == ep)",
         "source": "held against eager and compiled runs: dense models at TP 1 with CP 2, and at "
