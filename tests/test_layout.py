@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -121,11 +122,23 @@ def test_what_a_compatible_search_reports():
     assert "optimal" in repr(choose_layout(tree, scoring))
 
 
-def test_levels_that_cost_too_much_to_prove_leave_an_honest_gap():
-    # 3,000 one-token segments; levels so cheap that hundreds of them may pay.
+# Levels so cheap that hundreds of them may pay.
+CHEAP_LEVELS = Scoring(
+    version=2, layers=1, gdn_layers=1, coefficients=(1000, 0, 0, 0, 0, 0, 0, 0, 1000, 0)
+)
+
+
+def test_a_chain_is_proven_however_deep():
     tree = waveplan.tree([np.zeros(n + 1, dtype=np.int64) for n in range(3000)])
-    coefficients = [1000, 0, 0, 0, 0, 0, 0, 0, 1000, 0]
-    scoring = Scoring(version=2, layers=1, gdn_layers=1, coefficients=tuple(coefficients))
+    layout = choose_layout(tree, CHEAP_LEVELS)
+    assert layout.optimal
+    assert layout.score <= choose_layout(tree, CHEAP_LEVELS, "compatible").score
+
+
+def test_levels_that_cost_too_much_to_prove_leave_an_honest_gap():
+    # Rounding over three ranks takes the tables of every number of levels.
+    tree = waveplan.tree([np.zeros(n + 1, dtype=np.int64) for n in range(4500)])
+    scoring = dataclasses.replace(CHEAP_LEVELS, cp=3)
     layout = choose_layout(tree, scoring)
     compatible = choose_layout(tree, scoring, "compatible")
     assert not layout.optimal
