@@ -472,7 +472,9 @@ def test_sizes_that_leave_64_bits_are_refused() -> None:
     bound = published()
     with pytest.raises(InputError, match="63 bits"):
         price(wave((1 << 63) - 1), bound)
-    with pytest.raises(InputError, match="2\\*\\*63"):
+    with pytest.raises(
+        InputError, match="packed_tokens is 9223372036854775808: it must be at most"
+    ):
         wave(1 << 63)
     table = facts(MODEL_A, Topology(), Training())
     with pytest.raises(InputError):
@@ -483,11 +485,11 @@ def test_measures_are_checked() -> None:
     with pytest.raises(InputError, match="no measure 'row': did you mean rows"):
         Measures.of({}, [{"row": 1}])
     good = Measures.of({}, [{}])
-    with pytest.raises(InputError, match="int64"):
+    with pytest.raises(InputError, match="plan has dtype float64: give integers"):
         Measures(good.plan.astype(np.float64), good.groups)
-    with pytest.raises(InputError, match="int64"):
+    with pytest.raises(InputError, match="plan has 17 measures: it must have 18"):
         Measures(good.plan[:-1], good.groups)
-    with pytest.raises(InputError, match="int64"):
+    with pytest.raises(InputError, match=r"groups is .* measures a row"):
         Measures(good.plan, good.groups[:, :-1])
     bound = published()
     with pytest.raises(InputError, match="give a plan"):

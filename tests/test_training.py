@@ -20,7 +20,7 @@ DENSE = models.get("qwen3.6-27b")
         ({"recompute": "some"}, "recompute is 'some': it must be one of full, selective, none"),
         ({"recompute_modules": ("mlp",)}, "needs recompute='selective'"),
         ({"recompute": "selective", "recompute_modules": ("mlps",)}, "recompute_modules is 'mlps'"),
-        ({"recompute": "selective", "recompute_modules": 3}, "must be a list of names"),
+        ({"recompute": "selective", "recompute_modules": 3}, "must be a list, not 3"),
         ({"lora_rank": -1}, "lora_rank is -1"),
         ({"lora_rank": 8.0}, "lora_rank must be an integer"),
         ({"lora_modules": ("nothing",)}, "lora_modules has 'nothing'"),

@@ -40,6 +40,7 @@ MOST_CONTAINERS = 1 << 20
 """Lists and objects in one JSON document, or in one line of JSON lines."""
 
 CHUNK = 1 << 20
+LONGEST_NAME = 4096
 
 
 def kind(path: str | os.PathLike[str]) -> Literal["file", "folder", "other"] | None:
@@ -154,6 +155,22 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
+def check_name(path: str | os.PathLike[str]) -> None:
+    """Refuses a name that no file can have.
+
+    Raises:
+        InputError: it has a zero byte, or characters that the file system cannot spell.
+    """
+    try:
+        name = os.fsencode(path)
+        if b"\0" in name:
+            raise ValueError("a name has no zero byte")
+        if len(name) > LONGEST_NAME:
+            raise ValueError(f"a name has at most {LONGEST_NAME} bytes")
+    except ValueError as error:
+        raise InputError(f"cannot write {path}: {error}") from None
+
+
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A new file to write, which takes the place of ``path`` in one step at the end.
@@ -165,6 +182,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         OSError: it cannot be written; names ``path``.
     """
     target = Path(path)
+    check_name(path)
     try:
         target = target.resolve()  # a link stays one
         known = target.stat() if target.exists() else None

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
 
 from waveplan.errors import InputError
 
 # Sizes live in signed 64-bit integers on the other side of the border.
 LARGEST = 2**63 - 1
+_LONGEST = 80
+
+T = TypeVar("T")
+
+
+def shown(value: object) -> str:
+    """``value`` in a message: one short line, whatever it is."""
+    try:
+        plain = str(value) if isinstance(value, np.integer) else repr(value)
+        text = " ".join(plain.split("\n"))
+    except Exception:  # its own repr fails, or is an integer of thousands of digits
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 def integer(name: str, value: object, least: int = 0, most: int = LARGEST) -> int:
@@ -18,20 +35,40 @@ def integer(name: str, value: object, least: int = 0, most: int = LARGEST) -> in
             raise TypeError
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise InputError(f"{name} must be an integer, not {value!r}") from None
+        raise InputError(f"{name} must be an integer, not {shown(value)}") from None
     if not least <= number <= most:
         bound = f"at least {least}" if number < least else f"at most {most}"
-        bits = number.bit_length()
-        # Python refuses to write out more than some thousand digits.
-        shown = str(number) if bits <= 256 else f"a number of {bits} bits"
-        raise InputError(f"{name} is {shown}: it must be {bound}")
+        raise InputError(f"{name} is {shown(number)}: it must be {bound}")
+    return number
+
+
+def real(name: str, value: object, least: float = 0.0, most: float = math.inf) -> float:
+    """``value`` as a finite float within [least, most]; booleans are refused."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
+        raise InputError(f"{name} must be a number, not {shown(value)}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not (math.isfinite(number) and least <= number <= most):
+        bound = "" if most == math.inf else f" and at most {most:g}"
+        raise InputError(
+            f"{name} is {shown(value)}: it must be finite and at least {least:g}{bound}"
+        )
     return number
 
 
 def flag(name: str, value: object) -> bool:
     """``value`` if it is a bool."""
     if not isinstance(value, bool):
-        raise InputError(f"{name} must be True or False, not {value!r}")
+        raise InputError(f"{name} must be True or False, not {shown(value)}")
+    return value
+
+
+def text(name: str, value: object) -> str:
+    """``value`` if it is text."""
+    if not isinstance(value, str):
+        raise InputError(f"{name} must be text, not {shown(value)}")
     return value
 
 
@@ -39,5 +76,39 @@ def choice(name: str, value: object, among: Iterable[str]) -> str:
     """``value`` if it is one of ``among``."""
     names = tuple(among)
     if not isinstance(value, str) or value not in names:
-        raise InputError(f"{name} is {value!r}: it must be one of {', '.join(names)}")
+        raise InputError(f"{name} is {shown(value)}: it must be one of {', '.join(names)}")
     return value
+
+
+def instance(name: str, value: object, kind: type[T]) -> T:
+    """``value`` if it is of a class."""
+    if not isinstance(value, kind):
+        article = "an" if kind.__name__[0] in "AEIO" else "a"
+        raise InputError(f"{name} must be {article} {kind.__name__}, not {shown(value)}")
+    return value
+
+
+def mapping(name: str, value: object) -> Mapping[Any, Any]:
+    """``value`` if it is a mapping."""
+    if not isinstance(value, Mapping):
+        raise InputError(f"{name} must be a dict, not {shown(value)}")
+    return value
+
+
+def entries(name: str, value: object) -> tuple[Any, ...]:
+    """The entries of a list or of another collection, text apart."""
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise InputError(f"{name} must be a list, not {shown(value)}")
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        raise InputError(f"{name} must be a list, not {shown(value)}")
+    try:
+        return tuple(value)
+    except MemoryError:
+        raise InputError(f"{name} has more entries than fit in memory") from None
+
+
+def attributes(name: str, value: object, *parts: str) -> tuple[Any, ...]:
+    """Attributes of a value that may be of any class that has them."""
+    if isinstance(value, type) or not all(hasattr(value, part) for part in parts):
+        raise InputError(f"{name} must have {' and '.join(parts)}, not {shown(value)}")
+    return tuple(getattr(value, part) for part in parts)

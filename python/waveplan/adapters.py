@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from waveplan.model import GDN, Model
+from waveplan._values import choice, flag, instance
+from waveplan.model import ATTENTION, GDN, Model
 from waveplan.topology import Topology
 from waveplan.training import Training
 
@@ -39,7 +40,10 @@ def layer_adapters(
     model: Model, training: Training, *, kind: str, moe: bool, replicated_kv: bool = False
 ) -> list[Adapter]:
     """Adapters of one layer, by its mixer kind and whether it has experts."""
-    if not training.lora_rank:
+    instance("model", model, Model)
+    choice("kind", kind, (ATTENTION, GDN))
+    flag("moe", moe)
+    if not instance("training", training, Training).lora_rank:
         return []
     mixer = _gdn(model) if kind == GDN else _attention(model, replicated_kv)
     present = mixer + (_experts(model) if moe else _dense(model))
@@ -106,7 +110,9 @@ def layer_elements(
     model: Model, topology: Topology, training: Training, *, kind: str, moe: bool
 ) -> int:
     """Adapter elements of one layer on one rank."""
-    replicated = model.kv_groups < topology.tp
+    replicated = (
+        instance("model", model, Model).kv_groups < instance("topology", topology, Topology).tp
+    )
     total = 0
     for adapter in layer_adapters(model, training, kind=kind, moe=moe, replicated_kv=replicated):
         if adapter.copies > 1:

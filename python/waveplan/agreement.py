@@ -14,6 +14,9 @@ from waveplan.errors import InputError, RankError
 __all__ = ["Agreement", "Alone", "Mpi4py", "TorchDistributed"]
 
 
+MOST_PROCESSES = 1 << 24
+
+
 @runtime_checkable
 class Agreement(Protocol):
     """What connects the ranks of a job: two reductions over all of its processes.
@@ -60,7 +63,7 @@ class Alone:
     dp_rank: int = 0
 
     def __post_init__(self) -> None:
-        integer("dp_rank", self.dp_rank)
+        object.__setattr__(self, "dp_rank", integer("dp_rank", self.dp_rank))
 
     @property
     def rank(self) -> int:
@@ -171,11 +174,12 @@ def check_agreement(agreement: object, dp: int) -> Agreement:
             f"agreement is {type(agreement).__name__}: it must offer rank, size, dp_rank, all_min "
             "and all_max, as waveplan.Alone() does"
         )
-    if not 0 <= agreement.dp_rank < dp:
+    size = integer("agreement.size", agreement.size, 1, MOST_PROCESSES)
+    integer("agreement.rank", agreement.rank, 0, size - 1)
+    if integer("agreement.dp_rank", agreement.dp_rank) >= dp:
         raise InputError(f"agreement.dp_rank is {agreement.dp_rank}: it must be below dp, {dp}")
-    if agreement.size < dp and not isinstance(agreement, Alone):
+    if size < dp and not isinstance(agreement, Alone):
         raise InputError(
-            f"agreement connects {agreement.size} processes for dp = {dp}: every data-parallel "
-            "rank needs one"
+            f"agreement connects {size} processes for dp = {dp}: every data-parallel rank needs one"
         )
     return agreement

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waveplan import _core
-from waveplan._values import LARGEST, choice, integer
+from waveplan._values import LARGEST, attributes, choice, entries, instance, integer, shown
 from waveplan.errors import InputError
+from waveplan.rows import integers
 
 __all__ = [
     "AssignSettings",
@@ -60,7 +61,7 @@ class StageWork:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            integer(field.name, getattr(self, field.name))
+            object.__setattr__(self, field.name, integer(field.name, getattr(self, field.name)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +86,12 @@ class WorkloadProfile:
     """Contiguous ranges that a rank may own in a challenger."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "stages", tuple(self.stages))
+        object.__setattr__(self, "stages", entries("stages", self.stages))
         if not self.stages:
             raise InputError("stages is empty: give the work of at least one pipeline stage")
         for i, stage in enumerate(self.stages):
             if not isinstance(stage, StageWork):
-                raise InputError(f"stages[{i}] must be a StageWork, not {stage!r}")
+                raise InputError(f"stages[{i}] must be a StageWork, not {shown(stage)}")
         for name in (
             "query_tile",
             "key_tile",
@@ -98,7 +99,7 @@ class WorkloadProfile:
             "max_key_tokens",
             "max_ranges",
         ):
-            integer(name, getattr(self, name), 1)
+            object.__setattr__(self, name, integer(name, getattr(self, name), 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +165,9 @@ class AssignSettings:
             if field.name.endswith(_COSTS):
                 object.__setattr__(self, field.name, _finite(field.name, value))
             elif field.name != "profile":
-                integer(field.name, value, -LARGEST)
-        if self.profile is not None and not isinstance(self.profile, WorkloadProfile):
-            raise InputError(f"profile must be a WorkloadProfile or None, not {self.profile!r}")
+                object.__setattr__(self, field.name, integer(field.name, value, -LARGEST))
+        if self.profile is not None:
+            instance("profile", self.profile, WorkloadProfile)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -262,10 +263,9 @@ def assign(
     choice("method", method, ("compatible",))
     if settings is None:
         settings = AssignSettings()
-    elif not isinstance(settings, AssignSettings):
-        raise InputError(f"settings must be an AssignSettings, not {settings!r}")
+    instance("settings", settings, AssignSettings)
     ranks = integer("cp", cp, 1)
-    lengths, parents = _columns(packing)
+    lengths, parents = columns_of(packing)
     made = _core.assign(lengths, parents, ranks, settings)
     return _wrap(made)
 
@@ -280,8 +280,11 @@ def stage_times(
     share. With a workload profile: of the answer that the profile challenges.
     """
     ranks = integer("cp", cp, 1, 1 << 20)
-    lengths, parents = _columns(packing)
-    stages, times = _core.stage_times(lengths, parents, ranks, settings or AssignSettings())
+    lengths, parents = columns_of(packing)
+    if settings is None:
+        settings = AssignSettings()
+    instance("settings", settings, AssignSettings)
+    stages, times = _core.stage_times(lengths, parents, ranks, settings)
     table = times.reshape(ranks, 1 + 2 * stages)
     return table[:, 0], table[:, 1::2], table[:, 2::2]
 
@@ -292,7 +295,7 @@ def attention_slices(packing: PackedRow) -> tuple[NDArray[np.int64], NDArray[np.
     A segment attends all its ancestors fully and itself causally; a slice is causal where both
     indices are equal. Sorted by query, then key.
     """
-    lengths, parents = _columns(packing)
+    lengths, parents = columns_of(packing)
     return _core.attention_slices(lengths, parents)
 
 
@@ -314,13 +317,11 @@ def owned_token_ms(
     without expert parallelism and where ``etp`` (default: ``tp``) divides ``tp``. 0 when
     ``hidden`` or ``ffn`` is 0, that is, unknown.
     """
-    for name, value in (("hidden", hidden), ("ffn", ffn), ("topk", topk)):
-        integer(name, value)
-    for name, value in (("expert_ffn", expert_ffn), ("shared_ffn", shared_ffn)):
-        integer(name, value)
-    etp = tp if etp is None else etp
-    for name, value in (("tp", tp), ("ep", ep), ("etp", etp)):
-        integer(name, value, 1)
+    hidden, ffn = integer("hidden", hidden), integer("ffn", ffn)
+    topk, expert_ffn = integer("topk", topk), integer("expert_ffn", expert_ffn)
+    shared_ffn = integer("shared_ffn", shared_ffn)
+    tp, ep = integer("tp", tp, 1), integer("ep", ep, 1)
+    etp = tp if etp is None else integer("etp", etp, 1)
     if hidden == 0 or ffn == 0:
         return 0.0
     h = float(hidden)
@@ -331,37 +332,21 @@ def owned_token_ms(
     return 3.0 * (local + routed) / tp / 400e12 * 1e3
 
 
-def _columns(packing: PackedRow) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    try:
-        given = packing.lengths, packing.parents
-    except AttributeError:
-        raise InputError(f"packing must have lengths and parents, not {packing!r}") from None
-    return _column("lengths", given[0]), _column("parents", given[1])
-
-
-def _column(name: str, values: object) -> NDArray[np.int64]:
-    try:
-        array = np.asarray(values)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be a list of integers: {error}") from None
-    if array.ndim != 1:
-        raise InputError(f"{name} has shape {array.shape}: it must be one-dimensional")
-    if array.size == 0:
-        return np.zeros(0, dtype=np.int64)
-    if array.dtype.kind not in "iu" or (array.dtype.kind == "u" and array.max() > LARGEST):
-        raise InputError(f"{name} has dtype {array.dtype}: it must hold 64-bit integers")
-    return np.ascontiguousarray(array, dtype=np.int64)
+def columns_of(packing: PackedRow) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Segment lengths and parents of a packed row."""
+    lengths, parents = attributes("packing", packing, "lengths", "parents")
+    return integers("lengths", lengths), integers("parents", parents)
 
 
 def _finite(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, np.floating, np.integer)):
-        raise InputError(f"{name} must be a number of milliseconds, not {value!r}")
+        raise InputError(f"{name} must be a number of milliseconds, not {shown(value)}")
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise InputError(f"{name} is {value}: it must be a finite number of milliseconds")
+        raise InputError(f"{name} is {shown(value)}: it must be a finite number of milliseconds")
     return number
 
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from waveplan._values import LARGEST, integer
+from waveplan._values import LARGEST, flag, integer, real, shown
 from waveplan.errors import InputError
 
 __all__ = ["Budget", "format_bytes", "parse_bytes"]
@@ -28,7 +28,7 @@ _UNITS = {
     "tib": 2**40,
     "pib": 2**50,
 }
-_TEXT = re.compile(r"([0-9][0-9_]*(?:\.[0-9]+)?)\s*([a-z]*)", re.IGNORECASE | re.ASCII)
+_TEXT = re.compile(r"([0-9][0-9_]{0,40}(?:\.[0-9]{1,40})?)\s*([a-z]*)", re.IGNORECASE | re.ASCII)
 
 
 def parse_bytes(value: object, name: str = "bytes") -> int:
@@ -53,10 +53,11 @@ def parse_bytes(value: object, name: str = "bytes") -> int:
             number = integer(name, value, -LARGEST)
         except InputError:
             raise InputError(
-                f"{name} must be a number of bytes such as 149250113536 or '139 GiB', not {value!r}"
+                f"{name} must be a number of bytes such as 149250113536 or '139 GiB', "
+                f"not {shown(value)}"
             ) from None
     if not 0 < number <= LARGEST:
-        raise InputError(f"{name} is {value!r}: it must be positive and below 2**63 bytes")
+        raise InputError(f"{name} is {shown(value)}: it must be positive and below 2**63 bytes")
     return number
 
 
@@ -65,13 +66,19 @@ def _parse_text(text: str, name: str) -> int:
     unit = (match[2].lower() or "b") if match else ""
     if match is None or unit not in _UNITS:
         raise InputError(
-            f"{name} is {text!r}: write bytes, or a number with a unit such as '139 GiB' or '80GB'"
+            f"{name} is {shown(text)}: write bytes, or a number with a unit such as '139 GiB' or "
+            "'80GB'"
         )
     return int(Fraction(match[1].replace("_", "")) * _UNITS[unit])
 
 
 def format_bytes(value: int, *, decimal: bool = False) -> str:
     """Bytes for a reader: "139.00 GiB", or "149.25 GB" with ``decimal``."""
+    flag("decimal", decimal)
+    if isinstance(value, float):
+        real("value", value, -1e30, 1e30)
+    else:
+        value = integer("value", value, -(10**30), 10**30)
     base, units = (
         (1000, ("B", "kB", "MB", "GB", "TB", "PB"))
         if decimal
@@ -112,7 +119,7 @@ class Budget:
             )
         reserve = self.reserve
         if isinstance(reserve, bool) or not isinstance(reserve, int | float):
-            raise InputError(f"reserve must be a fraction of the device, not {reserve!r}")
+            raise InputError(f"reserve must be a fraction of the device, not {shown(reserve)}")
         if not 0 <= reserve < 1:
             raise InputError(f"reserve is {reserve}: it must be at least 0 and below 1")
         if self.available is not None and reserve != RESERVE:
@@ -123,7 +130,8 @@ class Budget:
         if self.resident is not None:
             if self.available is not None:
                 raise InputError("resident is only subtracted from device=, not from available=")
-            nothing = self.resident == 0 and not isinstance(self.resident, bool | str)
+            nothing = isinstance(self.resident, int | float) and self.resident == 0
+            nothing = nothing and not isinstance(self.resident, bool)
             resident = 0 if nothing else parse_bytes(self.resident, "resident")
             object.__setattr__(self, "resident", resident)
             self.limit()
@@ -148,8 +156,9 @@ class Budget:
             return self.available
         assert isinstance(self.device, int)
         used = self.resident if self.resident is not None else resident
-        if not isinstance(used, int):
+        if used is None:
             raise InputError("the budget states the device's total: resident bytes are needed too")
+        used = integer("resident", used)
         left = self.device - self.reserved - used
         if left <= 0:
             raise InputError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from waveplan._values import integer
+from waveplan._values import instance, integer
 from waveplan.adapters import layer_adapters, layer_elements
 from waveplan.model import ACTIVATIONS, ATTENTION, DTYPE_BYTES, GDN, Model
 from waveplan.parameters import layer_parts
@@ -69,7 +69,8 @@ def facts(model: Model, topology: Topology, training: Training, stage: int = 0) 
     Raises:
         InputError: the topology cannot divide the model, or it has no such stage.
     """
-    topology.check(model)
+    instance("topology", topology, Topology).check(model)
+    instance("training", training, Training)
     integer("stage", stage, 0, topology.pp - 1)
     return {
         **_model(model),

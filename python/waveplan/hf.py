@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from waveplan._files import kind, read_json
-from waveplan._values import integer
+from waveplan._values import integer, shown, text
 from waveplan.errors import InputError
 from waveplan.model import ATTENTION, GDN, LARGEST_SIZE, MOST_LAYERS, Model
 
@@ -132,6 +132,11 @@ class _Keys:
         """The value of the first spelling present, None when all are absent or null."""
         return next((v for name in names if (v := self.values.get(name)) is not None), None)
 
+    def word(self, *names: str) -> str:
+        """Text under the first spelling present, empty when all are absent."""
+        value = self.get(*names)
+        return "" if value is None else text(names[0], value)
+
     def count(self, *names: str, least: int = 0) -> int | None:
         """An integer under the first spelling present."""
         for name in names:
@@ -162,7 +167,7 @@ class _Keys:
         if value is None:
             return absent
         if not isinstance(value, bool):
-            raise InputError(f"{name} must be true or false, not {value!r}")
+            raise InputError(f"{name} must be true or false, not {shown(value)}")
         return value
 
 
@@ -184,21 +189,21 @@ def read(config: str | os.PathLike[str] | Mapping[str, Any]) -> Model:
 
 def _read(outer: Mapping[str, Any]) -> Model:
     nested = outer.get("text_config", outer.get("llm_config"))
-    text = dict(outer)
+    inner = dict(outer)
     if nested is not None:
         if not isinstance(nested, Mapping):
-            raise InputError(f"text_config must be an object, not {nested!r}")
+            raise InputError(f"text_config must be an object, not {shown(nested)}")
         # The decoder's own keys win; tying is stated by the outermost config that has it.
-        text.update(nested)
+        inner.update(nested)
         if isinstance(outer.get("tie_word_embeddings"), bool):
-            text["tie_word_embeddings"] = outer["tie_word_embeddings"]
-    name = str(outer.get("_name_or_path") or "")
-    return _model(_Keys(text), _family_name(text.get("model_type")), name)
+            inner["tie_word_embeddings"] = outer["tie_word_embeddings"]
+    keys = _Keys(inner)
+    return _model(keys, _family_name(keys.word("model_type")), _Keys(outer).word("_name_or_path"))
 
 
-def _family_name(model_type: object) -> str:
-    text = re.sub(r"_text$", "", str(model_type or ""))
-    return re.sub(r"^qwen3_[5-9](?=$|_moe$)", "qwen3_#", text)
+def _family_name(model_type: str) -> str:
+    name = re.sub(r"_text$", "", model_type)
+    return re.sub(r"^qwen3_[5-9](?=$|_moe$)", "qwen3_#", name)
 
 
 def _model(keys: _Keys, family_name: str, name: str) -> Model:
@@ -216,13 +221,13 @@ def _model(keys: _Keys, family_name: str, name: str) -> Model:
         "head_dim": keys.count("head_dim", least=1) or _head_dim(keys, hidden, heads),
         "tied_embeddings": _tied(keys, fixed),
         "attention_gate": keys.yes("attn_output_gate", bool(fixed.attention_gate)),
-        "silu": keys.get("hidden_act", "hidden_activation") in (None, "silu", "swish"),
+        "silu": keys.word("hidden_act", "hidden_activation") in ("", "silu", "swish"),
         "mtp_layers": keys.count("num_nextn_predict_layers", "mtp_num_hidden_layers") or 0,
         "norms_per_layer": fixed.norms,
         "attention_sinks": fixed.sinks,
-        "dtype": keys.get("dtype", "torch_dtype") or "bfloat16",
+        "dtype": _dtype(keys.get("dtype", "torch_dtype")),
         "name": name,
-        "family": str(keys.get("model_type") or ""),
+        "family": keys.word("model_type"),
     }
     sizes.update(_attention(keys, fixed))
     sizes.update(_mixers(keys, fixed, layers))
@@ -231,6 +236,11 @@ def _model(keys: _Keys, family_name: str, name: str) -> Model:
         kind = f"model_type {family_name!r}" if family_name else "the config"
         raise InputError(f"{kind} lacks {', '.join(keys.missing)}")
     return Model(**sizes)
+
+
+def _dtype(value: object) -> object:
+    """The stated type of parameters; absent or empty: bfloat16."""
+    return "bfloat16" if value is None or (isinstance(value, str) and not value) else value
 
 
 def _head_dim(keys: _Keys, hidden: int, heads: int) -> int:
@@ -278,11 +288,11 @@ def _layer_kinds(keys: _Keys, fixed: _Family, layers: int) -> tuple[str, ...]:
     listed = keys.get("layer_types")
     if listed is not None:
         if not isinstance(listed, list | tuple):
-            raise InputError(f"layer_types must be a list, not {listed!r}")
+            raise InputError(f"layer_types must be a list, not {shown(listed)}")
         for index, kind in enumerate(listed):
             if not isinstance(kind, str) or kind not in _LAYER_TYPES:
                 raise InputError(
-                    f"layer_types[{index}] is {kind!r}: known are {', '.join(_LAYER_TYPES)}"
+                    f"layer_types[{index}] is {shown(kind)}: known are {', '.join(_LAYER_TYPES)}"
                 )
         if len(listed) != layers and "num_hidden_layers" not in keys.missing:
             raise InputError(f"layer_types has {len(listed)} entries for {layers} layers")
@@ -343,7 +353,7 @@ def _moe_layers(keys: _Keys, layers: int, *, known: bool) -> tuple[bool, ...]:
         return tuple(i >= (dense_first or 0) and i % every == 0 for i in range(layers))
     step, dense = keys.count("decoder_sparse_step", least=1), keys.get("mlp_only_layers")
     if dense is not None and not isinstance(dense, list | tuple):
-        raise InputError(f"mlp_only_layers must be a list, not {dense!r}")
+        raise InputError(f"mlp_only_layers must be a list, not {shown(dense)}")
     if step is None and dense is None and not known:
         keys.missing.append(
             "which layers have experts (mlp_only_layers, first_k_dense_replace or moe_layer_freq)"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import functools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from waveplan._files import kind
-from waveplan._values import choice
+from waveplan._values import choice, flag, integer, shown, text
 from waveplan.budget import Budget
 from waveplan.errors import InputError, UnpricedError
 from waveplan.topology import Topology
@@ -32,14 +33,14 @@ def model_named(name: str) -> Model:
     from waveplan import models
     from waveplan.model import Model
 
-    if name.lower() in models.names():
+    if text("model", name).lower() in models.names():
         return models.get(name)
     path = Path(name)
     if path.suffix == ".json" or kind(path) is not None:
         return Model.from_hf(path)
     close = difflib.get_close_matches(name[:100].lower(), models.names(), n=3, cutoff=0.5)
     known = f"did you mean {' or '.join(close)}" if close else ", ".join(models.names())
-    raise InputError(f"model {name!r} is neither a file nor bundled: {known}")
+    raise InputError(f"model {shown(name)} is neither a file nor bundled: {known}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +60,16 @@ class Source:
     gradient: bool = True
     limit: int | None = None
 
+    def _check(self) -> None:
+        if not isinstance(self.path, os.PathLike):
+            text("path", self.path)
+        choice("targets", self.targets, TARGETS)
+        for name in ("logits", "hidden", "gradient"):
+            flag(name, getattr(self, name))
+        for name in ("top_k", "limit"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, integer(name, getattr(self, name), 1))
+
     def requests(self, on_read: Callable[[int, int | None], object] | None = None) -> Requests:
         """The requests, read once in each process.
 
@@ -68,6 +79,7 @@ class Source:
         Raises:
             InputError: the file or an option is wrong, or there is no row.
         """
+        self._check()
         if self not in _READ:
             made = _requests(self, on_read)
             while len(_READ) > 1:
@@ -86,10 +98,6 @@ def _requests(
     from waveplan import _loading
     from waveplan.requests import Requests
 
-    if source.targets not in TARGETS:
-        raise InputError(f"targets is {source.targets!r}: use {', '.join(TARGETS)}")
-    if source.limit is not None and source.limit < 1:
-        raise InputError(f"limit is {source.limit}: it must be at least 1")
     if source.targets == "none" and not (source.top_k or source.logits or source.hidden):
         raise InputError("targets is 'none' and nothing else is asked for: ask for some output")
     told = None
@@ -165,13 +173,15 @@ class Job:
             sequence_parallel=self.sequence_parallel,
         )
         topology.check(model)
-        if not self.full_finetuning and self.lora_rank == 0:
+        if (
+            not flag("full_finetuning", self.full_finetuning)
+            and integer("lora_rank", self.lora_rank) == 0
+        ):
             raise InputError("lora_rank is 0: say full_finetuning to train every parameter")
+        modules = text("recompute_modules", self.recompute_modules)
         training = Training(
             recompute=self.recompute,
-            recompute_modules=tuple(self.recompute_modules.split(","))
-            if self.recompute_modules
-            else (),
+            recompute_modules=tuple(filter(None, modules.split(","))),
             lora_rank=0 if self.full_finetuning else self.lora_rank,
             compiled=self.compiled,
             gradients_pending=self.gradients_pending,
@@ -223,7 +233,8 @@ class Job:
         """
         from waveplan.planner import Planner
 
-        if self.compatible and self.rules is not None:
+        flag("strict", self.strict)
+        if flag("compatible", self.compatible) and self.rules is not None:
             raise InputError("rules are fixed in compatible mode: leave out one of the two")
         model, topology, training = self.facts()
         planner = Planner(

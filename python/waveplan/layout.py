@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waveplan import _core as core
-from waveplan._values import integer
+from waveplan._values import choice, instance, integer
 from waveplan.errors import InputError
 from waveplan.packing import Packing
 from waveplan.scoring import Scoring
@@ -100,8 +100,9 @@ def choose_layout(
     Raises:
         InputError: an unknown method, or even full sharing exceeds `most_tokens`.
     """
-    if method not in METHODS:
-        raise InputError(f"method is {method!r}: it must be one of {', '.join(METHODS)}")
+    instance("tree", tree, Tree)
+    instance("scoring", scoring, Scoring)
+    choice("method", method, METHODS)
     if most_tokens is not None and method != "exact":
         raise InputError('most_tokens needs method "exact"')
     budget = integer("budget", budget, 0, 1 << 31)

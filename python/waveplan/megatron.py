@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from waveplan._values import integer
+from waveplan._values import entries, integer, shown, text
 from waveplan.errors import InputError
 from waveplan.model import ATTENTION, GDN, LARGEST_SIZE, MOST_LAYERS, Model
 from waveplan.topology import Topology
@@ -78,7 +78,8 @@ _VALUES = {
     "vocab_size",
     "world_size",
 }
-_LIST = re.compile(r"\[([01](?:,[01])*)\](?:\*([0-9]{1,18}))?")
+_LIST = re.compile(r"\[([01](?:,[01])*)\](?:\*(\d{1,40}))?")
+_NUMBER = r"-?\d{1,40}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,9 +124,13 @@ def _table(arguments: Sequence[str] | Mapping[str, Any]) -> tuple[dict[str, Any]
     if isinstance(arguments, Mapping):
         pairs = [(_name(key), value) for key, value in arguments.items()]
     elif not isinstance(arguments, Iterable):
-        raise InputError(f"Megatron arguments must be a list of words or a dict, not {arguments!r}")
+        raise InputError(
+            f"Megatron arguments must be a list of words or a dict, not {shown(arguments)}"
+        )
     else:
-        pairs = _pairs([str(word) for word in arguments])
+        words = entries("Megatron arguments", arguments)
+        # Numbers may stand for themselves.
+        pairs = _pairs([str(word) if type(word) is int else text("a word", word) for word in words])
     known = _SWITCHES | _VALUES
     table = {name: value for name, value in pairs if name in known and value is not None}
     for name in table.keys() & _VALUES:
@@ -164,9 +169,8 @@ class _Arguments:
         value = self.table.get(name)
         if value is None:
             return absent
-        text = str(value).strip()
-        if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,30}", text):
-            value = int(text)
+        if isinstance(value, str) and re.fullmatch(_NUMBER, value.strip()):
+            value = int(value)
         most = MOST_LAYERS if name == "num_layers" else LARGEST_SIZE
         return integer(f"--{name.replace('_', '-')}", value, least, most)
 
@@ -177,7 +181,14 @@ class _Arguments:
         return self.number(name, least=least)
 
     def on(self, name: str) -> bool:
-        return bool(self.table.get(name, False))
+        value = self.table.get(name, False)
+        if not isinstance(value, bool | int | str):
+            raise InputError(f"--{name.replace('_', '-')} is a switch, not {shown(value)}")
+        return bool(value)
+
+    def word(self, name: str, absent: str) -> str:
+        """Text."""
+        return text(f"--{name.replace('_', '-')}", self.table.get(name, absent))
 
 
 def _model(table: dict[str, Any]) -> Model:
@@ -205,7 +216,7 @@ def _model(table: dict[str, Any]) -> Model:
         "qkv_bias": bias or arguments.on("add_qkv_bias"),
         "output_bias": bias,
         "mlp_bias": bias,
-        "norm_bias": table.get("normalization", "LayerNorm") == "LayerNorm",
+        "norm_bias": arguments.word("normalization", "LayerNorm") == "LayerNorm",
         "mtp_layers": arguments.number("mtp_num_layers"),
         "dtype": "bfloat16" if arguments.on("bf16") else _half(arguments),
         "layer_kinds": _kinds(arguments, layers),
@@ -282,17 +293,19 @@ def _pattern(arguments: _Arguments, name: str, layers: int) -> int | tuple[bool,
     option = f"--{name.replace('_', '-')}"
     if isinstance(value, list | tuple):
         flags = [bool(integer(option, item, 0, 1)) for item in value]
-    elif re.fullmatch(r"[0-9]{1,18}", str(value).strip()):
-        return integer(option, int(str(value)), 1)
+    elif not isinstance(value, str):
+        return integer(option, value, 1)
+    elif re.fullmatch(_NUMBER, value.strip()):
+        return integer(option, int(value), 1)
     else:
-        text = re.sub(r"[\s'\"]", "", str(value))
+        plain = re.sub(r"[\s'\"]", "", value)
         # One pair of parentheses around the whole sum is Megatron's own way to write it.
-        inner = text[1:-1] if text.startswith("(") and text.endswith(")") else text
+        inner = plain[1:-1] if plain.startswith("(") and plain.endswith(")") else plain
         flags = []
         for term in inner.split("+"):
             match = _LIST.fullmatch(term)
             if match is None:
-                raise InputError(f"{option} is {value!r}: write a number or [0]*3+[1]*58")
+                raise InputError(f"{option} is {shown(value)}: write a number or [0]*3+[1]*58")
             once = [digit == "1" for digit in match[1].split(",")]
             flags += once * min(int(match[2] or 1), layers + 1)
     if "--num-layers" in arguments.missing:
@@ -307,10 +320,10 @@ def _topology(table: dict[str, Any], world: int | None) -> Topology:
     tp = arguments.number("tensor_model_parallel_size", 1)
     cp = arguments.number("context_parallel_size", 1)
     pp = arguments.number("pipeline_model_parallel_size", 1)
-    ranks = world if world is not None else arguments.number("world_size")
+    ranks = arguments.number("world_size") if world is None else integer("world", world)
     dp = 1
     if ranks:
-        dp = integer("world", ranks, 1) // max(1, tp * cp * pp)
+        dp = ranks // max(1, tp * cp * pp)
         if dp * tp * cp * pp != ranks:
             raise InputError(f"world is {ranks}: it must be a multiple of {tp * cp * pp}")
     return Topology(
@@ -327,8 +340,8 @@ def _topology(table: dict[str, Any], world: int | None) -> Topology:
 
 def _training(table: dict[str, Any]) -> Training:
     arguments = _Arguments(table)
-    granularity = table.get("recompute_granularity") or "none"
-    dispatcher = table.get("moe_token_dispatcher_type", "auto")
+    granularity = arguments.word("recompute_granularity", "none") or "none"
+    dispatcher = arguments.word("moe_token_dispatcher_type", "auto")
     return Training(
         recompute=granularity,
         recompute_method=table.get("recompute_method", "uniform"),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from waveplan._values import choice, flag, integer
+from waveplan._values import choice, entries, flag, integer, shown, text
 from waveplan.errors import InputError
 
 if TYPE_CHECKING:
@@ -152,6 +152,8 @@ class Model:
             flag(name, getattr(self, name))
         self._set("dtype", dtype_name(self.dtype))
         choice("activation", self.activation, ACTIVATIONS)
+        for name in ("name", "family"):
+            text(name, getattr(self, name))
         self._check_attention()
         self._check_layer_kinds()
         self._check_experts()
@@ -170,7 +172,7 @@ class Model:
                 raise InputError(f"latent attention (kv_lora_rank) needs {', '.join(missing)}")
 
     def _check_layer_kinds(self) -> None:
-        kinds = tuple(self.layer_kinds)
+        kinds = entries("layer_kinds", self.layer_kinds)
         self._set("layer_kinds", kinds)
         gdn = integer("gdn_layers", self.gdn_layers, 0, self.layers)
         if kinds:
@@ -193,7 +195,7 @@ class Model:
             raise InputError(f"{gdn} gated-delta-net layers need {', '.join(missing)}")
 
     def _check_experts(self) -> None:
-        moe = tuple(self.moe_layers)
+        moe = entries("moe_layers", self.moe_layers)
         for index, value in enumerate(moe):
             flag(f"moe_layers[{index}]", value)
         if not self.experts:
@@ -253,7 +255,7 @@ class Model:
     def gap(self, kind: str) -> int | None:
         """Decoder layers above the highest layer of ``kind``; None when the order is unknown
         or no layer is of that kind."""
-        if kind not in self.layer_kinds:
+        if text("kind", kind) not in self.layer_kinds:
             return None
         return tuple(reversed(self.layer_kinds)).index(kind)
 
@@ -293,5 +295,7 @@ class Model:
 
 def dtype_name(value: object) -> str:
     """The canonical name of a parameter type."""
-    text = str(value).removeprefix("torch.").lower()
-    return choice("dtype", _DTYPE_ALIASES.get(text, text), DTYPE_BYTES)
+    # torch.bfloat16 is an object whose text is its name.
+    given = value if isinstance(value, str) or type(value).__module__ == "torch" else shown(value)
+    name = str(given).removeprefix("torch.").lower()
+    return choice("dtype", _DTYPE_ALIASES.get(name, name), DTYPE_BYTES)

@@ -57,7 +57,10 @@ def _size(name: str, value: int) -> int:
 
 def _id_row(name: str, ids: ArrayLike) -> Int64:
     """One packed row of ids; a leading axis of length 1 is dropped."""
-    shape = np.shape(ids)
+    try:
+        shape = tuple(np.shape(ids))
+    except (ValueError, TypeError, MemoryError):
+        shape = ()  # whatever it is, integers() says it
     if len(shape) == 2:
         if shape[0] != 1:
             raise InputError(f"{name} has shape {shape}: give one packed row")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from waveplan._values import instance
 from waveplan.model import Model
 
 __all__ = ["LayerParts", "Parameters", "count", "layer_parts"]
@@ -79,6 +80,7 @@ class LayerParts:
 
 def layer_parts(model: Model) -> LayerParts:
     """Parameters of one layer of each kind. Sizes as in the Hugging Face modules."""
+    instance("model", model, Model)
     attention, attention_replicated = _latent(model) if model.mla else _grouped(model)
     gdn, gdn_replicated = _gdn(model)
     matrices = 3 if model.gated_mlp else 2

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waveplan import _core as core
+from waveplan._values import choice
 from waveplan.assignment import Assignment
 from waveplan.assignment import _wrap as wrap
 from waveplan.packing import Packing
@@ -289,7 +290,7 @@ class Forward:
 
     def result(self, name: str) -> int:
         """A named result of the price, see `waveplan._core.PRICE_ROOTS`."""
-        return int(self._core.roots[_ROOT[name]])
+        return int(self._core.roots[_ROOT[choice("name", name, _ROOT)]])
 
     def __repr__(self) -> str:
         return f"Forward({len(self.requests)} rows, {self.packed_tokens} tokens, {self.mode})"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from waveplan import _core as core
-from waveplan._values import integer
+from waveplan._values import choice, flag, instance, integer, real
 from waveplan.agreement import Agreement, Alone, check_agreement
 from waveplan.assignment import AssignSettings, owned_token_ms
 from waveplan.budget import Budget
@@ -23,7 +23,10 @@ from waveplan.profiles import Observation, Profiles, Signature
 from waveplan.ranks import Ranks, Step, digest
 from waveplan.recurrent import RecurrentSettings
 from waveplan.requests import Requests
+from waveplan.rows import integers
 from waveplan.scoring import Device, Scoring
+from waveplan.topology import Topology
+from waveplan.training import Training
 from waveplan.wave import Probe, Wave
 from waveplan.waves import Refusals, Waves
 
@@ -33,8 +36,6 @@ if TYPE_CHECKING:
     from waveplan.ahead import Ahead, Made
     from waveplan.model import Model
     from waveplan.rules.ruleset import RuleSet
-    from waveplan.topology import Topology
-    from waveplan.training import Training
 
 __all__ = ["Planner", "Waves"]
 
@@ -75,12 +76,12 @@ class Planner:
         assign: AssignSettings | None = None,
         margin: float | None = None,
     ) -> None:
-        if trust not in ("rules", "profile"):
-            raise InputError(f'trust is {trust!r}: it must be "rules" or "profile"')
-        topology.check(model)
+        choice("trust", trust, ("rules", "profile"))
+        instance("topology", topology, Topology).check(model)
+        instance("training", training, Training)
         self.model, self.topology, self.training = model, topology, training
         self.budget = budget if isinstance(budget, Budget) else Budget(available=budget)
-        self.compatible = bool(compatible)
+        self.compatible = flag("compatible", compatible)
         self.trust = "profile" if self.compatible else trust
         self.agreement = check_agreement(Alone() if agreement is None else agreement, topology.dp)
         self.ranks = Ranks(self.agreement)
@@ -89,7 +90,13 @@ class Planner:
         self.margin = _margin(margin)
         self.profiles = Profiles(published=self.compatible)
         self.device, self._assign = device, assign
-        self.scoring = scoring or Scoring.select(model, topology, device=device)
+        if scoring is None:
+            scoring = Scoring.select(model, topology, device=device)
+        self.scoring = instance("scoring", scoring, Scoring)
+        if assign is not None:
+            instance("assign", assign, AssignSettings)
+        if device is not None:
+            instance("device", device, Device)
         self._free = self._limit()
         self._settings = _EngineSettings.of(self, assign)
         self.widest: int | None = None
@@ -130,10 +137,11 @@ class Planner:
             used = resident(self.model, self.topology, self.training).total
         free = self.budget.limit(used)
         extra = 0.0 if self.bound.measured or self.margin is None else self.margin
-        return int(free / (1 + extra))
+        return min(free, int(free / (1 + extra)))  # a float may round up past 63 bits
 
     def like(self, *, topology: Topology, budget: Budget) -> Planner:
         """This planner for another arrangement of ranks and another budget."""
+        instance("topology", topology, Topology)
         agreement = Alone(min(self.agreement.dp_rank, topology.dp - 1))
         made = Planner(
             self.model,
@@ -198,7 +206,7 @@ class Planner:
         engine = self.make_engine(pool)
         everything = np.arange(len(pool), dtype=np.int64)
         profiles = self.profiles.columns(self.context, pool.mixes)
-        free = self.limit if limit is None else limit
+        free = self.limit if limit is None else integer("limit", limit)
         found, probes = engine.plan(everything, free, profiles)
         if found.kind == "refused":
             tried = tuple(Probe(*row) for row in probes)
@@ -225,7 +233,8 @@ class Planner:
         With other ranks it is one reduction: every process calls it for the same waves, those
         with an empty share too; the largest reading of a data-parallel rank's processes counts.
         """
-        plan = wave.plan
+        plan = instance("wave", wave, Wave).plan
+        flag("whole", whole)
         peak, retained = self._agreed_peaks(peak_bytes, retained_bytes)
         if plan.packed_tokens <= 0:
             return
@@ -254,10 +263,11 @@ class Planner:
 
     def signature_of(self, pool: Requests, rows: Any = None) -> Signature:
         """What the profile of a plan of these rows (all by default) is kept by."""
-        rows = np.arange(len(pool)) if rows is None else np.asarray(rows)
+        everything = np.arange(len(instance("pool", pool, Requests)))
+        rows = everything if rows is None else integers("rows", rows)
+        groups = pool.groups(rows)
         asked = np.flatnonzero(np.bincount(pool.mix[rows], minlength=len(pool.mixes)))
         mixes = sorted(pool.mixes[i] for i in asked)
-        groups = pool.groups(rows)
         ranks = [self.training.lora_rank if group.adapter else 0 for group in groups]
         adapters = sorted((group.gradient, rank) for group, rank in zip(groups, ranks, strict=True))
         return Signature(
@@ -293,9 +303,8 @@ class Planner:
                 f"requests is {type(requests).__name__}: prefetch takes the Requests object that "
                 "waves() gets later, or waves.pool"
             )
-        if start >= len(requests.item_sizes):
+        if integer("start", start) >= len(requests.item_sizes):
             return
-        integer("start", start)
         last = self._seen(requests)
         widest, engine = (self.widest, None) if last is None else (last.widest, last.engine)
         with self._guard:
@@ -306,6 +315,7 @@ class Planner:
 
     def take_ahead(self, waves: Waves) -> Made | None:
         """What `prefetch` made, if it is the search that `waves` needs now."""
+        instance("waves", waves, Waves)
         with self._guard:
             self._after_fork()
             ahead, self._ahead = self._ahead, None
@@ -318,6 +328,7 @@ class Planner:
 
     def engine(self, waves: Waves) -> core.Engine:
         """The engine for a pool's waves, its tree built already if `prefetch` saw the pool."""
+        instance("waves", waves, Waves)
         with self._guard:
             self._after_fork()
             ahead = self._ahead
@@ -327,7 +338,7 @@ class Planner:
 
     def remember(self, waves: Waves) -> None:
         """Waves that are ready: `prefetch` of their pool goes on from them."""
-        self._last = weakref.ref(waves)
+        self._last = weakref.ref(instance("waves", waves, Waves))
 
     def _after_fork(self) -> None:
         """Forgets a thread that was left in the parent process, and what it was to make."""
@@ -336,6 +347,7 @@ class Planner:
 
     def make_engine(self, pool: Requests) -> core.Engine:
         """Everything that planning this pool needs, its tree built."""
+        instance("pool", pool, Requests)
         ranks = [0, *(self.training.lora_rank for _ in pool.adapters)]
         return core.Engine(
             pool.rows.tokens,
@@ -372,19 +384,17 @@ def _requests(requests: Any) -> Requests:
 
 
 def _rules(rules: RuleSet | None, compatible: bool) -> RuleSet:
-    from waveplan.rules import default_rules, published_rules
+    from waveplan.rules import RuleSet, default_rules, published_rules
 
     if rules is not None:
-        return rules
+        return instance("rules", rules, RuleSet)
     return published_rules() if compatible else default_rules()
 
 
 def _margin(margin: float | None) -> float | None:
     if margin is None:
         return None
-    if isinstance(margin, bool) or not isinstance(margin, int | float) or not 0 <= margin <= 10:
-        raise InputError(f"margin is {margin!r}: give a fraction, such as 0.2")
-    return float(margin)
+    return real("margin", margin, 0, 10)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waveplan._core import PRICE_ROOTS, Program
+from waveplan._values import entries, flag, instance, integer, mapping, real, shown
 from waveplan.errors import InputError, UnpricedError
 from waveplan.facts import facts as facts_of
+from waveplan.rows import integers
 from waveplan.rules import names
 from waveplan.rules.compile import Compiler, Node, Status, status
 from waveplan.rules.language import Expr
@@ -46,17 +48,16 @@ class Measures:
     groups: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        plan = np.ascontiguousarray(self.plan)
-        groups = np.ascontiguousarray(self.groups)
-        for name, array, shape in (
-            ("plan", plan, (len(names.PLAN),)),
-            ("groups", groups, (groups.shape[0] if groups.ndim == 2 else -1, len(names.GROUP))),
-        ):
-            if array.dtype != np.int64 or array.shape != shape:
-                raise InputError(
-                    f"{name} is {array.dtype}{list(array.shape)}: it must be int64 with "
-                    f"{shape[-1]} measures"
-                )
+        plan = integers("plan", self.plan)
+        if len(plan) != len(names.PLAN):
+            raise InputError(f"plan has {len(plan)} measures: it must have {len(names.PLAN)}")
+        groups = self.groups
+        if not isinstance(groups, np.ndarray) or groups.shape[1:] != (len(names.GROUP),):
+            raise InputError(
+                f"groups is {shown(groups)}: it must be an array of {len(names.GROUP)} measures "
+                "a row"
+            )
+        groups = integers("groups", groups.reshape(-1)).reshape(groups.shape)
         object.__setattr__(self, "plan", plan)
         object.__setattr__(self, "groups", groups)
 
@@ -66,9 +67,10 @@ class Measures:
     ) -> Measures:
         """From names; what is not named is 0, except ``cold``, which is 1."""
         table = np.zeros(len(names.PLAN), dtype=np.int64)
-        _fill(table, names.PLAN, {"cold": 1, **(plan or {})})
-        rows = np.zeros((len(groups), len(names.GROUP)), dtype=np.int64)
-        for row, values in zip(rows, groups, strict=True):
+        _fill(table, names.PLAN, {"cold": 1, **mapping("plan", {} if plan is None else plan)})
+        given = [mapping("groups", group) for group in entries("groups", groups)]
+        rows = np.zeros((len(given), len(names.GROUP)), dtype=np.int64)
+        for row, values in zip(rows, given, strict=True):
             _fill(row, names.GROUP, values)
         return cls(table, rows)
 
@@ -84,10 +86,8 @@ def _fill(row: NDArray[np.int64], known: Mapping[str, str], values: Mapping[str,
     index = {name: i for i, name in enumerate(known)}
     for name, value in values.items():
         if name not in index:
-            raise InputError(f"no measure {name!r}: {names.suggest(name, index)}")
-        if not 0 <= value < 1 << 63:
-            raise InputError(f"{name} is {value}: a measure is from 0 to 2**63 - 1")
-        row[index[name]] = value
+            raise InputError(f"no measure {shown(name)}: {names.suggest(str(name), index)}")
+        row[index[name]] = integer(name, value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +136,7 @@ class BoundRules:
 
     def evaluate(self, measures: Measures) -> list[int]:
         """All results: those named, then what each of ``doubtful`` would charge."""
-        groups = measures.groups.reshape(-1)
+        groups = instance("measures", measures, Measures).groups.reshape(-1)
         return self.program.evaluate(measures.plan, groups, len(names.GROUP))
 
 
@@ -212,22 +212,28 @@ def bind(
 
 def bind_facts(facts: Mapping[str, int], rules: RuleSet | None = None) -> BoundRules:
     """`bind` from a table of facts (see `waveplan.facts.facts`)."""
-    if rules is None:
-        from waveplan.rules import default_rules
-
-        rules = default_rules()
+    rules = _rules(rules)
+    mapping("facts", facts)
     for name in names.fact_names():
         value = facts.get(name)
         if type(value) is not int:
-            raise InputError(f"fact {name} is {value!r}: it must be an integer")
+            raise InputError(f"fact {name} is {shown(value)}: it must be an integer")
         if not _FACT_RANGES.get(name, 0) <= value < 1 << 62:
-            raise InputError(f"fact {name} is {value}: at least {_FACT_RANGES.get(name, 0)}")
+            least = _FACT_RANGES.get(name, 0)
+            raise InputError(f"fact {name} is {shown(value)}: it must be from {least} to 2**62")
     states = {name: status(rules, rule, facts) for name, rule in rules.rules.items()}
     compiler = Compiler(rules, facts, states)
     doubtful = [name for name, state in states.items() if state.state in ("off", "unmeasured")]
     roots, watched = _roots(compiler, doubtful)
     program = _program(compiler.nodes, [*roots, *watched])
     return BoundRules(rules, dict(facts), states, program, tuple(doubtful))
+
+
+def _rules(rules: RuleSet | None) -> RuleSet:
+    """The rules given, or the default ones."""
+    from waveplan.rules import RuleSet, default_rules
+
+    return default_rules() if rules is None else instance("rules", rules, RuleSet)
 
 
 def _roots(compiler: Compiler, doubtful: Sequence[str]) -> tuple[list[int], list[int]]:
@@ -327,9 +333,10 @@ def price(
     table = plan if isinstance(plan, Measures) else getattr(plan, "measures", None)
     if not isinstance(table, Measures):
         raise InputError("give a plan or waveplan.pricing.Measures to price()")
-    if margin is not None and not 0 <= margin <= 10:
-        raise InputError(f"margin is {margin}: give a fraction, such as 0.2")
-    values = bound.evaluate(table)
+    flag("strict", strict)
+    if margin is not None:
+        margin = real("margin", margin, 0, 10)
+    values = instance("bound", bound, BoundRules).evaluate(table)
     results = dict(zip(PRICE_ROOTS, values[: len(PRICE_ROOTS)], strict=True))
     charges = zip(bound.doubtful, values[len(PRICE_ROOTS) :], strict=True)
     matter = [bound.states[name] for name, charge in charges if charge > 0]
@@ -360,16 +367,17 @@ def rules_table(
     rules: RuleSet | None = None,
 ) -> list[dict[str, Any]]:
     """Every rule with its formula and coverage, and for a given job on or off and why."""
-    if rules is None:
-        from waveplan.rules import default_rules
-
-        rules = default_rules()
+    rules = _rules(rules)
     facts = None
     if model is not None:
         from waveplan.topology import Topology as TopologyClass
         from waveplan.training import Training as TrainingClass
 
-        facts = facts_of(model, topology or TopologyClass(), training or TrainingClass())
+        facts = facts_of(
+            model,
+            TopologyClass() if topology is None else topology,
+            TrainingClass() if training is None else training,
+        )
     table = []
     for name, rule in rules.rules.items():
         row: dict[str, Any] = {

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from waveplan._files import read_json, write_text
-from waveplan._values import flag, integer
+from waveplan._values import entries, flag, instance, integer, real, text
 from waveplan.errors import InputError
 
 __all__ = ["Observation", "Observed", "Profiles", "Rates", "Signature"]
@@ -29,8 +29,8 @@ MOST_SIGNATURES = 1024
 """Signatures whose curves are kept; a job has a handful."""
 
 _LEARNING = threading.Lock()
-LARGEST = 1 << 62
-"""Tokens and bytes stay below this."""
+MOST = (1 << 62) - 1
+"""Most tokens and bytes."""
 
 Points: TypeAlias = tuple[tuple[int, int], ...]
 
@@ -72,12 +72,15 @@ class Observation:
     whole: bool = True
 
     def __post_init__(self) -> None:
+        for name in ("packed", "logical", "output"):
+            object.__setattr__(self, name, integer(name, getattr(self, name), 0, MOST))
+        flag("whole", self.whole)
         if self.packed <= 0:
             raise InputError("the plan has no packed tokens: there is nothing to learn from it")
         for name in ("peak", "retained"):
             value = getattr(self, name)
-            if value is not None and not 0 <= value < LARGEST:
-                raise InputError(f"{name}_bytes is {value}: give bytes, at least 0")
+            if value is not None or name == "peak":
+                object.__setattr__(self, name, integer(f"{name}_bytes", value, 0, MOST))
 
     @property
     def compute(self) -> int:
@@ -127,6 +130,7 @@ class Rates:
 
     def after(self, seen: Observation) -> Rates:
         """With one more reading."""
+        instance("seen", seen, Observation)
         rate = seen.compute / seen.packed
         warm, tokens, sharing = (
             self.warm_bytes_per_token,
@@ -203,6 +207,7 @@ class Observed:
 
     def after(self, seen: Observation) -> Observed:
         """With one more reading."""
+        instance("seen", seen, Observation)
         point = (seen.packed, seen.compute)
         first, later, partial = self.first, self.later, self.partial
         if not seen.whole:
@@ -300,7 +305,7 @@ class Profiles:
     """
 
     def __init__(self, *, published: bool = False) -> None:
-        self.published = published
+        self.published = flag("published", published)
         self._entries: OrderedDict[Signature, Profile] = OrderedDict()
 
     def __len__(self) -> int:
@@ -316,7 +321,7 @@ class Profiles:
         wanted = Rates if self.published else Observed
         if not isinstance(profile, wanted):
             raise InputError(f"these profiles hold {wanted.__name__}, not {type(profile).__name__}")
-        self._entries[signature] = profile
+        self._entries[instance("signature", signature, Signature)] = profile
 
     def __contains__(self, signature: object) -> bool:
         return signature in self._entries
@@ -327,6 +332,8 @@ class Profiles:
         Beyond `MOST_SIGNATURES` the one observed longest ago is forgotten; the published kind
         keeps all, as published.
         """
+        instance("seen", seen, Observation)
+        instance("signature", signature, Signature)
         with _LEARNING:
             known = self._entries.get(signature)
             if self.published:
@@ -376,7 +383,7 @@ class Profiles:
                 )
         except InputError:
             raise
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"profiles cannot be read ({type(error).__name__}: {error})") from None
         return made
 
@@ -399,7 +406,8 @@ class Profiles:
 
     def columns(self, context: str, mixes: tuple[str, ...]) -> list[tuple[Any, Any]]:
         """What the core takes: profiles of this job whose output mixes a pool has."""
-        number = {name: i for i, name in enumerate(mixes)}
+        text("context", context)
+        number = {text("mixes", name): i for i, name in enumerate(entries("mixes", mixes))}
         return [
             (
                 (
@@ -424,43 +432,26 @@ class Profiles:
 
 def _signature(values: Mapping[str, Any]) -> Signature:
     return Signature(
-        _text("context", values["context"]),
-        tuple(_text("mixes", name) for name in _list("mixes", values["mixes"])),
-        tuple(flag("gradients", mode) for mode in _list("gradients", values["gradients"])),
+        text("context", values["context"]),
+        tuple(text("mixes", name) for name in entries("mixes", values["mixes"])),
+        tuple(flag("gradients", mode) for mode in entries("gradients", values["gradients"])),
         tuple(
             (flag("adapters", grad), integer("adapters", rank))
-            for grad, rank in _list("adapters", values["adapters"])
+            for grad, rank in entries("adapters", values["adapters"])
         ),
     )
 
 
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise InputError(f"{name} must be text, not {value!r}")
-    return value
-
-
-def _list(name: str, value: Any) -> list[Any]:
-    if not isinstance(value, list | tuple):
-        raise InputError(f"{name} must be a list, not {value!r}")
-    return list(value)
-
-
 def _number(name: str, value: Any, least: float = 0) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(f"{name} must be a number, not {value!r}")
-    if not least <= value < LARGEST:
-        raise InputError(f"{name} is {value!r}: it must be from {least} to below 2**62")
-    return float(value)
+    return real(name, value, least, MOST)
 
 
 def _points(name: str, values: Any) -> Points:
-    points = _list(name, values)
+    points = entries(name, values)
     if len(points) > MOST_POINTS:
         raise InputError(f"{name} has {len(points)} points: at most {MOST_POINTS} are kept")
     return envelope(
-        (integer(name, tokens, 1, LARGEST - 1), integer(name, peak, 0, LARGEST - 1))
-        for tokens, peak in points
+        (integer(name, tokens, 1, MOST), integer(name, peak, 0, MOST)) for tokens, peak in points
     )
 
 
@@ -470,16 +461,16 @@ def _rates(values: Mapping[str, Any]) -> Rates:
 
     tokens = values["warm_packed_tokens"]
     if tokens is not None:
-        tokens = integer("warm_packed_tokens", tokens, 1, LARGEST - 1)
+        tokens = integer("warm_packed_tokens", tokens, 1, MOST)
     return Rates(
         _number("bytes_per_token", values["bytes_per_token"]),
-        integer("packed_tokens", values["packed_tokens"], 0, LARGEST - 1),
+        integer("packed_tokens", values["packed_tokens"], 0, MOST),
         max(1e-9, _number("logical_per_packed", values["logical_per_packed"])),
         maybe("retained"),
         maybe("warm_bytes_per_token"),
         tokens,
         maybe("warm_logical_per_packed"),
-        integer("whole_waves", values["whole_waves"], 0, LARGEST - 1),
+        integer("whole_waves", values["whole_waves"], 0, MOST),
     )
 
 

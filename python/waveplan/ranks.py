@@ -20,6 +20,7 @@ from typing import NoReturn, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from waveplan._values import attributes, shown
 from waveplan.agreement import Agreement
 from waveplan.errors import RankError, WaveplanError
 
@@ -68,7 +69,7 @@ class Ranks:
 
     def __init__(self, agreement: Agreement) -> None:
         self.agreement = agreement
-        self.rank, self.size = agreement.rank, agreement.size
+        self.rank, self.size = attributes("agreement", agreement, "rank", "size")
 
     def meet(self, step: Step, values: Sequence[int] = ()) -> Column:
         """What every process shows, its values by process: int64[size, FIELDS - 1].
@@ -82,7 +83,7 @@ class Ranks:
         mine = np.full((self.size, FIELDS), _NOTHING, np.int64)
         mine[self.rank] = 0
         mine[self.rank, : 1 + len(values)] = [step, *values]
-        shown = self.agreement.all_max(mine.reshape(-1)).reshape(self.size, FIELDS)
+        shown = self._all_max(mine.reshape(-1)).reshape(self.size, FIELDS)
         steps = shown[:, 0].tolist()
         if Step.FAILED in steps:
             self._explain(steps.index(Step.FAILED), error)
@@ -96,6 +97,9 @@ class Ranks:
                 )
             )
         return shown
+
+    def _all_max(self, values: Column) -> Column:
+        return _reduced("all_max", self.agreement.all_max(values), values)
 
     def table(self, work: Callable[[], Column], length: int) -> Column:
         """The entrywise minimum over all processes of what `work` makes, `length` numbers.
@@ -111,7 +115,7 @@ class Ranks:
         except BaseException as error:
             failed = error
             mine[0] = self.rank
-        agreed = self.agreement.all_min(mine)
+        agreed = _reduced("all_min", self.agreement.all_min(mine), mine)
         if agreed[0] < self.size:
             self._explain(int(agreed[0]), failed)
         return agreed[1:]
@@ -121,7 +125,7 @@ class Ranks:
         words = np.zeros(TEXT, np.int64)
         if rank == self.rank and own is not None:
             words = _words(_describe(own))
-        said = _text(self.agreement.all_max(words))
+        said = _text(self._all_max(words))
         if own is not None:
             raise told(own)
         raise told(RankError(f"rank {rank} failed: {said}", rank=rank))
@@ -208,7 +212,21 @@ def is_told(error: BaseException | None) -> bool:
 
 
 def _does(step: int) -> str:
-    return _DOES.get(Step(step), "does something else")
+    return next((does for known, does in _DOES.items() if known == step), "does something else")
+
+
+def _reduced(name: str, answer: object, values: Column) -> Column:
+    """A reduction's answer, if it can be one."""
+    if (
+        not isinstance(answer, np.ndarray)
+        or answer.shape != values.shape
+        or answer.dtype != np.int64
+    ):
+        raise RankError(
+            f"agreement.{name} answered {shown(answer)}: it must give {len(values)} int64 numbers",
+            lost=True,
+        )
+    return answer
 
 
 def _describe(error: BaseException) -> str:
@@ -229,5 +247,5 @@ def _words(text: str) -> Column:
 
 
 def _text(words: Column) -> str:
-    raw = b"".join(int(word).to_bytes(7, "big") for word in words)
+    raw = b"".join((int(word) & (1 << 56) - 1).to_bytes(7, "big") for word in words)
     return raw.rstrip(b"\0").decode(errors="replace")

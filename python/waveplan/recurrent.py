@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waveplan import _core
-from waveplan._values import LARGEST, integer
-from waveplan.assignment import Assignment, PackedRow
+from waveplan._values import LARGEST, attributes, instance, integer, shown
+from waveplan.assignment import Assignment, PackedRow, columns_of
 from waveplan.errors import InputError
 from waveplan.rows import integers
 
@@ -80,6 +80,9 @@ class RecurrentSettings:
     @classmethod
     def of(cls, model: Model, tp: int) -> RecurrentSettings:
         """Settings of a model's gated-delta-net layers, whose heads ``tp`` divides."""
+        from waveplan.model import Model as Class
+
+        instance("model", model, Class)
         return cls.from_shape(
             model.hidden,
             model.gdn_key_heads,
@@ -126,11 +129,15 @@ class RecurrentSettings:
 def _real(name: str, value: object, *, positive: bool) -> float:
     """``value`` as a finite float, positive or at least 0."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise InputError(f"{name} must be a number, not {value!r}")
-    number = float(value)
+        raise InputError(f"{name} must be a number, not {shown(value)}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
     if not math.isfinite(number) or number < 0 or (positive and number == 0):
         raise InputError(
-            f"{name} is {value}: it must be finite and {'positive' if positive else 'at least 0'}"
+            f"{name} is {shown(value)}: it must be finite and "
+            f"{'positive' if positive else 'at least 0'}"
         )
     return number
 
@@ -181,15 +188,18 @@ def recurrent(
     Raises :class:`InputError` for a row without segments (padding alone) and for an assignment
     of another row.
     """
-    lengths, parents = _columns(packing)
-    attention_tokens = integers("rank_tokens", assignment.rank_tokens)
+    lengths, parents = columns_of(packing)
+    given = attributes("assignment", assignment, "rank_tokens", "chunk", "owners")
+    attention_tokens = integers("rank_tokens", given[0])
+    if settings is None:
+        settings = RecurrentSettings()
     rank_tokens, owner, chained, shards, cross_tokens, score, bound, evaluations = _core.recurrent(
         lengths,
         parents,
         len(attention_tokens),
-        integer("chunk", assignment.chunk),
-        integers("owners", assignment.owners),
-        RecurrentSettings() if settings is None else settings,
+        integer("chunk", given[1]),
+        integers("owners", given[2]),
+        instance("settings", settings, RecurrentSettings),
     )
     return Recurrent(
         rank_tokens=rank_tokens,
@@ -206,19 +216,19 @@ def recurrent(
 
 def gdn_schedule(packing: PackedRow) -> GdnSchedule:
     """The bucket schedule of a whole packed row on one rank."""
-    return GdnSchedule(*_core.gdn_schedule(*_columns(packing)))
+    return GdnSchedule(*_core.gdn_schedule(*columns_of(packing)))
 
 
 def gdn_schedule_per_rank(packing: PackedRow, placement: Recurrent) -> tuple[GdnSchedule, ...]:
     """The bucket schedule of each rank, over the segments and shards that it holds."""
+    given = attributes("placement", placement, "rank_tokens", "owner", "shards")
+    shards = given[2]
+    if isinstance(shards, np.ndarray) and not isinstance(shards, np.ma.MaskedArray):
+        shards = shards.reshape(-1)
     schedules = _core.gdn_schedule_per_rank(
-        *_columns(packing),
-        len(placement.rank_tokens),
-        integers("owner", placement.owner),
-        integers("shards", np.ravel(placement.shards)),
+        *columns_of(packing),
+        len(integers("rank_tokens", given[0])),
+        integers("owner", given[1]),
+        integers("shards", shards),
     )
     return tuple(GdnSchedule(*schedule) for schedule in schedules)
-
-
-def _columns(packing: PackedRow) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    return integers("lengths", packing.lengths), integers("parents", packing.parents)

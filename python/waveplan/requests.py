@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from waveplan import _core
 from waveplan._blocks import first_negative, first_places, numbered
+from waveplan._values import entries, shown
 from waveplan.errors import InputError
-from waveplan.rows import Rows
+from waveplan.rows import Rows, integers
 
 if TYPE_CHECKING:
     from numpy import bool_, int64
@@ -183,9 +184,7 @@ class Requests:
         picked = np.arange(len(self)) if indices is None else indices
         return [
             Group(None if slot == 0 else self.adapters[slot - 1], gradient, routed, members)
-            for slot, gradient, routed, members in self._core.groups(
-                np.ascontiguousarray(picked, np.int64)
-            )
+            for slot, gradient, routed, members in self._core.groups(integers("indices", picked))
         ]
 
 
@@ -237,12 +236,12 @@ def _sequence(name: str, value: Any, count: int) -> Sequence[Any]:
         raise InputError(f"{name} has {value.ndim} dimensions: give one entry per row")
     if isinstance(value, (str, bytes)) or not hasattr(value, "__len__"):
         if not isinstance(value, Iterable) or isinstance(value, (str, bytes)):
-            raise InputError(f"{name} is {value!r}: give one value, or one per row")
+            raise InputError(f"{name} is {shown(value)}: give one value, or one per row")
         value = list(value)
     if len(value) != count:
         raise InputError(f"{name} has {len(value)} entries for {count} rows: give one each")
-    entries: Sequence[Any] = value
-    return entries
+    given: Sequence[Any] = value
+    return given
 
 
 def _is_flag(value: Any) -> bool:
@@ -250,6 +249,8 @@ def _is_flag(value: Any) -> bool:
 
 
 def _is_integer(value: Any) -> bool:
+    if isinstance(value, np.timedelta64):  # numpy counts it among the integers
+        return False
     return isinstance(value, (int, np.integer)) and not _is_flag(value)
 
 
@@ -261,7 +262,7 @@ def _flags(name: str, value: Any, count: int) -> NDArray[bool_]:
         return np.ascontiguousarray(entries)
     for i, entry in enumerate(entries):
         if not _is_flag(entry):
-            raise InputError(f"{name}[{i}] is {entry!r}: give True or False")
+            raise InputError(f"{name}[{i}] is {shown(entry)}: give True or False")
     return np.array(entries, np.bool_)
 
 
@@ -269,7 +270,7 @@ def _is_column(entries: Any) -> TypeGuard[NDArray[int64]]:
     """An integer array whose values all fit in int64."""
     return (
         isinstance(entries, np.ndarray)
-        and entries.dtype != np.bool_
+        and entries.dtype.kind in "iu"
         and np.can_cast(entries.dtype, np.int64)
     )
 
@@ -277,7 +278,7 @@ def _is_column(entries: Any) -> TypeGuard[NDArray[int64]]:
 def _as_int64(name: str, value: Any) -> int:
     number = int(value)
     if not -(2**63) <= number < 2**63:
-        raise InputError(f"{name} is {number}: it must fit in 64 bits")
+        raise InputError(f"{name} is {shown(number)}: it must fit in 64 bits")
     return number
 
 
@@ -285,16 +286,16 @@ def _integers(name: str, value: Any, count: int, least: int = 0) -> NDArray[int6
     if _is_integer(value):
         made = np.full(count, _as_int64(name, value), np.int64)
         if value < least:
-            raise InputError(f"{name} is {value}: it must be at least {least}")
+            raise InputError(f"{name} is {shown(value)}: it must be at least {least}")
         return made
     entries = _sequence(name, value, count)
     if _is_column(entries) and (not count or entries.min() >= least):
         return entries.astype(np.int64)
     for i, entry in enumerate(entries):
         if not _is_integer(entry):
-            raise InputError(f"{name}[{i}] is {entry!r}: give an integer")
+            raise InputError(f"{name}[{i}] is {shown(entry)}: give an integer")
         if entry < least:
-            raise InputError(f"{name}[{i}] is {entry}: it must be at least {least}")
+            raise InputError(f"{name}[{i}] is {shown(entry)}: it must be at least {least}")
         _as_int64(f"{name}[{i}]", entry)
     return np.array(entries, np.int64)
 
@@ -310,7 +311,7 @@ def _top_k(value: Any, count: int) -> NDArray[int64]:
         if entry is None:
             continue
         if not _is_integer(entry) or entry < 1:
-            raise InputError(f"top_k[{i}] is {entry!r}: give at least 1, or None for no top-k")
+            raise InputError(f"top_k[{i}] is {shown(entry)}: give at least 1, or None for no top-k")
         made[i] = _as_int64(f"top_k[{i}]", entry)
     return made
 
@@ -324,7 +325,7 @@ def _slots(value: Any, count: int) -> tuple[tuple[str, ...], NDArray[int64]]:
     slots = np.zeros(count, np.int64)
     for i, name in enumerate(_sequence("adapter", value, count)):
         if name is not None and (not isinstance(name, str) or not name):
-            raise InputError(f"adapter[{i}] is {name!r}: give a slot's name, or None")
+            raise InputError(f"adapter[{i}] is {shown(name)}: give a slot's name, or None")
         slots[i] = numbers.setdefault(name, len(numbers))
     return tuple(name for name in numbers if name is not None), slots
 
@@ -334,10 +335,11 @@ def _item_sizes(value: Any, count: int) -> NDArray[int64]:
         return np.ones(count, np.int64)
     if _is_integer(value):
         if value < 1:
-            raise InputError(f"items is {value}: an item holds at least 1 request")
+            raise InputError(f"items is {shown(value)}: an item holds at least 1 request")
         starts = np.arange(0, count, value, dtype=np.int64)
         return np.diff(np.append(starts, count))
-    return _integers("items", value, len(value) if hasattr(value, "__len__") else -1, least=1)
+    sizes = value if isinstance(value, np.ndarray) and value.ndim == 1 else entries("items", value)
+    return _integers("items", sizes, len(sizes), least=1)
 
 
 _Targets: TypeAlias = (
@@ -374,7 +376,7 @@ def _targets(value: Any, lengths: NDArray[int64]) -> _Targets:
             has[i] = bool(entry)
         elif not _is_integer(entry):
             raise InputError(
-                f"targets[{i}] is {entry!r}: give True, False, None, a first target or a mask"
+                f"targets[{i}] is {shown(entry)}: give True, False, None, a first target or a mask"
             )
         else:
             first[i] = _first_target(i, entry, lengths[i])
@@ -384,7 +386,7 @@ def _targets(value: Any, lengths: NDArray[int64]) -> _Targets:
 def _first_target(row: int, value: Any, length: Any) -> int:
     if not 0 <= value <= length:
         raise InputError(
-            f"targets[{row}] is {value}: the first target must be within 0..{length}, "
+            f"targets[{row}] is {shown(value)}: the first target must be within 0..{length}, "
             "the row's length"
         )
     return int(value)
@@ -405,7 +407,10 @@ def _masks(entries: Sequence[Any], lengths: NDArray[int64]) -> _Targets:
         if _is_integer(entry):
             part[_first_target(i, entry, length) :] = True
             continue
-        labels = np.asarray(entry)
+        try:
+            labels = np.asarray(entry)
+        except (ValueError, TypeError, MemoryError):
+            raise InputError(f"targets[{i}] is {shown(entry)}: give one entry per token") from None
         if labels.ndim not in (1, 2) or len(labels) != length:
             raise InputError(
                 f"targets[{i}] has shape {labels.shape} for a row of {length} tokens: give one "

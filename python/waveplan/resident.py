@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from waveplan._values import instance
 from waveplan.budget import format_bytes
 from waveplan.errors import InputError
 from waveplan.facts import facts
@@ -89,6 +90,7 @@ def resident(
         InputError: the topology cannot divide the model.
     """
     chosen = rules if rules is not None else resident_rules()
+    instance("topology", topology, Topology)
     # Only the first, the last and the heaviest middle stage can be the fullest, but layers may
     # differ, and a stage costs microseconds.
     stages = [_stage(model, topology, training, chosen, stage) for stage in range(topology.pp)]

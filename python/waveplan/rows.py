@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from waveplan._blocks import first_negative, int64, listed
+from waveplan._values import mapping, text
 from waveplan.errors import InputError
 
 __all__ = ["Ragged", "Rows", "integers"]
@@ -38,6 +39,8 @@ def integers(name: str, values: ArrayLike) -> Int64:
         array = listed(values) if isinstance(values, list | tuple) else np.asarray(values)
     except (ValueError, TypeError, OverflowError) as error:
         raise InputError(f"{name} is not an array of integers: {error}") from None
+    except MemoryError:
+        raise InputError(f"{name} has more entries than fit in memory") from None
     if array.ndim != 1:
         raise InputError(f"{name} has shape {array.shape}: give one dimension")
     if array.size == 0 and not isinstance(values, np.ndarray):
@@ -120,7 +123,8 @@ class Rows:
     def __post_init__(self) -> None:
         tokens, offsets = integers("tokens", self.tokens), integers("offsets", self.offsets)
         _check_offsets(offsets, len(tokens))
-        columns = {name: integers(name, values) for name, values in self.columns.items()}
+        given = mapping("columns", self.columns)
+        columns = {text("a column's name", key): integers(key, given[key]) for key in given}
         for name, values in columns.items():
             if len(values) != len(offsets) - 1:
                 raise InputError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from waveplan._values import flag, integer
+from waveplan._values import entries, flag, instance, integer, shown, text
 from waveplan.errors import InputError
 from waveplan.model import Model
 from waveplan.topology import Topology
@@ -53,9 +53,14 @@ class Geometry:
     moe_ffn_hidden_size: int = 0
     moe_shared_expert_ffn: int = 0
 
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            integer(field.name, getattr(self, field.name))
+
     @classmethod
     def of(cls, model: Model) -> Geometry:
         """The geometry of a model. Without a dense width, Megatron's default of 4 x hidden."""
+        instance("model", model, Model)
         gdn, moe = model.gdn_layers > 0, model.experts > 0
         return cls(
             hidden_size=model.hidden,
@@ -84,6 +89,10 @@ class Shape:
     ep: int = 1
     etp: int = 1
 
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            integer(field.name, getattr(self, field.name), 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Device:
@@ -91,6 +100,15 @@ class Device:
 
     capability: tuple[int, int]
     memory: int | None = None
+
+    def __post_init__(self) -> None:
+        pair = entries("capability", self.capability)
+        if len(pair) != 2:
+            raise InputError(f"capability is {shown(pair)}: give two numbers, such as (9, 0)")
+        major, minor = (integer("capability", part) for part in pair)
+        object.__setattr__(self, "capability", (major, minor))
+        if self.memory is not None:
+            object.__setattr__(self, "memory", integer("memory", self.memory))
 
     @property
     def memory_class(self) -> str | None:
@@ -120,6 +138,10 @@ class Table:
 
     def admits(self, device: Device, dtype: str, geometry: Geometry, shape: Shape) -> bool:
         """Whether the table was measured on exactly this."""
+        instance("device", device, Device)
+        instance("geometry", geometry, Geometry)
+        instance("shape", shape, Shape)
+        text("dtype", dtype)
         return (
             device.capability == H200.capability
             and device.memory_class in (None, H200.memory_class)
@@ -270,24 +292,27 @@ class Scoring:
     """Name of the table the coefficients come from."""
 
     def __post_init__(self) -> None:
-        if self.version not in (1, 2):
-            raise InputError(f"version is {self.version!r}: it must be 1 or 2")
+        if not isinstance(self.version, int) or self.version not in (1, 2):
+            raise InputError(f"version is {shown(self.version)}: it must be 1 or 2")
         # The core refuses what no run has; layers and ranks count as at least 1.
         for name, least in (("tp", 1), ("cp", 1), ("layers", 1), ("gdn_layers", 0)):
             object.__setattr__(self, name, integer(name, getattr(self, name), least, 1 << 16))
         if self.uses_gdn is None:
             object.__setattr__(self, "uses_gdn", self.gdn_layers > 0)
         flag("uses_gdn", self.uses_gdn)
-        if len(self.coefficients) != len(TERMS):
+        coefficients = entries("coefficients", self.coefficients)
+        if len(coefficients) != len(TERMS):
             raise InputError(
-                f"coefficients has {len(self.coefficients)} entries: give one for each of "
+                f"coefficients has {len(coefficients)} entries: give one for each of "
                 f"{', '.join(TERMS)}"
             )
         checked = (
             integer(f"coefficients[{i}] ({name})", value, 0, 1 << 36)
-            for i, (name, value) in enumerate(zip(TERMS, self.coefficients, strict=True))
+            for i, (name, value) in enumerate(zip(TERMS, coefficients, strict=True))
         )
         object.__setattr__(self, "coefficients", tuple(checked))
+        if self.table is not None:
+            text("table", self.table)
 
     @classmethod
     def from_table(
@@ -298,10 +323,11 @@ class Scoring:
         Raises:
             InputError: no table has this name.
         """
+        text("table", table)
         found = next((known for known in TABLES if known.name == table), None)
         if found is None:
             names = ", ".join(known.name for known in TABLES)
-            raise InputError(f"no coefficient table is called {table!r}: known are {names}")
+            raise InputError(f"no coefficient table is called {shown(table)}: known are {names}")
         return cls(
             version=2,
             tp=tp,
@@ -327,8 +353,14 @@ class Scoring:
         `DEFAULT_TABLE`. Else the first table measured on this device class, dtype, geometry and
         shape; version 1 when there is none.
         """
+        instance("model", model, Model)
+        instance("topology", topology, Topology)
+        if device is not None:
+            instance("device", device, Device)
         shape = Shape(topology.tp, topology.cp, topology.ep, topology.etp)
-        table = select_table(device, model.dtype, Geometry.of(model), shape) if gradient else None
+        table = None
+        if flag("gradient", gradient):
+            table = select_table(device, model.dtype, Geometry.of(model), shape)
         return cls(
             version=1 if table is None else 2,
             tp=topology.tp,

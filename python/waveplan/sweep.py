@@ -28,8 +28,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from waveplan._files import kind, parse_json
-from waveplan._values import choice, integer
+from waveplan._files import check_name, kind, parse_json
+from waveplan._values import attributes, choice, entries, instance, integer, mapping, shown
 from waveplan.errors import InputError, WaveplanError
 from waveplan.jobs import Job, Source
 
@@ -70,6 +70,10 @@ def jobs(axes: Mapping[str, Sequence[Any]]) -> list[Job]:
     ``budget`` and ``available`` exclude one another; give one of them.
     """
     names = {item.name for item in fields(Job)}
+    axes = {
+        name: values if isinstance(values, range) else entries(shown(name), values)
+        for name, values in mapping("axes", axes).items()
+    }
     for name, values in axes.items():
         if name not in names:
             raise InputError(
@@ -91,10 +95,10 @@ def jobs(axes: Mapping[str, Sequence[Any]]) -> list[Job]:
 def run_job(job: Job, source: Source) -> Outcome:
     """Plan every wave of the rows under one configuration. Runs in a worker."""
     try:
-        planner = job.planner()
+        planner = instance("job", job, Job).planner()
     except WaveplanError as error:
         return Outcome(status="impossible", reason=str(error))
-    requests = source.requests()
+    requests = instance("source", source, Source).requests()
     waves = widest = planned = packed = logical = busiest = required = 0
     try:
         run = planner.waves(requests, on_refusal="skip")
@@ -144,7 +148,9 @@ def sweep(
         InputError: the rows cannot be read, or ``output`` holds something else.
         WaveplanError: a worker process died.
     """
-    wanted = list(configurations)
+    wanted = entries("configurations", configurations)
+    if on_done is not None and not callable(on_done):
+        raise InputError(f"on_done must be a function, not {shown(on_done)}")
     found: dict[int, Outcome] = {}
     for i, outcome in outcomes(source, wanted, executor=executor, output=output):
         found[i] = outcome
@@ -164,6 +170,14 @@ def outcomes(
 
     Those already in ``output`` come first. Closing the iterator cancels what has not begun.
     """
+    configurations = [
+        instance("a configuration", job, Job) for job in entries("configurations", configurations)
+    ]
+    if executor is not None:
+        attributes("executor", executor, "submit")
+    if output is not None:
+        check_name(output)
+    instance("source", source, Source)
     source.requests()  # a bad file is refused here, before any worker starts
     keys = _keys(source, configurations)
     known = _read(Path(output)) if output is not None else {}
@@ -199,6 +213,8 @@ def process_pool(most: int | None = None) -> ProcessPoolExecutor:
     They are spawned: a fork would copy the locks of threads that it does not copy. Scripts that
     call this need ``if __name__ == "__main__":`` around it.
     """
+    if most is not None:
+        most = integer("most", most)
     cores = os.cpu_count() or 1
     return ProcessPoolExecutor(
         max(1, min(most or cores, cores)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from waveplan._values import flag, integer
+from waveplan._values import flag, instance, integer
 from waveplan.errors import InputError
 from waveplan.model import Model
 
@@ -59,6 +59,7 @@ class Topology:
 
     def check(self, model: Model) -> None:
         """Raise InputError with the reason when ``model`` cannot be divided this way."""
+        instance("model", model, Model)
         if self.ep > 1 and not model.experts:
             raise InputError(f"ep is {self.ep}, but the model has no experts")
         if self.etp > 1 and not model.experts:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from waveplan._values import choice, flag, integer
+from waveplan._values import choice, entries, flag, integer, shown
 from waveplan.errors import InputError
 from waveplan.model import DTYPE_BYTES, dtype_name
 
@@ -185,6 +184,7 @@ class Training:
 
     def optimizer_state_bytes(self, parameter_bytes: int) -> int:
         """Bytes of optimizer state per trained parameter, before any division over ranks."""
+        parameter_bytes = integer("parameter_bytes", parameter_bytes)
         if self.optimizer == "none":
             return 0
         moments = 2 * DTYPE_BYTES[self.moment_dtype] if self.optimizer == "adam" else 0
@@ -194,12 +194,10 @@ class Training:
 def _names(name: str, values: object) -> tuple[str, ...]:
     if isinstance(values, str):
         values = [part.strip() for part in values.split(",") if part.strip()]
-    if not isinstance(values, Iterable):
-        raise InputError(f"{name} must be a list of names, not {values!r}")
-    names = tuple(values)
+    names = entries(name, values)
     for value in names:
         if not isinstance(value, str):
-            raise InputError(f"{name} must be a list of names, not of {value!r}")
+            raise InputError(f"{name} must be a list of names, not of {shown(value)}")
     return names
 
 
@@ -212,6 +210,7 @@ def _lora_modules(values: object) -> tuple[str, ...]:
             chosen.update(_LORA_ALIASES[name])
         else:
             raise InputError(
-                f"lora_modules has {name!r}: known are {', '.join((*LORA_MODULES, *_LORA_ALIASES))}"
+                f"lora_modules has {shown(name)}: known are "
+                f"{', '.join((*LORA_MODULES, *_LORA_ALIASES))}"
             )
     return tuple(name for name in LORA_MODULES if name in chosen)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from waveplan import _core as core
+from waveplan._values import LARGEST, integer
 from waveplan.errors import InputError
 from waveplan.rows import Int64, Ragged, Rows, integers
 
@@ -113,7 +114,7 @@ class Tree:
 
     def packed(self, rows: int | None = None) -> int:
         """Packed tokens of the first `rows` rows (all by default) with everything shared."""
-        n = self.row_count if rows is None else rows
+        n = self.row_count if rows is None else integer("rows", rows, -LARGEST)
         if not 0 <= n <= self.row_count:
             raise InputError(f"rows is {n}: the tree has {self.row_count}")
         return int(self.packed_prefixes[n])

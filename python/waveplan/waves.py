@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from waveplan import _core as core
+from waveplan._values import choice, instance, integer
 from waveplan.agreed import Settled, settle
 from waveplan.errors import InputError, WaveRefused
 from waveplan.plan import Forward, Plan, plan_of
@@ -51,16 +52,16 @@ class Waves:
     """Largest width so far, where the next search looks first; at first `Planner.widest`."""
 
     def __init__(self, planner: Planner, requests: Any, on_refusal: Refusals, start: int) -> None:
-        with planner.ranks.telling():
-            if on_refusal not in _MODES:
-                raise InputError(
-                    f'on_refusal is {on_refusal!r}: it must be "raise", "skip" or "oversized"'
-                )
+        from waveplan.planner import Planner as Class
+
+        with instance("planner", planner, Class).ranks.telling():
+            choice("on_refusal", on_refusal, _MODES)
             pool = requests if isinstance(requests, Requests) else Requests(requests)
             if not len(pool):
                 raise InputError("the pool is empty: there is nothing to plan")
             self.items = len(pool.item_sizes)
-            if not 0 <= start < self.items:
+            start = integer("start", start)
+            if start >= self.items:
                 raise InputError(f"start is {start} of {self.items} items: nothing is left to plan")
             self.planner, self.pool, self.start = planner, pool, start
             self.refused = []

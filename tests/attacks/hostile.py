@@ -67,6 +67,10 @@ class LongLength:
         raise IndexError(index)
 
 
+NEGATIVE_LENGTH = "__len__() should return >= 0"
+"""Python's own word on such an object, wherever it is asked for its length."""
+
+
 class NegativeLength:
     def __len__(self) -> int:
         return -1
@@ -254,7 +258,7 @@ def wrong(clean: np.ndarray) -> dict[str, Make]:
         "empty float": lambda: np.empty(0),
         "2-d empty": lambda: np.empty((0, 5), np.int64),
         "lying subclass": lambda: clean.view(Subclass),
-        "matrix of itself": lambda: np.broadcast_to(clean, (3, size)),
+        "matrix of itself": lambda: np.broadcast_to(clean, (3, *clean.shape)),
     }
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import traceback
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ import numpy as np
 import waveplan
 
 PACKAGE = str(Path(waveplan.__file__).parent)
+NO_PATH = "os.PathLike object"
+"""How Python refuses what is no name of a file."""
 LONGEST = 1000
 """Characters of a message: whatever was passed, it must not be printed whole."""
 
@@ -39,7 +41,8 @@ class Call:
     """Arguments that are arrays of integers, of which other forms must give the same answer."""
     spare: tuple[str, ...] = ()
     """Arguments that are used as they are and not attacked (callbacks, keyword bags)."""
-    good: tuple[str, ...] = field(default=(), kw_only=True)
+    raises: tuple[type[Exception], ...] = ()
+    """What it raises besides errors of the house, by Python's own protocols or as documented."""
 
     @property
     def arguments(self) -> list[str]:
@@ -54,7 +57,7 @@ def run(function: Callable[..., Any], arguments: Arguments) -> Any:
     return function(*positional, **named)
 
 
-def fault(function: Callable[..., Any], arguments: Arguments, *, border: bool = False) -> str:
+def fault(call: Call, function: Callable[..., Any], arguments: Arguments) -> str:
     """What is wrong with the outcome of a call; empty if nothing is."""
     try:
         consume(run(function, arguments))
@@ -64,12 +67,17 @@ def fault(function: Callable[..., Any], arguments: Arguments, *, border: bool = 
         return _message_fault(error)
     except hostile.CallersError:
         return ""
+    except call.raises as error:
+        return _message_fault(error)
     except TypeError as error:
-        if _raised_inside(error):
+        if _raised_inside(error) and NO_PATH not in str(error):
             return f"TypeError from inside: {_where(error)}"
         return _message_fault(error)
     except (OverflowError, ValueError, AttributeError) as error:
         # What the compiled border raises while it reads an argument.
+        if str(error) == hostile.NEGATIVE_LENGTH:
+            return ""
+        border = call.covers.startswith("waveplan._core.")
         if _raised_inside(error) or not border:
             return f"{type(error).__name__} from inside: {_where(error)}"
         return _message_fault(error)
@@ -122,7 +130,7 @@ def plain(value: Any, depth: int = 4) -> Any:
         return [value.dtype.kind, value.tolist()]
     if isinstance(value, list | tuple):
         return [plain(entry, depth) for entry in value]
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {key: plain(entry, depth) for key, entry in value.items()}
     module = type(value).__module__
     if module.startswith("waveplan") and depth:

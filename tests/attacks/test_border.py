@@ -22,7 +22,7 @@ def test_a_hostile_argument(call: Call, argument: str) -> None:
     for name, make in attacks(call, argument):
         function, arguments = call.make()
         arguments[argument] = make()
-        if wrong := fault(function, arguments, border=True):
+        if wrong := fault(call, function, arguments):
             found.append(f"{argument} <- {name}: {wrong}")
     assert not found, found
 

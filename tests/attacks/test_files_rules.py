@@ -58,7 +58,7 @@ CHAIN = " + ".join(["1 B"] * 90)
         (rule("1 B + rows"), "mixes bytes and plain numbers"),
         (rule("rows"), "a rule charges bytes"),
         (rule("1 TiB"), "found 'TiB'"),
-        (rule("scale(1 B, " + "9" * 400 + ")"), "scale by inf"),
+        (rule("scale(1 B, " + "9" * 400 + ")"), "factor is inf"),
         (rule("scale(1 B, rows)"), "the factor of scale() is a number"),
         (rule("٣ B"), "unexpected"),
         (rule("1 B; import os"), "unexpected"),

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+from waveplan import _values as checks
 from waveplan.errors import InputError
 
 __all__ = [
@@ -57,6 +58,16 @@ class Position:
         return f"{self.source}:{self.line}:{self.column}"
 
 
+_ARITY = {
+    **dict.fromkeys(("const", "bytes", "name", "charged"), 0),
+    **dict.fromkeys(("not", "scale", "sum_groups", "max_groups"), 1),
+    **dict.fromkeys(("+", "-", "*", "//", "ceildiv", "and", "or"), 2),
+    **dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), 2),
+    "choose": 3,
+}
+"""Arguments of each operator; the others take any number."""
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Expr:
     """One node of an expression. Frozen; compare with ``==`` to build a predicate."""
@@ -69,9 +80,14 @@ class Expr:
     depth: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        depth = 1 + max((arg.depth for arg in self.args), default=0)
+        checks.text("op", self.op)
+        args = checks.entries("args", self.args)
+        if (count := _ARITY.get(self.op, len(args))) != len(args):
+            raise InputError(f"args has {len(args)} entries: {self.op!r} takes {count}")
+        depth = 1 + max((checks.instance("args", arg, Expr).depth for arg in args), default=0)
         if depth > MAX_DEPTH:
             raise InputError(f"{where(self)}an expression nests more than {MAX_DEPTH} operators")
+        object.__setattr__(self, "args", args)
         object.__setattr__(self, "depth", depth)
 
     def __str__(self) -> str:
@@ -156,7 +172,9 @@ def as_expr(value: Expr | int) -> Expr:
 def constant(value: int, at: Position | None = None) -> Expr:
     """A plain number."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InputError(f"{value!r} is not an integer: rules compute in integers (see scale)")
+        raise InputError(
+            f"{checks.shown(value)} is not an integer: rules compute in integers (see scale)"
+        )
     if abs(value) >= 1 << 63:
         raise InputError(f"a number of {value.bit_length()} bits does not fit in 64")
     return Expr("const", value=value, at=at)
@@ -169,9 +187,9 @@ def B(value: int) -> Expr:  # noqa: N802  (the unit's own name)
 
 def name(text: str, at: Position | None = None) -> Expr:
     """A fact, a measure, a definition or (with a dot in it) a rule, by name."""
-    parts = text.split(".")
+    parts = checks.text("a name", text).split(".")
     if not all(part.isidentifier() for part in parts):
-        raise InputError(f"{text!r} is not a name")
+        raise InputError(f"{checks.shown(text)} is not a name")
     return Expr("name", value=text, at=at)
 
 
@@ -195,7 +213,7 @@ def given(what: str | Expr, at: Position | None = None, /, **values: Expr | int)
 
     ``given("moe.routed_rows", rows=name("packed_tokens"))`` charges the packed tokens.
     """
-    text = what if isinstance(what, str) else str(what.value)
+    text = what if isinstance(what, str) else str(checks.instance("what", what, Expr).value)
     if not values:
         return name(text, at)
     ordered = sorted(values)
@@ -231,11 +249,8 @@ def choose(condition: Expr | int, then: Expr | int, otherwise: Expr | int) -> Ex
 
 def scale(value: Expr | int, factor: float) -> Expr:
     """A float64 product with ``factor``, truncated."""
-    try:
-        factor = float(factor)
-    except (TypeError, ValueError, OverflowError):
-        raise InputError(f"scale by {factor!r}: give a number") from None
-    if not 0 <= factor < 1e6:
+    factor = checks.real("factor", factor)
+    if not factor < 1e6:
         raise InputError(f"scale by {factor}: give a factor from 0 to a million")
     return Expr("scale", (as_expr(value),), value=factor)
 

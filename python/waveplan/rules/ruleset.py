@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from waveplan._values import choice, entries, flag, instance, mapping, shown, text
 from waveplan.errors import InputError, one_line
 from waveplan.rules import check, names
 from waveplan.rules.check import BYTES, Kind
@@ -66,12 +67,13 @@ class Rule:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or _NAME.fullmatch(self.name) is None:
             raise InputError(f"rule name {self.name!r}: write it as part.what, such as my.buffer")
-        if self.lives not in LIVES:
+        if not isinstance(self.lives, str) or self.lives not in LIVES:
             raise InputError(f"{self.name}.lives is {self.lives!r}: one of {', '.join(LIVES)}")
         for part in ("covers", "why", "source"):
             if not isinstance(getattr(self, part), str):
                 raise InputError(f"{self.name}.{part} must be text")
             object.__setattr__(self, part, one_line(getattr(self, part)))
+        flag(f"{self.name}.ours", self.ours)
         if not self.covers:
             raise InputError(f"{self.name}.covers is empty: say what the rule is measured for")
         for part in ("bytes", "coverage", "needed", "measured"):
@@ -86,7 +88,7 @@ class Rule:
 
     def predicate(self, part: Predicate) -> Expr:
         """One of the rule's predicates."""
-        expr = getattr(self, part)
+        expr = getattr(self, choice("part", part, PREDICATES))
         assert isinstance(expr, Expr)
         return expr
 
@@ -101,12 +103,21 @@ class Definition:
     step: bool = False
     """A step of the total: `explain` shows it as a line of its own."""
 
+    def __post_init__(self) -> None:
+        text("a definition's name", self.name)
+        instance(f"formula of {self.name}", self.formula, Expr)
+
 
 def _definitions(table: Mapping[str, tuple[str, str]], step: bool) -> list[Definition]:
-    return [
-        Definition(name, _formula(name, "bytes", text), why, step)
-        for name, (text, why) in table.items()
-    ]
+    made = []
+    for name, row in mapping("definitions and totals", table).items():
+        pair = entries(f"definition {shown(name)}", row)
+        if len(pair) != 2:
+            raise InputError(f"definition {shown(name)} is {shown(row)}: give a formula and why")
+        made.append(
+            Definition(name, _formula(text("a name", name), "bytes", pair[0]), pair[1], step)
+        )
+    return made
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +136,13 @@ class RuleSet:
     kinds: Mapping[str, Kind] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in self.definitions:
+        text("name", self.name)
+        flag("margin", self.margin)
+        for name, rule in mapping("rules", self.rules).items():
+            instance(f"rules[{shown(name)}]", rule, Rule)
+        for name, definition in mapping("definitions", self.definitions).items():
+            instance(f"definitions[{shown(name)}]", definition, Definition)
+            text("a definition's name", name)
             if name in names.PLAN or name in names.GROUP or name in names.fact_names():
                 raise InputError(f"{name} is a fact or measure: a definition needs another name")
         formulas = self._formulas()
@@ -189,8 +206,8 @@ class RuleSet:
     ) -> RuleSet:
         """A set from its parts; definitions and totals are (formula, why) by name."""
         table: dict[str, Rule] = {}
-        for rule in rules:
-            if rule.name in table:
+        for rule in entries("rules", rules):
+            if instance("a rule", rule, Rule).name in table:
                 raise InputError(f"two rules are called {rule.name}")
             table[rule.name] = rule
         steps = [*_definitions(definitions, False), *_definitions(totals, True)]
@@ -203,10 +220,12 @@ class RuleSet:
         lives until backward, ``output_total`` for outputs and ``workspace`` for everything
         else; a charge per group is summed over groups.
         """
-        if rule.name in self.rules:
+        if instance("rule", rule, Rule).name in self.rules:
             raise InputError(f"there is a rule {rule.name} already: use override")
         defaults = {"retained": "retained", "output": "output_total", "buffer": "buffers"}
-        target = total or defaults.get(rule.lives, "extra_workspace")
+        target = defaults.get(rule.lives, "extra_workspace")
+        if total is not None:
+            target = text("total", total)
         if target not in self.definitions or not self.definitions[target].step:
             steps = [d.name for d in self.definitions.values() if d.step]
             raise InputError(f"no total {target!r}: {names.suggest(target, steps)}")
@@ -229,7 +248,7 @@ class RuleSet:
         The new formula must keep the unit and must not read group measures where the old one
         could not.
         """
-        if name not in self.rules:
+        if text("name", name) not in self.rules:
             raise InputError(f"no rule {name!r}: {names.suggest(name, self.rules)}")
         old = self.rules[name]
         allowed = {
@@ -262,13 +281,13 @@ class RuleSet:
 
     def redefine(self, name: str, formula: Formula, why: str | None = None) -> RuleSet:
         """This set with one definition or total replaced."""
-        if name not in self.definitions:
+        if text("name", name) not in self.definitions:
             raise InputError(f"no definition {name!r}: {names.suggest(name, self.definitions)}")
         old = self.definitions[name]
         new = replace(
             old,
             formula=_formula(name, "bytes", formula),
-            why=old.why if why is None else why,
+            why=old.why if why is None else text("why", why),
         )
         units = {self.kinds[name].unit, check.infer(new.formula, self.kinds).unit}
         if check.ANY not in units and len(units) > 1:
@@ -310,4 +329,4 @@ class RuleSet:
         """
         from waveplan.rules.toml import load
 
-        return load(Path(path), base)
+        return load(Path(path), None if base is None else instance("base", base, RuleSet))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from waveplan._values import choice, flag
 from waveplan.errors import InputError
 
 from ._saved import Replay, run_again
@@ -90,8 +91,9 @@ def install(
         InputError: an unknown version without `force`, or another `on_difference`.
     """
     global _current
-    if on_difference not in ("raise", "log"):
-        raise InputError(f'on_difference is {on_difference!r}: it must be "raise" or "log"')
+    choice("on_difference", on_difference, ("raise", "log"))
+    flag("shadow", shadow)
+    flag("force", force)
     found = version()
     if found not in VERSIONS and not force:
         known = ", ".join(VERSIONS)
