@@ -10,6 +10,8 @@ use crate::segments::NONE;
 
 /// Tokens compared at once: the equality of two slices is one vectorised memory comparison.
 const CHUNK: usize = 64;
+/// Tokens compared between two ticks, a multiple of that.
+const LOOK: usize = 1 << 14;
 
 /// Trie nodes in creation order. A node is the run `start..end` of `rep`, one of its rows.
 struct Trie<'a, R> {
@@ -78,7 +80,7 @@ fn insert_all<'a>(
         last = trie.insert(i as u32, tokens, node, shared);
         terminal.push(last);
         before = tokens;
-        ticker.work(16)?;
+        ticker.work(16 + (shared as u64 >> 4))?;
     }
     let links = Links {
         parent: &trie.parent,
@@ -124,7 +126,6 @@ impl<'a, R: Fn(usize) -> &'a [i64]> Trie<'a, R> {
     ) -> Result<(u32, usize)> {
         let mut node = if common == 0 { NONE } else { last };
         while node != NONE && self.start[node as usize] >= common as i64 {
-            ticker.work(1)?;
             node = self.parent[node as usize];
         }
         let mut at = common;
@@ -222,9 +223,10 @@ fn common_prefix(a: &[i64], b: &[i64], ticker: &mut Ticker) -> Result<usize> {
     let mut at = 0;
     while at + CHUNK <= most && a[at..at + CHUNK] == b[at..at + CHUNK] {
         at += CHUNK;
-        ticker.work(CHUNK as u64 / 4)?;
+        if at % LOOK == 0 {
+            ticker.work(LOOK as u64 / 4)?;
+        }
     }
-    ticker.work(4)?;
     let differs = a[at..].iter().zip(&b[at..]).position(|(x, y)| x != y);
     Ok(differs.map_or(most, |tail| at + tail))
 }

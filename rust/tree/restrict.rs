@@ -13,6 +13,9 @@ pub(super) struct Links<'a> {
     pub(super) terminal: &'a [u32],
 }
 
+/// Steps of a plain pass between two ticks.
+const AT_ONCE: usize = 1 << 14;
+
 /// Marks on the nodes of the larger tree; kept between calls so that a restriction costs only
 /// the nodes that its rows run through.
 #[derive(Debug, Clone, Default)]
@@ -164,20 +167,26 @@ pub(super) fn canonical(
     tree.clear();
     let first_root = link(links, rows, workspace, &mut tree.terminal, &mut ticker)?;
     emit(links, first_root, workspace, tree, &mut ticker)?;
-    ticker.each(&mut tree.terminal, 4, |end| {
-        if *end != NONE {
+    for ends in tree.terminal.chunks_mut(AT_ONCE) {
+        ticker.work(4 * ends.len() as u64)?;
+        for end in ends.iter_mut().filter(|end| **end != NONE) {
             *end = workspace.marks[*end as usize].segment;
         }
-    })?;
+    }
     // Children come after their parents, so one backward pass sums up the subtrees.
-    for s in (0..tree.len()).rev() {
-        ticker.work(2)?;
-        let parent = tree.parent[s];
-        if parent != NONE {
-            let p = parent as usize;
-            tree.count[p] += tree.count[s];
-            tree.subtree[p] = tree.subtree[p].max(tree.subtree[s]);
+    let mut end = tree.len();
+    while end > 0 {
+        let start = end.saturating_sub(AT_ONCE);
+        ticker.work(2 * (end - start) as u64)?;
+        for s in (start..end).rev() {
+            let parent = tree.parent[s];
+            if parent != NONE {
+                let p = parent as usize;
+                tree.count[p] += tree.count[s];
+                tree.subtree[p] = tree.subtree[p].max(tree.subtree[s]);
+            }
         }
+        end = start;
     }
     Ok(())
 }
@@ -193,7 +202,7 @@ fn link(
 ) -> Result<u32> {
     let (mut first_root, mut last_root) = (NONE, NONE);
     for (i, row) in rows.enumerate() {
-        ticker.work(8)?;
+        let mut steps = 1;
         let mut node = links.terminal[row as usize];
         terminal.push(node);
         if node == NONE {
@@ -201,6 +210,7 @@ fn link(
         }
         if workspace.is_marked(node) {
             workspace.marks[node as usize].ends += 1;
+            ticker.work(4)?;
             continue;
         }
         workspace.mark(node, NONE, 1, i as u32);
@@ -211,7 +221,7 @@ fn link(
             } else if workspace.is_marked(parent) {
                 &mut workspace.marks[parent as usize].last_child
             } else {
-                ticker.work(8)?;
+                steps += 1;
                 workspace.mark(parent, node, 0, i as u32);
                 node = parent;
                 continue;
@@ -226,6 +236,7 @@ fn link(
             }
             break;
         }
+        ticker.work(8 * steps)?;
     }
     Ok(first_root)
 }
@@ -248,7 +259,6 @@ fn emit(
         }
         let (mut node, mut here) = (top, mark);
         while here.ends == 0 && here.first_child == here.last_child {
-            ticker.work(4)?;
             node = here.first_child;
             here = workspace.marks[node as usize];
         }
