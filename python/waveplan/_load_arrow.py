@@ -13,6 +13,7 @@ from waveplan._arrow_sizes import unpacked_bytes
 from waveplan._gather import rows_from_arrow
 from waveplan._load_lines import COLUMNS, KEYS
 from waveplan._load_npz import FREE_BYTES, MOST_RATIO
+from waveplan._parquet_sizes import unpacked_bytes as unpacked_columns
 from waveplan.errors import InputError
 from waveplan.rows import Rows, integers
 
@@ -35,24 +36,12 @@ def load_parquet(file: Path) -> Rows:
     try:
         table = parquet.ParquetFile(file)
         names = _columns_to_read(table.schema_arrow.names)
-        _refuse_above(most, _declared_values(table.metadata, names))
+        _refuse_above(most, unpacked_columns(file, names))
         return _joined(table.iter_batches(batch_size=1024, columns=names), most)
     except InputError:
         raise
     except (pyarrow.ArrowException, ValueError) as error:  # ValueError: names that are no UTF-8
         raise InputError(f"not a whole .parquet file: {_first_line(error)}") from None
-
-
-def _declared_values(metadata: Any, names: list[str]) -> int:
-    """Bytes of the values that the columns declare, as 64-bit integers."""
-    values = 0
-    for group in range(metadata.num_row_groups):
-        row_group = metadata.row_group(group)
-        for i in range(row_group.num_columns):
-            column = row_group.column(i)
-            if column.path_in_schema.partition(".")[0] in names:
-                values += max(0, column.num_values)
-    return 8 * values
 
 
 def load_arrow(file: Path) -> Rows:

@@ -232,6 +232,14 @@ def bombs(folder: Path) -> dict[str, Path]:
     lists = pa.ListArray.from_arrays(pa.array([0, 1 << 24]), zeros)
     made["rows.parquet"] = folder / "rows.parquet"
     pq.write_table(pa.table({"tokens": lists}), made["rows.parquet"], compression="zstd")
+    # The same, with a footer that says one value.
+    data = bytearray(made["rows.parquet"].read_bytes())
+    true, false = b"\x80\x80\x80\x10", b"\x82\x80\x80\x00"  # 2**24 and 1 as Thrift writes them
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    assert data.find(true, start) > 0
+    data[start:] = data[start:].replace(true, false)
+    made["lying.parquet"] = folder / "lying.parquet"
+    made["lying.parquet"].write_bytes(data)
     many = pa.array([np.zeros(1 << 24, np.int64)])
     made["rows.arrow"] = folder / "rows.arrow"
     options = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -287,6 +295,7 @@ def test_bombs_take_no_memory(tmp_path: Path) -> None:
         "stream.npz": "offsets end at 9, but there are 8 tokens",
         "other.npz": "unusual method",
         "rows.parquet": "unpacks to more than 200 times",
+        "lying.parquet": "unpacks to more than 200 times",
         "rows.arrow": "unpacks to more than 200 times",
         "nothing.arrow": "unpacks to more than 200 times",
         "deep.jsonl": "nest more than 64 deep",
@@ -471,6 +480,43 @@ def test_views_that_overlap_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="list_view"):
         Rows.from_any(views)
     refused(write(tmp_path / "rows.arrow", pa.table({"tokens": views})), "list_view")
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_damage_never_ends_the_process(suffix: str, tmp_path: Path) -> None:
+    """Files with a few wrong bytes, read in a process of their own."""
+    table = pa.table({"tokens": [[1, 2, 3], [4], []] * 5, "group": range(15), "text": ["a"] * 15})
+    path = write(tmp_path / f"rows{suffix}", table)
+    script = (
+        "import random, sys\n"
+        "from pathlib import Path\n"
+        "from waveplan import InputError, Rows\n"
+        "path, chance = Path(sys.argv[1]), random.Random(5)\n"
+        "whole = path.read_bytes()\n"
+        "for _ in range(400):\n"
+        "    data = bytearray(whole)\n"
+        "    for _ in range(chance.choice([1, 2, 8])):\n"
+        "        at = chance.randrange(len(data) // 2, len(data))\n"
+        "        data[at] = chance.choice([chance.randrange(256), 0, 255])\n"
+        "    path.write_bytes(data)\n"
+        "    try: Rows.load(path)\n"
+        "    except InputError as error: assert str(error).isprintable(), error\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(path)], capture_output=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_footer_that_ends_the_process_of_who_asks_pyarrow_for_it() -> None:
+    """Its sizes contradict one another; pyarrow's view of that column would call abort()."""
+    path = Path(__file__).with_name("damaged_footer.parquet")
+    line = "import sys; from waveplan import Rows; Rows.load(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", line, str(path)], capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert b"InputError" in done.stderr
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet", ".arrow", ".jsonl"])
