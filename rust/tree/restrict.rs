@@ -252,7 +252,9 @@ fn emit(
 ) -> Result<()> {
     let mut next = (first_root != NONE).then_some((first_root, NONE));
     while let Some((top, parent)) = next {
-        ticker.work(16)?;
+        if tree.parent.len() % 1024 == 0 {
+            ticker.work(16 * 1024)?;
+        }
         let mark = workspace.marks[top as usize];
         if mark.next_sibling != NONE {
             workspace.pending.push((mark.next_sibling, parent));
