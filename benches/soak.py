@@ -1,17 +1,19 @@
 """Random pools through the whole planner for as long as asked, profiles learning all the while.
 
 `python benches/soak.py --minutes 30` writes benches/results/soak.json and docs/pictures/soak.svg:
-resident memory, pools a minute, and what a fixed pool costs in processor time, beside the same
-for fixed work without waveplan. Linux only: memory is read from /proc.
+resident memory, what is allocated of it, and what a fixed pool costs in processor time, beside the
+same for fixed work without waveplan. Linux with glibc only: both are asked for memory.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import json
 import os
 import statistics
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -112,6 +114,26 @@ def resident() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
+class _Heap(ctypes.Structure):
+    """glibc's `struct mallinfo2`."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    ]
+
+
+def allocated() -> float:
+    """Bytes that are allocated and not freed, MB: arrays and the core's memory, not objects."""
+    ask = ctypes.CDLL(None).mallinfo2
+    ask.restype = _Heap
+    heap = ask()
+    return (heap.uordblks + heap.hblkhd) / 1e6
+
+
 def soak(minutes: float, seed: int) -> dict[str, Any]:
     """Runs, and takes a reading every few seconds."""
     rng = np.random.default_rng(seed)
@@ -134,6 +156,8 @@ def soak(minutes: float, seed: int) -> dict[str, Any]:
             {
                 "minute": (now - start) / 60,
                 "resident": resident(),
+                "allocated": allocated(),
+                "objects": sys.getallocatedblocks(),
                 "pools": pools,
                 "waves": waves,
                 "search": fixed.cost(fixed.search),
@@ -146,9 +170,9 @@ def soak(minutes: float, seed: int) -> dict[str, Any]:
 
 
 def summary(made: dict[str, Any]) -> str:
-    """The figures in a line each; the first sixth is warm-up."""
+    """The figures in a line each; the first third is warm-up."""
     readings = made["readings"]
-    warm = readings[len(readings) // 6 :]
+    warm = readings[len(readings) // 3 :]
     half = len(warm) // 2
     first, second = warm[:half], warm[half:]
 
@@ -156,18 +180,20 @@ def summary(made: dict[str, Any]) -> str:
         values = [r[names[0]] / r[names[1]] if names[1:] else r[names[0]] for r in part]
         return statistics.median(values)
 
-    minutes = [r["minute"] for r in warm]
-    slope = float(np.polyfit(minutes, [r["resident"] for r in warm], 1)[0])
+    def both(name: str, scale: float = 1) -> str:
+        return f"{median(first, name) / scale:.1f}, then {median(second, name) / scale:.1f}"
+
     end = readings[-1]
     relative = median(second, "search", "control") / median(first, "search", "control")
     return "\n".join(
         (
             f"{end['minute']:.1f} minutes, {end['pools']:,} pools, {end['waves']:,} waves",
-            f"resident memory: {median(first, 'resident'):.1f} MB in the first half after warm-up, "
-            f"{median(second, 'resident'):.1f} MB in the second, {slope:+.3f} MB a minute, "
-            f"{max(r['resident'] for r in warm):.1f} MB at most",
-            f"a fixed search: {median(first, 'search'):.2f} ms, then {median(second, 'search'):.2f}"
-            f" ms of processor time; relative to fixed arithmetic {relative:.3f} times",
+            "medians of the first and the second half after warm-up:",
+            f"  resident memory, MB: {both('resident')}; {max(r['resident'] for r in warm):.1f} at most",
+            f"  allocated of it, MB: {both('allocated')}",
+            f"  Python's objects, thousands: {both('objects', 1000)}",
+            f"  a fixed search, ms of processor time: {both('search')}; relative to fixed arithmetic "
+            f"{relative:.3f} times",
             f"profiles at the end: {end['profiles']}",
         )
     )
@@ -181,8 +207,10 @@ def draw(made: dict[str, Any], path: Path) -> None:
     minutes = [r["minute"] for r in readings]
     figure = Figure(figsize=(8, 4.6), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
-    above.plot(minutes, [r["resident"] for r in readings], color="#1f6feb")
-    above.set_ylabel("resident memory, MB")
+    above.plot(minutes, [r["resident"] for r in readings], color="#1f6feb", label="resident")
+    above.plot(minutes, [r["allocated"] for r in readings], color="#9a6700", label="allocated")
+    above.set_ylabel("memory, MB")
+    above.legend(frameon=False)
     above.set_ylim(bottom=0)
     ratio = [r["search"] / r["control"] for r in readings]
     middle = statistics.median(ratio)

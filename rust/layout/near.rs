@@ -103,6 +103,8 @@ struct Walk<'a, T> {
     ends: Vec<i64>,
     children: Vec<Vec<u32>>,
     places: Vec<Vec<Place>>,
+    /// Kept between comparisons of lists.
+    stacks: (Vec<u32>, Vec<u32>),
 }
 
 /// Replaces `best` by the exact optimum and marks it as proven, unless that takes too long.
@@ -188,6 +190,7 @@ impl<'a, T: Cost> Walk<'a, T> {
             ends: vec![0; deepest + 1],
             children,
             places,
+            stacks: (Vec::new(), Vec::new()),
         })
     }
 
@@ -496,12 +499,45 @@ impl<'a, T: Cost> Walk<'a, T> {
     }
 
     /// Order of two lists; when one begins the other, the longer comes first if more follows.
+    ///
+    /// Both are walked only as far as they agree, and parts that they share not at all.
     fn order(&mut self, a: u32, b: u32, more: bool) -> Result<Ordering> {
-        let (x, y) = (self.list(a)?, self.list(b)?);
-        let common = x.len().min(y.len());
-        let by_length = x.len().cmp(&y.len());
-        let by_length = if more { by_length.reverse() } else { by_length };
-        Ok(x[..common].cmp(&y[..common]).then(by_length))
+        let (mut left, mut right) = std::mem::take(&mut self.stacks);
+        left.clear();
+        right.clear();
+        left.push(a);
+        right.push(b);
+        let order = loop {
+            self.ticker.work(4)?;
+            left.truncate(left.len() - left.iter().rev().take_while(|&&l| l == 0).count());
+            right.truncate(right.len() - right.iter().rev().take_while(|&&l| l == 0).count());
+            let (Some(&x), Some(&y)) = (left.last(), right.last()) else {
+                let by_length = left.len().cmp(&right.len());
+                break if more { by_length.reverse() } else { by_length };
+            };
+            if x == y {
+                left.pop();
+                right.pop();
+                continue;
+            }
+            match (self.links[x as usize], self.links[y as usize]) {
+                (Link::One(i), Link::One(j)) if i == j => {
+                    left.pop();
+                    right.pop();
+                }
+                (Link::One(i), Link::One(j)) => break i.cmp(&j),
+                (first, second) => {
+                    for (stack, link) in [(&mut left, first), (&mut right, second)] {
+                        if let Link::Join(a, b) = link {
+                            stack.pop();
+                            stack.extend([b, a]);
+                        }
+                    }
+                }
+            }
+        };
+        self.stacks = (left, right);
+        Ok(order)
     }
 
     fn list(&mut self, link: u32) -> Result<Vec<u32>> {
