@@ -1,6 +1,6 @@
 """Random pools through the whole planner for as long as asked, profiles learning all the while.
 
-`python benches/soak.py --minutes 30` writes benches/results/soak.json and docs/pictures/soak.svg:
+`python benches/soak.py --minutes 30` writes benches/results/soak.json and docs/soak.svg:
 resident memory, what is allocated of it, and what a fixed pool costs in processor time, beside the
 same for fixed work without waveplan. Linux with glibc only: both are asked for memory.
 """
@@ -25,7 +25,7 @@ from waveplan.bench import workloads
 
 HERE = Path(__file__).parent
 RESULT = HERE / "results" / "soak.json"
-PICTURE = HERE.parent / "docs" / "pictures" / "soak.svg"
+PICTURE = HERE.parent / "docs" / "soak.svg"
 MODELS = ("Qwen3.6-35B-A3B", "Qwen3-14B", "Llama-3.1-8B")
 EVERY = 10.0
 """Seconds between two readings."""
@@ -184,16 +184,17 @@ def summary(made: dict[str, Any]) -> str:
         return f"{median(first, name) / scale:.1f}, then {median(second, name) / scale:.1f}"
 
     end = readings[-1]
+    most = max(r["resident"] for r in warm)
     relative = median(second, "search", "control") / median(first, "search", "control")
     return "\n".join(
         (
             f"{end['minute']:.1f} minutes, {end['pools']:,} pools, {end['waves']:,} waves",
             "medians of the first and the second half after warm-up:",
-            f"  resident memory, MB: {both('resident')}; {max(r['resident'] for r in warm):.1f} at most",
+            f"  resident memory, MB: {both('resident')}; at most {most:.1f}",
             f"  allocated of it, MB: {both('allocated')}",
             f"  Python's objects, thousands: {both('objects', 1000)}",
-            f"  a fixed search, ms of processor time: {both('search')}; relative to fixed arithmetic "
-            f"{relative:.3f} times",
+            f"  a fixed search, ms of processor time: {both('search')}",
+            f"  relative to fixed arithmetic the second half took {relative:.3f} times the first",
             f"profiles at the end: {end['profiles']}",
         )
     )
