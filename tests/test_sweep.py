@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Generator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
@@ -165,6 +167,29 @@ def test_a_worker_that_dies_is_said_so(rows: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module, "run_job", _die)
     with pytest.raises(WaveplanError, match="a worker process died"):
         sweep(Source(path=rows), eight()[:1])
+
+
+def _first_only(job: Job, source: Source) -> Outcome:
+    if job.cp > 1:
+        time.sleep(600)
+    return run_job(job, source)
+
+
+def test_nobody_waits_for_half_done_configurations(
+    rows: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped after the first outcome, the worker that is busy for ten minutes more is gone."""
+    before = multiprocessing.active_children()
+    monkeypatch.setattr(module, "run_job", _first_only)
+    wanted = [Job(model=MODEL, cp=cp, available="20GiB") for cp in (1, 2)]
+    coming = outcomes(Source(path=rows), wanted)
+    assert next(coming)[0] == 0
+    workers = [child for child in multiprocessing.active_children() if child not in before]
+    assert workers
+    coming.close()
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode is not None
 
 
 def test_outputs_of_the_command(

@@ -37,7 +37,7 @@ def load_parquet(file: Path) -> Rows:
         table = parquet.ParquetFile(file)
         names = _columns_to_read(table.schema_arrow.names)
         _refuse_above(most, unpacked_columns(file, names))
-        return _joined(table.iter_batches(batch_size=1024, columns=names), most)
+        return _joined(table.iter_batches(batch_size=256, columns=names), most)
     except InputError:
         raise
     except (pyarrow.ArrowException, ValueError) as error:  # ValueError: names that are no UTF-8

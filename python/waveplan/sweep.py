@@ -188,6 +188,7 @@ def outcomes(
     own = executor is None
     pool = executor if executor is not None else process_pool(len(missing))
     futures: dict[Future[Outcome], int] = {}
+    whole = False
     try:
         futures = {pool.submit(run_job, configurations[i], source): i for i in missing}
         for future in as_completed(futures):
@@ -195,6 +196,7 @@ def outcomes(
             if output is not None:
                 _append(Path(output), keys[i], outcome)
             yield i, outcome
+        whole = True
     except BrokenExecutor as error:
         raise WaveplanError(
             f"a worker process died ({error}); is there memory for {source.path} in each? fewer "
@@ -204,7 +206,11 @@ def outcomes(
         for future in futures:
             future.cancel()
         if own:
+            # Nobody waits for a configuration that is half done: leaving the program would.
+            workers = [] if whole else list((getattr(pool, "_processes", None) or {}).values())
             pool.shutdown(wait=False, cancel_futures=True)
+            for worker in workers:
+                worker.terminate()
 
 
 def process_pool(most: int | None = None) -> ProcessPoolExecutor:
