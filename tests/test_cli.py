@@ -360,3 +360,32 @@ def test_charges_add_up_to_the_price(more: list[str]) -> None:
     *parts, total = [(row[0], int(row[1].rstrip("%"))) for row in table.rows]
     assert total[0] == format_bytes(price.required)
     assert abs(sum(share for _, share in parts) - 100) <= len(parts) / 2
+
+
+def test_files_that_are_read_are_never_written(
+    capsys: pytest.CaptureFixture[str], rows: str, tmp_path: Path
+) -> None:
+    before = Path(rows).read_bytes()
+    again = tmp_path / "again.npz"
+    again.symlink_to(rows)
+    for name in (rows, str(again)):
+        status, _, err = run(capsys, "plan", rows, *MODEL, "--available", "20GiB", "--html", name)
+        assert status == 2
+        assert "is read by this command" in err
+    assert Path(rows).read_bytes() == before
+    picture = str(tmp_path / "a.svg")
+    argv = ["plan", rows, *MODEL, "--available", "20GiB", "--html", picture, "--plot", picture]
+    status, _, err = run(capsys, *argv)
+    assert status == 2
+    assert "written twice" in err
+
+
+def test_links_that_lead_in_a_circle(
+    capsys: pytest.CaptureFixture[str], rows: str, tmp_path: Path
+) -> None:
+    """The page takes the place of the link."""
+    loop = tmp_path / "loop.html"
+    loop.symlink_to(loop)
+    status, _, err = run(capsys, "plan", rows, *MODEL, "--available", "20GiB", "--html", str(loop))
+    assert (status, loop.is_symlink()) == (0, False), err
+    assert loop.read_text().startswith("<!")

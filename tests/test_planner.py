@@ -21,7 +21,7 @@ from waveplan import (
     WaveRefused,
     models,
 )
-from waveplan.profiles import Observed, Rates
+from waveplan.profiles import Observed, Profiles, Rates
 from waveplan.rules import published_rules
 from waveplan.scoring import Scoring
 
@@ -391,3 +391,28 @@ def test_a_group_tells_what_is_shared_and_how_even_it_is() -> None:
     assert group.saved_tokens == 3 * 3_000 == group.logical_tokens - group.packed_tokens
     assert group.balance == group.rank_rows.max() / group.rank_rows.mean() >= 1
     assert plan.to_dict()["forwards"][0]["groups"][0]["saved_tokens"] == 9_000
+
+
+def test_what_is_set_later_is_checked_as_well() -> None:
+    plans = planner()
+    for width in (-5, 1.5, "x"):
+        with pytest.raises(InputError, match="widest"):
+            plans.widest = width  # type: ignore[assignment]
+    with pytest.raises(InputError, match="profiles"):
+        plans.profiles = {}  # type: ignore[assignment]
+    with pytest.raises(InputError, match="other kind"):
+        plans.profiles = Profiles(published=True)
+    waves = plans.waves(grpo())
+    waves.start = -1
+    with pytest.raises(InputError, match="start"):
+        next(waves)
+
+
+def test_numpys_own_bools_are_flags() -> None:
+    plans = planner(compatible=np.True_)
+    assert plans.compatible is True
+    wave = plans.wave(grpo())
+    plans.observe(wave, 1 << 30, whole=np.bool_(True))
+    (rates,) = (plans.profiles[signature] for signature in plans.profiles)
+    assert isinstance(rates, Rates)
+    assert rates.whole_waves == 1

@@ -20,6 +20,7 @@ from digest import planner, pools, text
 
 import waveplan
 from waveplan import InputError, Planner, Requests, Rows, WaveRefused
+from waveplan import profiles as profiles_module
 from waveplan.profiles import Observation, Observed, Profiles, Rates, Signature
 from waveplan.rules import default_rules
 
@@ -267,6 +268,112 @@ def test_a_forked_child_goes_on_with_its_parents_waves() -> None:
     assert json.loads(receive.recv()) == wanted[1:]
     child.join()
     assert child.exitcode == 0
+
+
+def test_waves_asked_for_in_the_middle_of_a_search_refuse() -> None:
+    """As a signal handler might: nothing is planned twice, nothing is left out."""
+    waves = planner(1, "1200MiB").waves(POOLS["short"])
+    wanted = [wave.to_dict() for wave in planner(1, "1200MiB").waves(POOLS["short"])]
+    said: list[str] = []
+    session = waves.session
+
+    def asked_again() -> Any:
+        try:
+            next(waves)
+        except InputError as error:
+            said.append(str(error))
+        return session()
+
+    waves.session = asked_again  # type: ignore[method-assign]
+    assert [wave.to_dict() for wave in waves] == wanted
+    assert said == ["these waves are being planned already, further up this call"] * len(wanted)
+
+
+def test_observing_within_observing_and_prefetching_within_prefetching() -> None:
+    """Locks are re-entrant: a signal handler cannot wait for the code that it interrupted."""
+    plans = planner(1)
+    waves = plans.waves(POOLS["grpo"])
+    wave = next(waves)
+    with profiles_module._LEARNING:
+        plans.observe(wave, 1)
+    with plans._guard:
+        waves.prefetch()
+    assert len(plans.profiles) == 1
+
+
+def _use_all(plans: Planner, waves: Any, wave: Any, pipe: Any) -> None:
+    plans.observe(wave, wave.required)
+    waves.prefetch()
+    pipe.send(json.dumps([wave.to_dict() for wave in waves]))
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_fork_finds_every_lock_free() -> None:
+    """Another thread holds them all while the process forks."""
+    plans = planner(1, "1200MiB")
+    waves = plans.waves(POOLS["short"])
+    wave = next(waves)
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with profiles_module._LEARNING, plans._guard, waves._turn:
+            held.set()
+            go_on.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait(60)
+    context = multiprocessing.get_context("fork")
+    receive, send = context.Pipe(duplex=False)
+    child = context.Process(target=_use_all, args=(plans, waves, wave, send))
+    child.start()
+    send.close()
+    assert receive.poll(60), "the child waits for a lock that nobody holds there"
+    there = json.loads(receive.recv())
+    child.join()
+    go_on.set()
+    holder.join()
+    plans.observe(wave, wave.required)
+    assert there == [wave.to_dict() for wave in waves]
+
+
+def test_planners_are_copied_whole_while_others_observe() -> None:
+    plans = planner(1)
+    stop = threading.Event()
+
+    def learn() -> None:
+        i = 0
+        while not stop.is_set():
+            i += 1
+            signature = Signature(f"job {i % 50}", ("text",), (True,))
+            plans.profiles.observe(signature, Observation(100, 100, 0, i))
+
+    other = threading.Thread(target=learn)
+    other.start()
+    try:
+        copies = [pickle.loads(pickle.dumps(plans)) for _ in range(30)]
+        copies += [copy.deepcopy(plans) for _ in range(30)]
+    finally:
+        stop.set()
+        other.join()
+    assert all(len(made.profiles) <= 50 for made in copies)
+
+
+def test_a_limit_set_during_a_search_counts_from_the_next() -> None:
+    plans = planner(1, "1200MiB")
+    waves = plans.waves(POOLS["short"])
+    session = waves.session
+
+    def meanwhile() -> Any:
+        made = session()
+        plans.limit = 1000
+        return made
+
+    waves.session = meanwhile  # type: ignore[method-assign]
+    wave = next(waves)
+    assert wave.required <= wave.limit == 1200 << 20
+    with pytest.raises(WaveRefused):
+        next(waves)
 
 
 def test_sub_interpreters_are_refused() -> None:

@@ -184,12 +184,12 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(path)
     check_name(path)
     try:
-        target = target.resolve()  # a link stays one
+        target = Path(os.path.realpath(target))  # a link stays one, unless it leads nowhere
         known = target.stat() if target.exists() else None
         if known is not None and not stat.S_ISREG(known.st_mode):
             yield target
             return
-        made = target.with_name(f".{secrets.token_hex(8)}{target.suffix}")
+        made = target.with_name(f".{secrets.token_hex(8)}{target.suffix[:16]}")
         try:
             os.close(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
             if known is not None:

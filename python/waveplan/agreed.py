@@ -62,7 +62,7 @@ def settle(waves: Waves) -> Settled:
     def growth() -> Column:
         nonlocal session
         if ahead is not None and ahead.growth is not None:
-            if limit == waves.planner.limit:
+            if limit == waves.limit:
                 return ahead.growth
             session = waves.session()
         session.set_available(limit)
@@ -94,7 +94,7 @@ def _card(waves: Waves) -> list[int]:
     profiles = planner.profiles.columns(planner.context, pool.mixes)
     return [
         planner.agreement.dp_rank,
-        planner.limit,
+        waves.limit,
         digest(sorted(repr(profile) for profile in profiles)),
         waves.start,
         waves.items,

@@ -42,7 +42,7 @@ class Ahead:
     ) -> None:
         self.pool = pool
         self._start = start
-        self._state = self._now(planner, widest)
+        self._state = self._now(planner, planner.limit, widest)
         limit, widest, profiles = self._state
         alone = planner.ranks.size == 1
         self.engine: Future[core.Engine] = thread.submit(
@@ -58,16 +58,16 @@ class Ahead:
         self._made: Future[Made] = thread.submit(work)
 
     def _now(
-        self, planner: Planner, widest: int | None
+        self, planner: Planner, limit: int, widest: int | None
     ) -> tuple[int, int | None, list[tuple[Any, Any]]]:
         """Everything besides the pool that a search depends on."""
         profiles = planner.profiles.columns(planner.context, self.pool.mixes)
-        return planner.limit, widest, profiles
+        return limit, widest, profiles
 
     def take(self, waves: Waves) -> Made | None:
         """The search, if it is the one that would be made now. Its error, if it failed, comes
         again when the search is made again."""
         same = waves.pool is self.pool and waves.start == self._start
-        if not same or self._now(waves.planner, waves.widest) != self._state:
+        if not same or self._now(waves.planner, waves.limit, waves.widest) != self._state:
             return None
         return None if self._made.exception() is not None else self._made.result()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from waveplan import _core as core
+from waveplan._lock import Lock
 from waveplan._values import choice, flag, instance, integer, real
 from waveplan.agreement import Agreement, Alone, check_agreement
 from waveplan.assignment import AssignSettings, owned_token_ms
@@ -19,7 +19,7 @@ from waveplan.budget import Budget
 from waveplan.errors import InputError
 from waveplan.plan import Plan, plan_of
 from waveplan.pricing import BoundRules, Measures, bind
-from waveplan.profiles import Observation, Profiles, Signature
+from waveplan.profiles import MOST, Observation, Profiles, Signature
 from waveplan.ranks import Ranks, Step, digest
 from waveplan.recurrent import RecurrentSettings
 from waveplan.requests import Requests
@@ -81,7 +81,7 @@ class Planner:
         instance("training", training, Training)
         self.model, self.topology, self.training = model, topology, training
         self.budget = budget if isinstance(budget, Budget) else Budget(available=budget)
-        self.compatible = flag("compatible", compatible)
+        self.compatible = flag("compatible", _plain(compatible))
         self.trust = "profile" if self.compatible else trust
         self.agreement = check_agreement(Alone() if agreement is None else agreement, topology.dp)
         self.ranks = Ranks(self.agreement)
@@ -99,14 +99,35 @@ class Planner:
             instance("device", device, Device)
         self._free = self._limit()
         self._settings = _EngineSettings.of(self, assign)
-        self.widest: int | None = None
-        """Where the first search of a pool looks first. Yours to set; in compatible mode it is
-        the largest width so far, as published. Otherwise pools planned before change nothing."""
-        self._guard = threading.Lock()
+        self._widest: int | None = None
+        self._guard = Lock()
         self._process = os.getpid()
         self._ahead: Ahead | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._last: weakref.ref[Waves] | None = None
+
+    @property
+    def widest(self) -> int | None:
+        """Where the first search of a pool looks first. Yours to set; in compatible mode it is
+        the largest width so far, as published. Otherwise pools planned before change nothing."""
+        return self._widest
+
+    @widest.setter
+    def widest(self, width: int | None) -> None:
+        self._widest = None if width is None else integer("widest", width)
+
+    @property
+    def profiles(self) -> Profiles:
+        """What was observed; compatible mode takes profiles of the published kind alone."""
+        return self._profiles
+
+    @profiles.setter
+    def profiles(self, profiles: Profiles) -> None:
+        instance("profiles", profiles, Profiles)
+        if profiles.published != self.compatible:
+            kind = "published" if self.compatible else "observed"
+            raise InputError(f"profiles are of the other kind: this planner takes {kind} ones")
+        self._profiles = profiles
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A planner in another process: the same job, limit and profiles, nothing made ahead."""
@@ -233,31 +254,31 @@ class Planner:
         With other ranks it is one reduction: every process calls it for the same waves, those
         with an empty share too; the largest reading of a data-parallel rank's processes counts.
         """
-        plan = instance("wave", wave, Wave).plan
-        flag("whole", whole)
-        peak, retained = self._agreed_peaks(peak_bytes, retained_bytes)
-        if plan.packed_tokens <= 0:
-            return
-        seen = Observation(
-            plan.packed_tokens,
-            plan.active_tokens,
-            plan.output_bytes,
-            peak,
-            retained,
-            bool(whole) and not plan.split,
-        )
-        self.profiles.observe(wave.signature, seen)
+        with self.ranks.telling():
+            plan = instance("wave", wave, Wave).plan
+            whole = flag("whole", _plain(whole))
+            peak, retained = self._agreed_peaks(peak_bytes, retained_bytes)
+            if plan.packed_tokens <= 0:
+                return
+            seen = Observation(
+                plan.packed_tokens,
+                plan.active_tokens,
+                plan.output_bytes,
+                peak,
+                retained,
+                whole and not plan.split,
+            )
+            self.profiles.observe(wave.signature, seen)
 
     def _agreed_peaks(self, peak: int, retained: int | None) -> tuple[int, int | None]:
         """The largest readings of this data-parallel rank's processes, so that they go on
         pricing alike."""
         rank = self.agreement.dp_rank
-        with self.ranks.telling():
-            peak = integer("peak_bytes", peak)
-            kept = None if retained is None else integer("retained_bytes", retained)
-            if self.ranks.size == 1:
-                return peak, kept
-            shown = self.ranks.meet(Step.OBSERVE, [rank, peak, -1 if kept is None else kept])
+        peak = integer("peak_bytes", peak, 0, MOST)
+        kept = None if retained is None else integer("retained_bytes", retained, 0, MOST)
+        if self.ranks.size == 1:
+            return peak, kept
+        shown = self.ranks.meet(Step.OBSERVE, [rank, peak, -1 if kept is None else kept])
         most, kept = shown[shown[:, 0] == rank, 1:3].max(axis=0).tolist()
         return most, None if kept < 0 else kept
 
@@ -377,6 +398,11 @@ def _again(given: tuple[Any, ...], options: tuple[Any, ...]) -> Planner:
 def _bound(model: Model, topology: Topology, training: Training, rules: RuleSet) -> BoundRules:
     """Binding takes longer than many a search, and its result never changes."""
     return bind(model, topology, training, rules)
+
+
+def _plain(value: Any) -> Any:
+    """A comparison of arrays answers with numpy's own bool."""
+    return bool(value) if isinstance(value, np.bool_) else value
 
 
 def _requests(requests: Any) -> Requests:

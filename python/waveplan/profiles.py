@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from waveplan._files import read_json, write_text
+from waveplan._lock import Lock
 from waveplan._values import entries, flag, instance, integer, real, text
 from waveplan.errors import InputError
 
@@ -28,7 +28,7 @@ MOST_POINTS = 16
 MOST_SIGNATURES = 1024
 """Signatures whose curves are kept; a job has a handful."""
 
-_LEARNING = threading.Lock()
+_LEARNING = Lock()
 MOST = (1 << 62) - 1
 """Most tokens and bytes."""
 
@@ -321,7 +321,13 @@ class Profiles:
         wanted = Rates if self.published else Observed
         if not isinstance(profile, wanted):
             raise InputError(f"these profiles hold {wanted.__name__}, not {type(profile).__name__}")
-        self._entries[instance("signature", signature, Signature)] = profile
+        instance("signature", signature, Signature)
+        with _LEARNING:
+            self._entries[signature] = profile
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy that is whole while other threads observe."""
+        return {"published": self.published, "_entries": OrderedDict(self.items())}
 
     def __contains__(self, signature: object) -> bool:
         return signature in self._entries
@@ -376,6 +382,10 @@ class Profiles:
                     f"version {VERSION}, published or observed"
                 )
             made = cls(published=kind == "published")
+            if not made.published and len(data["profiles"]) > MOST_SIGNATURES:
+                raise InputError(
+                    f"{len(data['profiles'])} profiles are more than the {MOST_SIGNATURES} kept"
+                )
             for entry in data["profiles"]:
                 signature, values = entry["signature"], entry["profile"]
                 made[_signature(signature)] = (

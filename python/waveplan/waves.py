@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import threading
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from waveplan import _core as core
+from waveplan._lock import Lock
 from waveplan._values import choice, instance, integer
 from waveplan.agreed import Settled, settle
 from waveplan.errors import InputError, WaveRefused
@@ -50,6 +51,8 @@ class Waves:
     """With on_refusal="skip": the refusal of every item skipped, in order."""
     widest: int | None
     """Largest width so far, where the next search looks first; at first `Planner.widest`."""
+    limit: int
+    """Bytes free in the search at hand: `Planner.limit` as it began."""
 
     def __init__(self, planner: Planner, requests: Any, on_refusal: Refusals, start: int) -> None:
         from waveplan.planner import Planner as Class
@@ -66,7 +69,9 @@ class Waves:
             self.planner, self.pool, self.start = planner, pool, start
             self.refused = []
             self.widest = planner.widest
-            self._turn = threading.RLock()
+            self.limit = planner.limit
+            self._turn = Lock()
+            self._busy = 0
             self._mode = on_refusal
             self.engine = planner.engine(self)
             planner.remember(self)
@@ -94,10 +99,18 @@ class Waves:
             RankError: another rank failed, or the ranks do not agree.
         """
         with self._turn:
-            return self._next()
+            # A signal handler may ask in the middle of a search; a fork may leave one behind.
+            if self._busy == os.getpid():
+                raise InputError("these waves are being planned already, further up this call")
+            self._busy = os.getpid()
+            try:
+                return self._next()
+            finally:
+                self._busy = 0
 
     def _next(self) -> Wave:
-        planner, pool, start = self.planner, self.pool, self.start
+        planner, pool, start = self.planner, self.pool, integer("start", self.start)
+        self.limit = planner.limit
         if planner.ranks.size == 1:
             settled = self._alone()
         else:
@@ -144,13 +157,13 @@ class Waves:
         session = self.session() if ahead is None else ahead.session
         found = ahead.found if ahead is not None and ahead.found is not None else session.alone()
         why = "" if found.kind == "refused" else None
-        return Settled(session, found, planner.limit, why, found.required, found.cold)
+        return Settled(session, found, self.limit, why, found.required, found.cold)
 
     def session(self) -> core.Session:
         """A search for the wave that starts at `start`."""
         planner = self.planner
         profiles = planner.profiles.columns(planner.context, self.pool.mixes)
-        return self.engine.session(self.start, planner.limit, self.widest, profiles)
+        return self.engine.session(self.start, self.limit, self.widest, profiles)
 
     def mode(self) -> int:
         """How refusals are taken, as a number."""

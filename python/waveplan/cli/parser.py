@@ -7,13 +7,14 @@ import math
 import os
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
 from waveplan._files import kind
 from waveplan.errors import InputError, one_line
 
-__all__ = ["Help", "Parser", "output_file", "picture_file", "share", "whole"]
+__all__ = ["Help", "Parser", "apart", "output_file", "picture_file", "share", "whole"]
 
 MOST_NAME = 255
 PICTURES = (".png", ".svg", ".pdf")
@@ -84,12 +85,31 @@ def output_file(text: str | None) -> Path | None:
     if kind(path.parent) != "folder":
         raise InputError(f"{text}: there is no folder {path.parent}")
     # A new file takes the old one's place, so the folder must be writable, unless it is a device.
-    where = path if kind(path) == "other" else path.resolve().parent
+    where = path if kind(path) == "other" else Path(os.path.realpath(path)).parent
     if not os.access(where, os.W_OK):
         raise InputError(f"{text} cannot be written: {where} is read-only")
     if size > MOST_NAME:
         raise InputError(f"{text}: the name is too long")
     return path
+
+
+def apart(outputs: Iterable[Path | None], inputs: Iterable[object] = ()) -> None:
+    """Refuses an output that is also read, or written twice.
+
+    Raises:
+        InputError: names the file.
+    """
+    read = {os.path.realpath(name) for name in inputs if isinstance(name, str | Path)}
+    seen: set[str] = set()
+    for path in outputs:
+        if path is None or kind(path) == "other":
+            continue
+        real = os.path.realpath(path)
+        if real in read:
+            raise InputError(f"{path} is read by this command: name another file to write")
+        if real in seen:
+            raise InputError(f"{path} would be written twice: name two files")
+        seen.add(real)
 
 
 def picture_file(text: str | None) -> Path | None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from waveplan.cli import options
-from waveplan.cli.parser import output_file, picture_file
+from waveplan.cli.parser import apart, output_file, picture_file
 from waveplan.cli.progress import Progress
 from waveplan.cli.render import gigabytes, integer, show
 from waveplan.cli.summary import explanation, heading, reason, summary
@@ -90,6 +90,7 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
     from waveplan.cli import DONE, INTERRUPTED, REFUSED
 
     html, plot = output_file(args.html), picture_file(args.plot)
+    apart((html, plot), (source.path, job.model, job.rules))
     planner = job.planner()
     requests = options.read(source)
     found = planner.waves(requests, on_refusal="skip")

@@ -17,7 +17,7 @@ from waveplan import _values
 from waveplan._files import write_text
 from waveplan.cli import options
 from waveplan.cli.output import VERSION, write_json
-from waveplan.cli.parser import output_file, picture_file, share, whole
+from waveplan.cli.parser import apart, output_file, picture_file, share, whole
 from waveplan.cli.progress import Progress
 from waveplan.cli.render import Table, gigabytes, integer, show
 from waveplan.cli.summary import count
@@ -81,6 +81,7 @@ def run(args: argparse.Namespace) -> int:
     plot = picture_file(args.plot)
     table = None if args.csv == "-" else output_file(args.csv)
     output = output_file(args.output)
+    apart((plot, table, output), (args.rows, *args.model))
     found: dict[int, Outcome] = {}
     interrupted = False
     with _source(args) as source:
