@@ -121,7 +121,8 @@ def test_an_interrupted_planner_gives_its_usual_waves() -> None:
     waves = one.waves(REQUESTS)
     for after in (0.0002, 0.002, 0.02):
         if interrupted(waves.plan_next, after):
-            assert waves.start == 0
+            # Later only where Ctrl-C came between the search's last step and the caller's next.
+            assert waves.start in (0, len(expected[0][0]))
             assert one.widest is None
         waves.start, one.widest = 0, None
     found = [(wave.indices.tolist(), wave.required) for wave in waves]

@@ -103,8 +103,12 @@ class Waves:
             if self._busy == os.getpid():
                 raise InputError("these waves are being planned already, further up this call")
             self._busy = os.getpid()
+            before = self.start, self.widest
             try:
                 return self._next()
+            except BaseException:
+                self.start, self.widest = before  # Ctrl-C just before the wave was handed out
+                raise
             finally:
                 self._busy = 0
 

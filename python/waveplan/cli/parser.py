@@ -99,7 +99,8 @@ def apart(outputs: Iterable[Path | None], inputs: Iterable[object] = ()) -> None
     Raises:
         InputError: names the file.
     """
-    read = {os.path.realpath(name) for name in inputs if isinstance(name, str | Path)}
+    # Names under which nothing is are refused where they are read.
+    read = {os.path.realpath(str(name)) for name in inputs if name and kind(str(name)) == "file"}
     seen: set[str] = set()
     for path in outputs:
         if path is None or kind(path) == "other":
