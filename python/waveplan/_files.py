@@ -32,7 +32,7 @@ __all__ = [
     "write_text",
 ]
 
-MOST_BYTES = 64 << 20
+MOST_BYTES = 16 << 20
 """Largest file that is read whole."""
 MOST_DEPTH = 64
 """How deeply lists and objects may nest in JSON."""

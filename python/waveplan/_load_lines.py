@@ -19,8 +19,11 @@ __all__ = ["COLUMNS", "KEYS", "MOST_LINE", "load", "read"]
 
 KEYS = "input_ids, or tokens, or prompt_ids and completion_ids"
 COLUMNS = ("first_target", "group")
-MOST_LINE = 128 << 20
-"""Longest line in bytes. As Python objects a line takes up to twenty times its own size."""
+MOST_LINE = 16 << 20
+"""Longest line in bytes: it is parsed in one step that Ctrl-C cannot stop, and takes up to twenty
+times its own size as Python objects."""
+MOST_BLANK = 1 << 16
+"""Lines without a row in one file."""
 TOLD = 1 << 18
 
 
@@ -34,7 +37,7 @@ def read(lines: IO[bytes], name: str, on_read: Callable[[int], object] | None) -
     """Streams JSON lines; only one line at a time is held as Python objects."""
     tokens, offsets = array("q"), array("q", [0])
     columns: dict[str, array[int]] = {}
-    number = done = told = 0
+    number = blank = done = told = 0
     while line := lines.readline(MOST_LINE + 1):
         number += 1
         done += len(line)
@@ -46,6 +49,9 @@ def read(lines: IO[bytes], name: str, on_read: Callable[[int], object] | None) -
                 f"{name} line {number}: longer than {MOST_LINE} bytes: put one row on a line"
             )
         if line.isspace():
+            blank += 1
+            if blank > MOST_BLANK:
+                raise InputError(f"{name} line {number}: more than {MOST_BLANK} lines are empty")
             continue
         where = f"{name} line {number}"
         ids, extra = _parse_line(line, where)

@@ -180,7 +180,7 @@ def odd() -> dict[str, Make]:
         "numpy float": lambda: np.float64(2.0),
         "numpy nan": lambda: np.float32("nan"),
         "numpy bool": lambda: np.bool_(True),
-        "numpy datetime": lambda: np.datetime64("NaT"),
+        "numpy datetime": lambda: np.datetime64("NaT", "s"),
         "list": lambda: [1],
         "nested list": lambda: [[1], [2, 3]],
         "deep list": _deep,

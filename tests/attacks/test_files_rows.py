@@ -253,10 +253,10 @@ def bombs(folder: Path) -> dict[str, Path]:
     with pa.ipc.new_file(str(made["nothing.arrow"]), batch.schema) as writer:
         writer.write_batch(batch)
     line = folder / "deep.jsonl"
-    line.write_bytes(b'{"a":' * (4 << 20))
+    line.write_bytes(b'{"a":' * (3 << 20))
     made["deep.jsonl"] = line
     wide = folder / "wide.jsonl"
-    wide.write_bytes(b'{"x":[' + b"{}," * (6 << 20) + b"1]}")
+    wide.write_bytes(b'{"x":[' + b"{}," * (5 << 20) + b"1]}")
     made["wide.jsonl"] = wide
     made["endless.jsonl"] = folder / "endless.jsonl"
     made["endless.jsonl"].symlink_to("/dev/zero")
@@ -300,7 +300,7 @@ def test_bombs_take_no_memory(tmp_path: Path) -> None:
         "nothing.arrow": "unpacks to more than 200 times",
         "deep.jsonl": "nest more than 64 deep",
         "wide.jsonl": "more than 1048576 lists and objects",
-        "endless.jsonl": "longer than 134217728 bytes",
+        "endless.jsonl": "longer than 16777216 bytes",
     }
     for name, line in zip(made, lines[::2], strict=True):
         assert expected[name] in line, line
@@ -382,6 +382,15 @@ def test_brackets_inside_strings_do_not_nest(chunk: int, monkeypatch: pytest.Mon
     for text in (r'"\\", [[[1]]]', r'"\"", [[[1]]]', '"]]", [[[1]]]', '[["[", [1]]]'):
         with pytest.raises(InputError, match="nest more than 3"):
             _files.parse_json(f"[{text}]".encode())
+
+
+def test_endless_empty_lines(tmp_path: Path) -> None:
+    file = tmp_path / "empty.jsonl"
+    file.write_bytes(b"\n" * _load_lines.MOST_BLANK + b'{"tokens": [1]}\n')
+    assert len(Rows.load(file)) == 1
+    file.write_bytes(b"\n" * (_load_lines.MOST_BLANK + 1) + b'{"tokens": [1]}\n')
+    with pytest.raises(InputError, match="lines are empty"):
+        Rows.load(file)
 
 
 def test_a_line_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
