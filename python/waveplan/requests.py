@@ -408,8 +408,10 @@ def _masks(entries: Sequence[Any], lengths: NDArray[int64]) -> _Targets:
             part[_first_target(i, entry, length) :] = True
             continue
         try:
-            labels = np.asarray(entry)
-        except (ValueError, TypeError, MemoryError):
+            # Asked first: numpy takes memory for as many entries as a sequence says it has.
+            size = len(entry) if isinstance(entry, Sequence) else length
+            labels = np.asarray(entry if size == length else np.broadcast_to(0, (size,)))
+        except Exception:
             raise InputError(f"targets[{i}] is {shown(entry)}: give one entry per token") from None
         if labels.ndim not in (1, 2) or len(labels) != length:
             raise InputError(
@@ -418,7 +420,7 @@ def _masks(entries: Sequence[Any], lengths: NDArray[int64]) -> _Targets:
             )
         if labels.ndim == 2 and labels.shape[1] < 1:
             raise InputError(f"targets[{i}] has no label per token: give at least 1")
-        if length and labels.dtype != np.bool_ and not np.issubdtype(labels.dtype, np.integer):
+        if length and labels.dtype.kind not in "biu":  # a duration is no integer, for numpy it is
             raise InputError(
                 f"targets[{i}] holds {labels.dtype}: give a boolean mask or integer labels"
             )
