@@ -106,7 +106,12 @@ def test_ctrl_c_is_130_whenever_it_comes(signals: int, tmp_path: Path) -> None:
     pipe = tmp_path / "rows.jsonl"
     os.mkfifo(pipe)
     words = ["plan", str(pipe), *PLAN[2:], "--html", str(tmp_path / "page.html")]
-    line = 'import sys; from waveplan.cli import main; print("up", flush=True); sys.exit(main())'
+    line = (
+        "import signal, sys; from waveplan.cli import main\n"
+        # Whoever runs the tests in the background may have Ctrl-C ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        'print("up", flush=True); sys.exit(main())'
+    )
     command = subprocess.Popen(
         [sys.executable, "-c", line, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
