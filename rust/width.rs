@@ -323,6 +323,19 @@ pub enum Quote {
 /// Number of [`Quote`] kinds.
 pub const QUOTES: usize = 7;
 
+impl Quote {
+    /// Every kind, by number.
+    pub const ALL: [Self; QUOTES] = [
+        Self::Unshared,
+        Self::Shared,
+        Self::Optimal,
+        Self::Full,
+        Self::PlanOptimal,
+        Self::PlanFull,
+        Self::PlanBest,
+    ];
+}
+
 /// One quote, as agreed by all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Quoted {

@@ -13,17 +13,6 @@ use crate::width::{
     self, Geometry, Judge, Machine, Next, Outcome, QUOTES, Quote, Quoted, Quotes, Step,
 };
 
-/// Kinds of quotes by number.
-pub(super) const KINDS: [Quote; QUOTES] = [
-    Quote::Unshared,
-    Quote::Shared,
-    Quote::Optimal,
-    Quote::Full,
-    Quote::PlanOptimal,
-    Quote::PlanFull,
-    Quote::PlanBest,
-];
-
 /// Flags of a quote: each an entry of its own, so that a minimum is a conjunction.
 const FLAGS: usize = 4;
 
@@ -153,7 +142,7 @@ impl Exchange {
     /// The kinds of quotes in a row of a table.
     fn kinds(&self) -> impl Iterator<Item = Quote> + use<> {
         let composite = self.composite;
-        (KINDS.into_iter()).filter(move |&kind| (kind == Quote::PlanBest) == composite)
+        (Quote::ALL.into_iter()).filter(move |&kind| (kind == Quote::PlanBest) == composite)
     }
 
     fn entries(&self) -> usize {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::agreed::{Exchange, KINDS};
+use super::agreed::Exchange;
 use super::ladder::{Climbed, Refusal, Rung};
 use super::plan::{FlatPlan, Mode, Pricer, Share};
 use super::probe::{Probe, Prober};
@@ -116,7 +116,7 @@ impl Session {
                 self.geometry.remaining
             )));
         }
-        match KINDS.get(kind) {
+        match Quote::ALL.get(kind) {
             Some(&kind) => Ok(self.prober.quote(width, kind)?.bits()),
             None => Err(Error::input(format!("kind is {kind}: there are {QUOTES}"))),
         }

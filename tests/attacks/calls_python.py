@@ -443,6 +443,17 @@ def _method(name: str, made: Any, arguments: Any, *columns: str) -> Call:
     return Call(f"waveplan.{name}", lambda: (getattr(made(), method), arguments()), columns)
 
 
+def _of_columns(name: str, function: Any) -> Call:
+    """A function of a packed row, given as its two columns."""
+    return _call(
+        name,
+        lambda **columns: function(SimpleNamespace(**columns)),
+        lambda: {"lengths": LENGTHS.copy(), "parents": PARENTS.copy()},
+        "lengths",
+        "parents",
+    )
+
+
 def given(**arguments: Any) -> Callable[[], Arguments]:
     """The same arguments each time."""
     return lambda: dict(arguments)
@@ -656,13 +667,7 @@ LAYOUT_CALLS = [
         lambda: {"packing": packed(), "cp": 2, "settings": SETTINGS},
     ),
     _call("assignment.attention_slices", waveplan.attention_slices, lambda: {"packing": packed()}),
-    _call(
-        "assignment.attention_slices",
-        lambda **columns: waveplan.attention_slices(SimpleNamespace(**columns)),
-        lambda: {"lengths": LENGTHS.copy(), "parents": PARENTS.copy()},
-        "lengths",
-        "parents",
-    ),
+    _of_columns("assignment.attention_slices", waveplan.attention_slices),
     _call(
         "assignment.owned_token_ms",
         waveplan.owned_token_ms,
@@ -694,13 +699,7 @@ LAYOUT_CALLS = [
         "owners",
     ),
     _call("recurrent.gdn_schedule", waveplan.gdn_schedule, lambda: {"packing": packed()}),
-    _call(
-        "recurrent.gdn_schedule",
-        lambda **columns: waveplan.gdn_schedule(SimpleNamespace(**columns)),
-        lambda: {"lengths": LENGTHS.copy(), "parents": PARENTS.copy()},
-        "lengths",
-        "parents",
-    ),
+    _of_columns("recurrent.gdn_schedule", waveplan.gdn_schedule),
     _call(
         "recurrent.gdn_schedule_per_rank",
         waveplan.gdn_schedule_per_rank,

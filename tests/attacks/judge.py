@@ -88,6 +88,17 @@ def fault(call: Call, function: Callable[..., Any], arguments: Arguments) -> str
     return ""
 
 
+def faults(call: Call, argument: str) -> list[str]:
+    """What is wrong with a call for any hostile value of one argument."""
+    found = []
+    for name, make in attacks(call, argument):
+        function, arguments = call.make()
+        arguments[argument] = make()
+        if wrong := fault(call, function, arguments):
+            found.append(f"{argument} <- {name}: {wrong}")
+    return found
+
+
 def consume(value: Any) -> None:
     """Iterates an answer that is made while it is read."""
     if inspect.isgenerator(value):

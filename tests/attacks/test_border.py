@@ -9,7 +9,7 @@ import calls_core
 import numpy as np
 import pytest
 from hostile import LongLength
-from judge import Call, assert_one_line, attacks, fault, forms, plain, run, targets
+from judge import Call, assert_one_line, faults, forms, plain, run, targets
 
 from waveplan import InputError, _core
 
@@ -18,12 +18,7 @@ CALLS = calls_core.CALLS
 
 @pytest.mark.parametrize(("call", "argument"), targets(CALLS))
 def test_a_hostile_argument(call: Call, argument: str) -> None:
-    found = []
-    for name, make in attacks(call, argument):
-        function, arguments = call.make()
-        arguments[argument] = make()
-        if wrong := fault(call, function, arguments):
-            found.append(f"{argument} <- {name}: {wrong}")
+    found = faults(call, argument)
     assert not found, found
 
 

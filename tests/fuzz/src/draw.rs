@@ -1,6 +1,7 @@
 //! Structured values out of fuzz bytes; small and plausible mostly, hostile now and then.
 
 use arbitrary::{Arbitrary, Unstructured};
+use waveplan::segments::Segments;
 
 /// Numbers at the ends of what an argument can hold, and beside powers of two.
 const WILD: [i64; 16] = [
@@ -146,6 +147,17 @@ impl<'a> Draw<'a> {
             });
         }
         (lengths, parents)
+    }
+
+    /// Segments of any length; `None` where they are refused.
+    pub fn wild_segments(&mut self) -> Option<Segments> {
+        let (mut lengths, parents) = self.forest(6, 1 << 20);
+        for length in &mut lengths {
+            if self.one_in(3) {
+                *length = self.wild().max(1);
+            }
+        }
+        Segments::new(&lengths, &parents).ok()
     }
 }
 

@@ -239,13 +239,7 @@ fn same(made: &Assignment, slow: &slow::Answer) {
 
 /// Rows and settings of any size: an error, or owners that cover the row.
 fn hostile_assignment(draw: &mut Draw<'_>) {
-    let (mut lengths, parents) = draw.forest(6, 1 << 20);
-    for length in &mut lengths {
-        if draw.one_in(3) {
-            *length = draw.wild().max(1);
-        }
-    }
-    let Ok(segments) = Segments::new(&lengths, &parents) else {
+    let Some(segments) = draw.wild_segments() else {
         return;
     };
     let mut settings = settings(draw);

@@ -156,13 +156,7 @@ fn check_schedules(row: &slow::Row, segments: &Segments, made: &Recurrent) {
 
 /// Rows, assignments and settings of any size: an error, or a placement of every token.
 fn hostile(draw: &mut Draw<'_>) {
-    let (mut lengths, parents) = draw.forest(6, 1 << 20);
-    for length in &mut lengths {
-        if draw.one_in(3) {
-            *length = draw.wild().max(1);
-        }
-    }
-    let Ok(segments) = Segments::new(&lengths, &parents) else {
+    let Some(segments) = draw.wild_segments() else {
         return;
     };
     let mut settings = settings(draw);

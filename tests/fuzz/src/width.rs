@@ -8,16 +8,6 @@ use waveplan::width::{self, Geometry, Judge, Outcome, QUOTES, Quote, Quoted, Quo
 use crate::draw::Draw;
 use crate::slow::width as slow;
 
-const KINDS: [Quote; QUOTES] = [
-    Quote::Unshared,
-    Quote::Shared,
-    Quote::Optimal,
-    Quote::Full,
-    Quote::PlanOptimal,
-    Quote::PlanFull,
-    Quote::PlanBest,
-];
-
 /// One input.
 pub fn check(data: &[u8]) {
     let mut draw = Draw::new(data);
@@ -129,7 +119,7 @@ fn tables(draw: &mut Draw<'_>) {
     let mut judge = Judge::new(composite);
     let mut together = Table {
         rows: (0..=left)
-            .map(|width| KINDS.map(|kind| say(width, kind)))
+            .map(|width| Quote::ALL.map(|kind| say(width, kind)))
             .collect(),
         asked: Vec::new(),
     };
