@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,6 +13,8 @@ from waveplan.errors import InputError
 
 # Sizes live in signed 64-bit integers on the other side of the border.
 LARGEST = 2**63 - 1
+MOST_ENTRIES = 1 << 32
+"""Entries of a list: rows and segments are numbered with 32 bits."""
 _LONGEST = 80
 
 T = TypeVar("T")
@@ -101,10 +103,25 @@ def entries(name: str, value: object) -> tuple[Any, ...]:
         raise InputError(f"{name} must be a list, not {shown(value)}")
     if isinstance(value, np.ndarray) and value.ndim == 0:
         raise InputError(f"{name} must be a list, not {shown(value)}")
+    countable(name, value)
     try:
         return tuple(value)
     except MemoryError:
         raise InputError(f"{name} has more entries than fit in memory") from None
+
+
+def countable(name: str, value: object) -> None:
+    """Refuses a collection that says it has more entries than any call takes.
+
+    Some interpreters take memory for them one by one, or for all at once, until none is left.
+    """
+    if isinstance(value, Sized) and not isinstance(value, np.ndarray):
+        try:
+            size = len(value)
+        except OverflowError:
+            size = MOST_ENTRIES + 1
+        if size > MOST_ENTRIES:
+            raise InputError(f"{name} has more entries than fit in memory")
 
 
 def attributes(name: str, value: object, *parts: str) -> tuple[Any, ...]:

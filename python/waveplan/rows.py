@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from waveplan._blocks import first_negative, int64, listed
-from waveplan._values import mapping, text
+from waveplan._values import countable, mapping, text
 from waveplan.errors import InputError
 
 __all__ = ["Ragged", "Rows", "integers"]
@@ -35,6 +35,7 @@ def integers(name: str, values: ArrayLike) -> Int64:
             return values
     if isinstance(values, np.ma.MaskedArray):
         raise InputError(f"{name} is a masked array: give a plain array of integers")
+    countable(name, values)
     try:
         array = listed(values) if isinstance(values, list | tuple) else np.asarray(values)
     except (ValueError, TypeError, OverflowError) as error:
