@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from waveplan import _core as core
 from waveplan._blocks import blocks, repeated
+from waveplan._values import countable
 from waveplan.errors import InputError
 from waveplan.rows import Int64, Ragged, Rows, integers
 
@@ -57,6 +58,7 @@ def _size(name: str, value: int) -> int:
 
 def _id_row(name: str, ids: ArrayLike) -> Int64:
     """One packed row of ids; a leading axis of length 1 is dropped."""
+    countable(name, ids)
     try:
         shape = tuple(np.shape(ids))
     except (ValueError, TypeError, MemoryError):

@@ -376,7 +376,8 @@ class Profiles:
         """
         try:
             version, kind = data["version"], data["kind"]
-            if version != VERSION or kind not in ("published", "observed"):
+            known = isinstance(version, int) and version == VERSION
+            if not known or kind not in ("published", "observed"):
                 raise InputError(
                     f"profiles have version {version!r} and kind {kind!r}: this program reads "
                     f"version {VERSION}, published or observed"

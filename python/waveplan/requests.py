@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from waveplan import _core
 from waveplan._blocks import first_negative, first_places, numbered
-from waveplan._values import entries, shown
+from waveplan._values import countable, entries, shown
 from waveplan.errors import InputError
 from waveplan.rows import Rows, integers
 
@@ -407,6 +407,7 @@ def _masks(entries: Sequence[Any], lengths: NDArray[int64]) -> _Targets:
         if _is_integer(entry):
             part[_first_target(i, entry, length) :] = True
             continue
+        countable(f"targets[{i}]", entry)
         try:
             # Asked first: numpy takes memory for as many entries as a sequence says it has.
             size = len(entry) if isinstance(entry, Sequence) else length
