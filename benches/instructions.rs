@@ -141,7 +141,6 @@ fn engine(tokens: &[i64], offsets: &[i64]) -> Result<Engine> {
         gradient: &yes,
         slot: &vec![0; count],
         routed: &zeros,
-        mix: &vec![0; count],
         item_sizes: &ones,
     })?;
     let nodes = vec![
@@ -180,7 +179,7 @@ fn engine(tokens: &[i64], offsets: &[i64]) -> Result<Engine> {
         program: Arc::new(Program::new(nodes, roots)?),
     };
     let tree = Tree::build(&Rows::new(tokens, offsets)?, &mut Ticker::new())?;
-    Engine::new(settings, Arc::new(pool), tree)
+    Engine::new(settings, Arc::new(pool), Arc::new(tree))
 }
 
 fn run(name: &str) -> Result<i64> {

@@ -20,7 +20,7 @@ from typing import Any
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
 from waveplan.bench import peer, reference, scaling
-from waveplan.bench.tables import growth_table, search_table
+from waveplan.bench.tables import growth_table, search_table, threads_table
 from waveplan.bench.workloads import WAVES
 from waveplan.cli.render import seconds
 
@@ -47,7 +47,7 @@ def measure(repeat: int, quick: bool) -> dict[str, Any]:
         "searches": searches,
         "growth": series,
         "memory": scaling.memory(),
-        "threads": scaling.threads(),
+        "threads": [scaling.threads(), scaling.threads(64, 16, searches=10)],
     }
 
 
@@ -92,7 +92,7 @@ def summary(made: dict[str, Any]) -> str:
     theirs = {
         name: scaling.exponent(rows, name, "reference") for name, rows in made["growth"].items()
     }
-    memory, threads = made["memory"], made["threads"]
+    memory = made["memory"]
     makes = [one["make"] for one in made["searches"]]
     lines = [
         f"{made['machine']}, CPython {made['python']}, {made['reference']}.",
@@ -116,9 +116,9 @@ def summary(made: dict[str, Any]) -> str:
         f"Memory: {memory['beyond'] / memory['input']:.3f} times the input beyond it, for "
         f"{memory['tokens']:,} tokens in {memory['rows']:,} rows.",
         "",
-        f"Two planners in two threads: {threads['ratio']:.2f} times the searches of one "
-        f"(two threads that never need the interpreter: {threads['control']:.2f}); they waited for "
-        f"each other in {threads['waiting']:.1%} of their time.",
+        "Two planners that search at the same time, beside one:",
+        "",
+        threads_table("", made["threads"]).markdown(),
     ]
     return "\n".join(lines)
 

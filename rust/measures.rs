@@ -5,6 +5,7 @@
 
 mod fill;
 mod groups;
+mod mixes;
 pub(crate) mod pool;
 
 pub use fill::{Bound, Exact, HeadCount, Settings, bound, exact, finish, pad, start};

@@ -70,6 +70,26 @@ impl<'a> Rows<'a> {
         (self.offsets[i + 1] - self.offsets[i]) as usize
     }
 
+    /// Refuses token ids below 0.
+    pub fn refuse_negative(&self, ticker: &mut Ticker) -> Result<()> {
+        const BLOCK: usize = 1 << 12;
+        for (block, tokens) in self.tokens.chunks(BLOCK).enumerate() {
+            ticker.work(tokens.len() as u64 / 4)?;
+            // The sign of all together; without a branch, so that it is vectorised.
+            if tokens.iter().fold(0, |all, &token| all | token) >= 0 {
+                continue;
+            }
+            let at = block * BLOCK + tokens.iter().position(|&token| token < 0).unwrap_or(0);
+            let row = self.offsets.partition_point(|&start| start <= at as i64) - 1;
+            return Err(Error::input(format!(
+                "rows[{row}][{}] is {}: token ids must be at least 0",
+                at - self.offsets[row] as usize,
+                self.tokens[at]
+            )));
+        }
+        Ok(())
+    }
+
     /// All tokens, one row after another.
     #[must_use]
     pub fn tokens(&self) -> &'a [i64] {
@@ -86,6 +106,29 @@ impl<'a> Rows<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_the_first_negative_token() {
+        let mut tokens = vec![7; 10_000];
+        let offsets = [0, 0, 3, 3, 9_000, 10_000];
+        let refused = |tokens: &[i64]| {
+            let rows = Rows::new(tokens, &offsets).unwrap();
+            rows.refuse_negative(&mut Ticker::new())
+                .err()
+                .map(|error| error.to_string())
+        };
+        assert_eq!(refused(&tokens), None);
+        for (at, place) in [
+            (9_999, "[4][999]"),
+            (9_000, "[4][0]"),
+            (8_999, "[3][8996]"),
+            (0, "[1][0]"),
+        ] {
+            tokens[at] = i64::MIN;
+            let message = format!("rows{place} is {}: token ids must be at least 0", i64::MIN);
+            assert_eq!(refused(&tokens), Some(message));
+        }
+    }
 
     #[test]
     fn refuses_offsets_that_lie() {

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from waveplan.bench import peer, reference, scaling, workloads
-from waveplan.bench.tables import growth_table, search_table
+from waveplan.bench.tables import growth_table, search_table, threads_table
 from waveplan.cli import main
 
 
@@ -118,6 +118,13 @@ def test_the_published_planner_says_what_it_needs(capsys: pytest.CaptureFixture[
     err = capsys.readouterr().err
     assert "published planner is" in err
     assert err.count("\n") == 1
+
+
+def test_two_planners_at_the_same_time_are_counted() -> None:
+    made = scaling.threads(groups=2, k=2, searches=2, repeat=2)
+    assert made["rows"] == 4
+    assert all(made[name] > 0 for name in ("one", "two", "ratio", "processes", "of_processes"))
+    assert "4" in threads_table("", [made]).plain()
 
 
 @pytest.mark.parametrize("word", ["no_such", "grpo_8x8:3", "grpo_8x8:x"])

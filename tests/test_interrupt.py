@@ -164,11 +164,6 @@ def test_blocks_change_no_answer(count: int, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(_blocks, "BLOCK", 8)
     rng = np.random.default_rng(count)
     values = rng.integers(0, 5, count)
-    distinct, number = np.unique(values, return_inverse=True)
-    found = _blocks.numbered(values)
-    assert (found[0].tolist(), found[1].tolist()) == (distinct.tolist(), number.tolist())
-    first = np.unique(number, return_index=True)[1]
-    assert _blocks.first_places(number.astype(np.int64)).tolist() == first.tolist()
     lengths = rng.integers(0, 9, count)
     assert _blocks.repeated(values, lengths).tolist() == np.repeat(values, lengths).tolist()
     for made in (values, values[::-1], values.astype(">i4"), values.astype(np.uint8)):

@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 __all__ = [
     "blocks",
     "first_negative",
-    "first_places",
     "int64",
     "listed",
-    "numbered",
     "repeated",
 ]
 
@@ -79,29 +77,3 @@ def repeated(values: Int64, lengths: Int64) -> Int64:
         begin = np.maximum(ends[here] - lengths[here], part.start)
         made[part] = np.repeat(values[here], np.minimum(ends[here], part.stop) - begin)
     return made
-
-
-def numbered(values: NDArray[Any]) -> tuple[NDArray[Any], Int64]:
-    """Distinct values, ascending, and the number of each entry among them."""
-    if len(values) <= BLOCK:
-        distinct, number = np.unique(values, return_inverse=True)
-        return distinct, number
-    parts = list(blocks(len(values)))
-    distinct = np.empty(0, values.dtype)
-    for part in parts:
-        distinct = np.union1d(distinct, values[part])
-    number = np.empty(len(values), np.int64)
-    for part in parts:
-        number[part] = np.searchsorted(distinct, values[part])
-    return distinct, number
-
-
-def first_places(numbers: Int64) -> Int64:
-    """Where each of the numbers 0, 1, ... comes first; every one of them does."""
-    if not len(numbers):
-        return np.empty(0, np.int64)
-    first = np.full(int(numbers.max()) + 1, len(numbers), np.int64)
-    for part in blocks(len(numbers)):
-        seen, at = np.unique(numbers[part], return_index=True)
-        first[seen] = np.minimum(first[seen], at + part.start)
-    return first

@@ -345,11 +345,12 @@ GROUP_MEASURES: list[tuple[str, str]]
 
 @final
 class Pool:
-    """The requests of a pool, checked."""
+    """The requests of a pool, checked, and the tree of its rows."""
 
     def __new__(
         cls,
-        lengths: NDArray[int64],
+        tokens: NDArray[int64],
+        offsets: NDArray[int64],
         targets: NDArray[bool_],
         first_target: NDArray[int64] | None,
         label_mask: NDArray[bool_] | None,
@@ -360,10 +361,11 @@ class Pool:
         gradient: NDArray[bool_],
         slot: NDArray[int64],
         routed: NDArray[int64],
-        mix: NDArray[int64],
         item_sizes: NDArray[int64],
     ) -> Self: ...
     def __len__(self) -> int: ...
+    def mixes(self) -> list[NDArray[int64]]:
+        """Number of each request's mix of outputs, ascending, and each mix's first request."""
     def labelled(self) -> NDArray[int64]:
         """Labelled tokens of each request."""
     def groups(self, requests: NDArray[int64]) -> list[tuple[int, bool, bool, NDArray[int64]]]:
@@ -450,8 +452,6 @@ class Engine:
 
     def __new__(
         cls,
-        tokens: NDArray[int64],
-        offsets: NDArray[int64],
         pool: Pool,
         adapter_ranks: Sequence[int],
         program: Program,

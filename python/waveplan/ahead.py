@@ -37,7 +37,6 @@ class Ahead:
         pool: Requests,
         start: int,
         widest: int | None,
-        engine: core.Engine | None,
         thread: ThreadPoolExecutor,
     ) -> None:
         self.pool = pool
@@ -45,12 +44,9 @@ class Ahead:
         self._state = self._now(planner, planner.limit, widest)
         limit, widest, profiles = self._state
         alone = planner.ranks.size == 1
-        self.engine: Future[core.Engine] = thread.submit(
-            lambda: planner.make_engine(pool) if engine is None else engine
-        )
 
         def work() -> Made:
-            session = self.engine.result().session(start, limit, widest, profiles)
+            session = planner.make_engine(pool).session(start, limit, widest, profiles)
             if alone:
                 return Made(session, session.alone(), None)
             return Made(session, None, session.growth())

@@ -302,9 +302,8 @@ class Planner:
         """Plans the wave that will start at item `start` in a thread, while the caller works.
 
         It can never change a result: `Waves` takes it only if pool, start, `limit`, `widest` and
-        profiles are then what they are now, and plans again otherwise. What does not depend on
-        those (the pool's tree) is kept either way. With other ranks it prices this rank's own
-        share and calls no reduction.
+        profiles are then what they are now, and plans again otherwise. With other ranks it
+        prices this rank's own share and calls no reduction.
 
             waves = planner.waves(requests)
             for wave in waves:
@@ -327,12 +326,12 @@ class Planner:
         if integer("start", start) >= len(requests.item_sizes):
             return
         last = self._seen(requests)
-        widest, engine = (self.widest, None) if last is None else (last.widest, last.engine)
+        widest = self.widest if last is None else last.widest
         with self._guard:
             self._after_fork()
             if self._thread is None:
                 self._thread = ThreadPoolExecutor(1, thread_name_prefix="waveplan-prefetch")
-            self._ahead = Ahead(self, requests, start, widest, engine, self._thread)
+            self._ahead = Ahead(self, requests, start, widest, self._thread)
 
     def take_ahead(self, waves: Waves) -> Made | None:
         """What `prefetch` made, if it is the search that `waves` needs now."""
@@ -347,16 +346,6 @@ class Planner:
         last = None if self._last is None else self._last()
         return last if last is not None and last.pool is pool else None
 
-    def engine(self, waves: Waves) -> core.Engine:
-        """The engine for a pool's waves, its tree built already if `prefetch` saw the pool."""
-        instance("waves", waves, Waves)
-        with self._guard:
-            self._after_fork()
-            ahead = self._ahead
-        if ahead is not None and ahead.pool is waves.pool and ahead.engine.exception() is None:
-            return ahead.engine.result()
-        return self.make_engine(waves.pool)
-
     def remember(self, waves: Waves) -> None:
         """Waves that are ready: `prefetch` of their pool goes on from them."""
         self._last = weakref.ref(instance("waves", waves, Waves))
@@ -367,17 +356,10 @@ class Planner:
             self._process, self._thread, self._ahead = os.getpid(), None, None
 
     def make_engine(self, pool: Requests) -> core.Engine:
-        """Everything that planning this pool needs, its tree built."""
+        """Everything that planning this pool needs."""
         instance("pool", pool, Requests)
         ranks = [0, *(self.training.lora_rank for _ in pool.adapters)]
-        return core.Engine(
-            pool.rows.tokens,
-            pool.rows.offsets,
-            pool._core,
-            ranks,
-            self.bound.program,
-            self._settings,
-        )
+        return core.Engine(pool._core, ranks, self.bound.program, self._settings)
 
     @cached_property
     def digests(self) -> tuple[int, int]:

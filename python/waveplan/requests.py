@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waveplan import _core
-from waveplan._blocks import first_negative, first_places, numbered
 from waveplan._values import countable, entries, shown
 from waveplan.errors import InputError
 from waveplan.rows import Rows, integers
@@ -97,7 +96,6 @@ class Requests:
         routed: int | Sequence[int] | NDArray[Any] = 0,
     ) -> None:
         self.rows = rows if isinstance(rows, Rows) else Rows.from_any(rows)
-        _check_tokens(self.rows)
         self.lengths = np.diff(self.rows.offsets)
         count = len(self.lengths)
         self.targets, self.target_width, self.first_target, self.label_mask = _targets(
@@ -110,13 +108,14 @@ class Requests:
         self.routed = _integers("routed", routed, count)
         self.adapters, self.slot = _slots(adapter, count)
         self.item_sizes = _item_sizes(items, count)
-        self.mixes, self.mix = self._mixes()
         self._core = self._pool()
+        self.mixes, self.mix = self._mixes()
 
     def _pool(self) -> _core.Pool:
-        """The columns as the core keeps them."""
+        """The columns as the core keeps them, with the tree of the rows."""
         return _core.Pool(
-            self.lengths,
+            self.rows.tokens,
+            self.rows.offsets,
             self.targets,
             self.first_target,
             self.label_mask,
@@ -127,7 +126,6 @@ class Requests:
             self.gradient,
             self.slot,
             self.routed,
-            self.mix,
             self.item_sizes,
         )
 
@@ -139,21 +137,18 @@ class Requests:
         self._core = self._pool()
 
     def _mixes(self) -> tuple[tuple[str, ...], NDArray[int64]]:
-        columns = (
-            np.where(self.targets, self.target_width, 0),
-            self.top_k,
-            self.logits,
-            self.hidden,
-            self.routed > 0,
+        numbers, first = self._core.mixes()
+        names = tuple(
+            _mix_name(
+                int(self.target_width[i]) if self.targets[i] else 0,
+                int(self.top_k[i]),
+                bool(self.logits[i]),
+                bool(self.hidden[i]),
+                bool(self.routed[i] > 0),
+            )
+            for i in first.tolist()
         )
-        code = np.zeros(len(self), np.int64)
-        for column in columns:
-            if len(code) and (column != column[0]).any():
-                values, place = numbered(column)
-                code = numbered(code * len(values) + place)[1]
-        first = first_places(code)
-        names = [_mix_name(*(column[i].item() for column in columns)) for i in first]
-        return tuple(names), code
+        return names, numbers
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -208,17 +203,6 @@ class Group:
         )
 
 
-def _check_tokens(rows: Rows) -> None:
-    tokens = rows.tokens
-    at = first_negative(tokens)
-    if at is not None:
-        row = int(np.searchsorted(rows.offsets, at, side="right")) - 1
-        raise InputError(
-            f"rows[{row}][{at - int(rows.offsets[row])}] is {int(tokens[at])}: "
-            "token ids must be at least 0"
-        )
-
-
 def _mix_name(width: int, k: int, logits: bool, hidden: bool, routed: bool) -> str:
     parts = []
     if width:
@@ -256,7 +240,7 @@ def _is_integer(value: Any) -> bool:
 
 def _flags(name: str, value: Any, count: int) -> NDArray[bool_]:
     if _is_flag(value):
-        return np.full(count, bool(value))
+        return np.ones(count, np.bool_) if value else np.zeros(count, np.bool_)
     entries = _sequence(name, value, count)
     if isinstance(entries, np.ndarray) and entries.dtype == np.bool_:
         return np.ascontiguousarray(entries)
@@ -352,7 +336,8 @@ def _targets(value: Any, lengths: NDArray[int64]) -> _Targets:
     count, total = len(lengths), int(lengths.sum())
     ones = np.ones(count, np.int64)
     if value is None or _is_flag(value):
-        return np.full(count, bool(value)), ones, np.zeros(count, np.int64), None
+        has = _flags("targets", bool(value), count)
+        return has, ones, np.zeros(count, np.int64), None
     if _is_integer(value):
         value = [value] * count
     if isinstance(value, np.ndarray) and value.dtype == np.bool_ and value.shape != (count,):

@@ -73,7 +73,7 @@ class Waves:
             self._turn = Lock()
             self._busy = 0
             self._mode = on_refusal
-            self.engine = planner.engine(self)
+            self.engine = planner.make_engine(pool)
             planner.remember(self)
 
     def __iter__(self) -> Iterator[Wave]:

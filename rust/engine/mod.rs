@@ -95,12 +95,12 @@ pub type Profiles = Vec<(Signature, Profile)>;
 pub struct Engine {
     settings: Settings,
     pool: Arc<Pool>,
-    tree: Tree,
+    tree: Arc<Tree>,
 }
 
 impl Engine {
     /// Checks that the parts belong together.
-    pub fn new(settings: Settings, pool: Arc<Pool>, tree: Tree) -> Result<Self> {
+    pub fn new(settings: Settings, pool: Arc<Pool>, tree: Arc<Tree>) -> Result<Self> {
         if tree.rows() != pool.requests() {
             return Err(Error::input(format!(
                 "the tree has {} rows for {} requests: give one each",

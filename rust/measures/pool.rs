@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::mixes::mixes;
 use crate::error::{Error, Result};
 use crate::interrupt::Ticker;
 
@@ -43,8 +44,6 @@ pub struct Columns<'a> {
     pub slot: &'a [u32],
     /// Entries of routed-expert replay, 0 for none.
     pub routed: &'a [i64],
-    /// Interned output mix: equal numbers, equal mixes.
-    pub mix: &'a [u32],
     /// Requests of each top-level item, in order.
     pub item_sizes: &'a [i64],
 }
@@ -78,8 +77,10 @@ pub struct Pool {
     pub logits: Vec<bool>,
     /// Returns hidden states.
     pub hidden: Vec<bool>,
-    /// Interned output mix.
+    /// Interned output mix: equal numbers, equal mixes.
     pub mix: Vec<u32>,
+    /// The first request of each mix.
+    pub mix_first: Vec<u32>,
     /// Single-label targets and nothing else.
     pub plain: Vec<bool>,
     /// Labelled rows of request `r`: `runs[run_offsets[r]..run_offsets[r + 1]]`.
@@ -99,6 +100,7 @@ impl Pool {
         check_lengths(columns, count)?;
         check_values(columns)?;
         let mut ticker = Ticker::new();
+        let (mix, mix_first) = mixes(columns, &mut ticker)?;
         let mut pool = Self {
             lengths: ticker.copy(columns.lengths)?,
             item_offsets: item_offsets(columns.item_sizes, count)?,
@@ -113,7 +115,8 @@ impl Pool {
             top_k_entries: Vec::with_capacity(count),
             logits: ticker.copy(columns.logits)?,
             hidden: ticker.copy(columns.hidden)?,
-            mix: ticker.copy(columns.mix)?,
+            mix,
+            mix_first,
             plain: Vec::with_capacity(count),
             run_offsets: Vec::with_capacity(count + 1),
             runs: Vec::with_capacity(count),
@@ -282,7 +285,6 @@ fn check_lengths(columns: &Columns<'_>, count: usize) -> Result<()> {
         ("gradient", columns.gradient.len()),
         ("adapter", columns.slot.len()),
         ("routed", columns.routed.len()),
-        ("mix", columns.mix.len()),
     ];
     for (name, entries) in given {
         if entries != count {
@@ -376,7 +378,6 @@ pub(crate) mod tests {
             gradient: &yes,
             slot: &none,
             routed: &zeros,
-            mix: &none,
             item_sizes: &ones,
         })
         .unwrap()

@@ -22,10 +22,8 @@ use crate::engine::{
     Rates, Session, Settings, Signature, Tried, Trust,
 };
 use crate::error::Error;
-use crate::interrupt::Ticker;
 use crate::layout::{self, Scoring, Version};
 use crate::measures;
-use crate::rows::Rows;
 use crate::split::Cost;
 use crate::width::{Quote, Stop};
 
@@ -170,8 +168,6 @@ impl PyEngine {
     #[new]
     fn new(
         py: Python<'_>,
-        tokens: Ints<'_>,
-        offsets: Ints<'_>,
         pool: &PyPool,
         adapter_ranks: List<i64>,
         program: &PyProgram,
@@ -185,8 +181,6 @@ impl PyEngine {
         } else {
             Trust::Profile
         };
-        let tokens = slice(py, "tokens", &tokens)?;
-        let offsets = slice(py, "offsets", &offsets)?.to_vec();
         let scoring = facts.scoring.scoring().map_err(|e| to_python(py, &e))?;
         let forward = facts.forward_scoring.scoring();
         let settings = Settings {
@@ -216,11 +210,8 @@ impl PyEngine {
             },
             program: Arc::clone(&program.inner),
         };
-        let pool = Arc::clone(&pool.pool);
-        let engine = detached(py, || {
-            let tree = crate::tree::Tree::build(&Rows::new(tokens, &offsets)?, &mut Ticker::new())?;
-            Engine::new(settings, pool, tree)
-        })?;
+        let (pool, tree) = (Arc::clone(&pool.pool), Arc::clone(&pool.tree));
+        let engine = Engine::new(settings, pool, tree).map_err(|e| to_python(py, &e))?;
         Ok(Self {
             engine: Arc::new(engine),
         })
@@ -337,6 +328,14 @@ impl PySession {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A few microseconds' work with the session: the interpreter is released only to wait.
+    fn briefly<T: Send>(&self, py: Python<'_>, work: impl Send + FnOnce(&mut Session) -> T) -> T {
+        match self.session.try_lock() {
+            Ok(mut session) => work(&mut session),
+            Err(_) => py.detach(|| work(&mut self.lock())),
+        }
+    }
+
     fn found(&self, found: Found) -> PyFound {
         PyFound {
             engine: Arc::clone(&self.engine),
@@ -355,12 +354,12 @@ impl PySession {
 
     /// Sets the bytes free for this rank's share, before anything is priced.
     fn set_available(&self, py: Python<'_>, available: i64) {
-        py.detach(|| self.lock().set_available(available));
+        self.briefly(py, |session| session.set_available(available));
     }
 
     /// Entries of the first table, known before anything is priced.
     fn growth_len(&self, py: Python<'_>) -> usize {
-        py.detach(|| self.lock().growth_len())
+        self.briefly(py, |session| session.growth_len())
     }
 
     /// First table of quotes of this rank.
@@ -395,12 +394,14 @@ impl PySession {
 
     #[getter]
     fn rejected(&self, py: Python<'_>) -> usize {
-        py.detach(|| self.lock().rejected())
+        self.briefly(py, |session| session.rejected())
     }
 
     #[getter]
     fn probes(&self, py: Python<'_>) -> Vec<ProbeColumns> {
-        py.detach(|| self.lock().probes().iter().map(probe_columns).collect())
+        self.briefly(py, |session| {
+            session.probes().iter().map(probe_columns).collect()
+        })
     }
 }
 

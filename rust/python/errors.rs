@@ -54,3 +54,23 @@ pub(super) fn detached<T: Send>(
 ) -> PyResult<T> {
     py.detach(work).map_err(|error| to_python(py, &error))
 }
+
+/// Rows up to which a tree and a pass over columns take microseconds.
+pub(super) const FEW_ROWS: usize = 1 << 7;
+
+/// Tokens up to which reading them takes microseconds.
+pub(super) const FEW_TOKENS: usize = 1 << 15;
+
+/// [`detached`], unless the work takes microseconds: to give the interpreter away and get it back
+/// costs more, and wakes a thread that then waits again.
+pub(super) fn detached_unless<T: Send>(
+    py: Python<'_>,
+    short: bool,
+    work: impl Send + FnOnce() -> Result<T>,
+) -> PyResult<T> {
+    if short {
+        work().map_err(|error| to_python(py, &error))
+    } else {
+        detached(py, work)
+    }
+}

@@ -5,16 +5,18 @@ use std::sync::Arc;
 use numpy::{IntoPyArray, PyArray1, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 
-use super::convert::{Flags, Ints, List, short, slice};
-use super::errors::{detached, to_python};
+use super::convert::{self, Flags, Ints, List, short, slice};
+use super::errors::{FEW_ROWS, FEW_TOKENS, detached, detached_unless, to_python};
 use super::recurrent::placed;
 use super::tree::PyTree;
 use crate::assign::Assignment;
 use crate::error::{Error, Result};
 use crate::heads::HeadWork;
+use crate::interrupt::Ticker;
 use crate::layout;
 use crate::measures::{self, Columns, Exact, Groups, HeadCount, Labels, Measures, Pool, Settings};
 use crate::recurrent::Recurrent;
+use crate::rows::Rows;
 use crate::segments::Segments;
 use crate::tree::Tree;
 
@@ -39,11 +41,12 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyPlanMeasures>()
 }
 
-/// The requests of a pool, checked; shared with the engine.
+/// The requests of a pool, checked, and the tree of its rows; shared with the engine.
 #[pyclass(name = "Pool", module = "waveplan._core", frozen)]
 #[derive(Clone)]
 pub(crate) struct PyPool {
     pub(crate) pool: Arc<Pool>,
+    pub(crate) tree: Arc<Tree>,
 }
 
 /// Slot, gradient, routed and the requests of one group.
@@ -52,12 +55,13 @@ type GroupColumns<'py> = (u32, bool, bool, Bound<'py, PyArray1<i64>>);
 #[pymethods]
 impl PyPool {
     #[new]
-    #[pyo3(signature = (lengths, targets, first_target, label_mask, target_width, top_k, logits,
-        hidden, gradient, slot, routed, mix, item_sizes))]
+    #[pyo3(signature = (tokens, offsets, targets, first_target, label_mask, target_width, top_k, logits,
+        hidden, gradient, slot, routed, item_sizes))]
     #[allow(clippy::needless_pass_by_value, clippy::too_many_arguments)] // columns, by keyword
     fn new(
         py: Python<'_>,
-        lengths: Ints<'_>,
+        tokens: Ints<'_>,
+        offsets: Ints<'_>,
         targets: Flags<'_>,
         first_target: Option<Ints<'_>>,
         label_mask: Option<Flags<'_>>,
@@ -68,7 +72,6 @@ impl PyPool {
         gradient: Flags<'_>,
         slot: Ints<'_>,
         routed: Ints<'_>,
-        mix: Ints<'_>,
         item_sizes: Ints<'_>,
     ) -> PyResult<Self> {
         let labels = match (&first_target, &label_mask) {
@@ -81,10 +84,14 @@ impl PyPool {
                 ));
             }
         };
-        let small = |name, array| indices(py, name, slice(py, name, array)?);
-        let (slot, mix) = (small("slot", &slot)?, small("mix", &mix)?);
+        let slot = indices(py, "slot", slice(py, "slot", &slot)?)?;
+        let tokens = slice(py, "tokens", &tokens)?;
+        // Copied, so that what was checked stays true while other threads run.
+        let offsets = slice(py, "offsets", &offsets)?.to_vec();
+        let rows = Rows::new(tokens, &offsets).map_err(|error| to_python(py, &error))?;
+        let lengths: Vec<i64> = offsets.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let columns = Columns {
-            lengths: slice(py, "lengths", &lengths)?,
+            lengths: &lengths,
             targets: flags(py, "targets", &targets)?,
             labels,
             target_width: slice(py, "target_width", &target_width)?,
@@ -94,17 +101,28 @@ impl PyPool {
             gradient: flags(py, "gradient", &gradient)?,
             slot: &slot,
             routed: slice(py, "routed", &routed)?,
-            mix: &mix,
             item_sizes: slice(py, "item_sizes", &item_sizes)?,
         };
-        let pool = detached(py, || Pool::new(&columns))?;
+        let short = rows.len() <= FEW_ROWS && tokens.len() <= FEW_TOKENS;
+        let (pool, tree) = detached_unless(py, short, || {
+            let mut ticker = Ticker::new();
+            rows.refuse_negative(&mut ticker)?;
+            Ok((Pool::new(&columns)?, Tree::build(&rows, &mut ticker)?))
+        })?;
         Ok(Self {
             pool: Arc::new(pool),
+            tree: Arc::new(tree),
         })
     }
 
     fn __len__(&self) -> usize {
         self.pool.requests()
+    }
+
+    /// The number of each request's mix of outputs, mixes in ascending order, and the first
+    /// request of each mix.
+    fn mixes<'py>(&self, py: Python<'py>) -> [Bound<'py, PyArray1<i64>>; 2] {
+        [&self.pool.mix, &self.pool.mix_first].map(|column| convert::indices(py, column))
     }
 
     /// Labelled tokens of each request.

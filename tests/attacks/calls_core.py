@@ -41,7 +41,8 @@ def columns() -> Arguments:
     count = 4
     no = np.zeros(count, np.bool_)
     return {
-        "lengths": np.diff(OFFSETS),
+        "tokens": TOKENS.copy(),
+        "offsets": OFFSETS.copy(),
         "targets": np.ones(count, np.bool_),
         "first_target": np.zeros(count, np.int64),
         "label_mask": None,
@@ -52,7 +53,6 @@ def columns() -> Arguments:
         "gradient": np.ones(count, np.bool_),
         "slot": np.array([0, 1, 1, 0]),
         "routed": np.zeros(count, np.int64),
-        "mix": np.array([0, 1, 0, 0]),
         "item_sizes": np.array([2, 1, 1]),
     }
 
@@ -75,8 +75,6 @@ def engine() -> _core.Engine:
 def engine_arguments() -> Arguments:
     requests = Requests(ROWS)
     return {
-        "tokens": TOKENS.copy(),
-        "offsets": OFFSETS.copy(),
         "pool": requests._core,
         "adapter_ranks": [0],
         "program": PLANNER.bound.program,
@@ -286,15 +284,16 @@ CALLS = [
         "Pool",
         _core.Pool,
         columns,
-        "lengths",
+        "tokens",
+        "offsets",
         "first_target",
         "target_width",
         "top_k",
         "slot",
         "routed",
-        "mix",
         "item_sizes",
     ),
+    _method("Pool", "mixes", pool, dict),
     _method("Pool", "labelled", pool, dict),
     _method("Pool", "groups", pool, lambda: {"requests": np.array([0, 2])}, "requests"),
     _call(
@@ -376,7 +375,7 @@ CALLS = [
     _call(
         "split_cut", _core.split_cut, lambda: {"tokens": np.array([3, 4, 5]), "count": 2}, "tokens"
     ),
-    _call("Engine", _core.Engine, engine_arguments, "tokens", "offsets"),
+    _call("Engine", _core.Engine, engine_arguments),
     _method(
         "Engine",
         "session",
@@ -552,7 +551,7 @@ CALLS += [
         "Pool",
         _pool_runs,
         columns,
-        *("lengths", "first_target", "target_width", "top_k", "slot", "routed", "mix"),
+        *("tokens", "offsets", "first_target", "target_width", "top_k", "slot", "routed"),
     ),
     *_nodes(),
 ]

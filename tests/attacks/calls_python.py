@@ -991,7 +991,6 @@ PLANNER_CALLS = [
     _method("planner.Planner.prefetch", planner, lambda: {"requests": requests(), "start": 0}),
     _method("planner.Planner.take_ahead", planner, lambda: {"waves": waves()}),
     _method("planner.Planner.remember", planner, lambda: {"waves": waves()}),
-    _method("planner.Planner.engine", planner, lambda: {"waves": waves()}),
     _method("planner.Planner.make_engine", planner, lambda: {"pool": requests()}),
     _call(
         "waves.Waves",

@@ -91,16 +91,16 @@ class Ours:
         """From arrays to the first wave: width and bytes; (0, bytes) of a refusal."""
         from waveplan import Requests, Rows
 
+        self.planner.widest = None
         self.waves = self.planner.waves(Requests(Rows(tokens, offsets)))
         return self._first()
 
     def warm(self) -> tuple[int, int]:
         """The first wave of the same pool again."""
-        self.waves.start = 0
+        self.waves.start, self.waves.widest = 0, None
         return self._first()
 
     def _first(self) -> tuple[int, int]:
-        self.planner.widest = None
         try:
             wave = self.waves.plan_next()
         except WaveRefused as refusal:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import multiprocessing
 import statistics
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -131,77 +133,62 @@ def _measure(tokens: int, rows: int) -> None:
     print(values.nbytes + offsets.nbytes, max(0, _resident("VmHWM") - before))
 
 
-def threads(count: int = 2, repeat: int = 150, searches: int = 8) -> dict[str, float]:
-    """Searches a second of one thread and of several with a planner each, in turn.
+def threads(groups: int = 8, k: int = 8, searches: int = 30, repeat: int = 60) -> dict[str, Any]:
+    """Cold searches a second of one planner and of two, in threads and in processes.
 
-    Many short windows, of which the best count: other load on the machine can only take away.
-    "control" is the same for threads that never hold the interpreter: what the machine allows.
-    "waiting" is the share of their time in which threads neither ran nor were ready to run, so
-    waited for each other, whatever else the machine does (Linux only, else 0).
+    Two processes share nothing but the machine, so what two threads lose beside them is what they
+    lose to each other. One and two take turns in short windows; rates are those that one window in
+    twenty reaches (other load on the machine can only take away), `of_processes` is the median
+    over pairs of windows next to each other.
+
+    Args:
+        groups: of each planner's pool, `k` rows each. searches: in one window.
     """
-    arrays = [peer.columns(grpo(8 + i, groups=8, k=8)) for i in range(count)]
-    planners = [peer.Ours(CP, 64 << 30, len(tokens)) for tokens, _ in arrays]
-    values = [np.ones(1 << 16) for _ in range(count)]
-    gate = threading.Barrier(count)
-    spent = np.zeros((count, 2))
-
-    def work(i: int) -> None:
-        for _ in range(searches):
-            planners[i].cold(*arrays[i])
-
-    def control(i: int) -> None:
-        for _ in range(20 * searches):
-            values[i].sum()
-
-    def watched(i: int) -> None:
-        gate.wait()
-        start, ready = time.perf_counter_ns(), _ready()
-        for _ in range(repeat):
-            work(i)
-        spent[i] = time.perf_counter_ns() - start, _ready() - ready
-
-    def rate(work: Callable[[int], None], together: int) -> float:
-        start = time.perf_counter()
-        _crew(work, together)
-        return together * searches / (time.perf_counter() - start)
-
-    work(0)
-    rates: list[list[float]] = [[], [], [], []]
-    for _ in range(repeat):
-        for kept, (job, together) in zip(
-            rates, ((work, 1), (work, count), (control, 1), (control, count)), strict=True
+    given = (groups, k, searches)
+    ours: list[Connection] = []
+    theirs: list[Connection] = []
+    spawn = multiprocessing.get_context("spawn")
+    for i in range(2):
+        for ends, start in (
+            (ours, lambda **call: threading.Thread(**call)),
+            (theirs, lambda **call: spawn.Process(**call)),
         ):
-            kept.append(rate(job, together))
-    _crew(watched, count)
-    one, many, *idle = map(_best, rates)
-    wall, ready = spent.sum(axis=0).tolist()
+            here, there = spawn.Pipe()
+            start(target=_serve, args=(there, i, *given), daemon=True).start()
+            ends.append(here)
+    for end in ours + theirs:
+        end.recv()
+
+    def rate(ends: Sequence[Connection]) -> float:
+        start = time.perf_counter()
+        for end in ends:
+            end.send(True)
+        for end in ends:
+            end.recv()
+        return len(ends) * searches / (time.perf_counter() - start)
+
+    turns = (ours[:1], theirs[:1], ours, theirs)
+    rates = np.array([[rate(ends) for ends in turns] for _ in range(repeat)])
+    for end in ours + theirs:
+        end.send(False)
+    one, process, two, processes = np.quantile(rates, 0.95, axis=0).tolist()
     return {
-        "threads": count,
+        "rows": groups * k,
         "one": one,
-        "several": many,
-        "ratio": many / one,
-        "control": idle[1] / idle[0],
-        "waiting": max(0.0, 1 - ready / wall) if ready else 0.0,
+        "two": two,
+        "ratio": two / one,
+        "processes": processes / process,
+        "of_processes": float(np.median(rates[:, 2] / rates[:, 3])),
     }
 
 
-def _crew(work: Callable[[int], None], together: int) -> None:
-    crew = [threading.Thread(target=work, args=(i,)) for i in range(together)]
-    for one in crew:
-        one.start()
-    for one in crew:
-        one.join()
-
-
-def _ready() -> int:
-    """Nanoseconds in which this thread ran or was ready to run."""
-    try:
-        ran, queued, _ = Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()
-    except OSError:
-        return 0
-    return int(ran) + int(queued)
-
-
-def _best(rates: Sequence[float]) -> float:
-    """The rate that one window in twenty reaches."""
-    return float(np.quantile(rates, 0.95))
+def _serve(end: Connection, seed: int, groups: int, k: int, searches: int) -> None:
+    """Plans the same pool whenever asked, until told to stop."""
+    tokens, offsets = peer.columns(grpo(8 + seed, groups=groups, k=k))
+    ours = peer.Ours(CP, 64 << 30, len(tokens))
+    ours.cold(tokens, offsets)
+    end.send(True)
+    while end.recv():
+        for _ in range(searches):
+            ours.cold(tokens, offsets)
+        end.send(True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from waveplan.cli.render import Table, integer, seconds
 
-__all__ = ["growth_table", "search_table"]
+__all__ = ["growth_table", "search_table", "threads_table"]
 
 
 def search_table(title: str, made: Iterable[dict[str, Any]]) -> Table:
@@ -57,5 +57,20 @@ def growth_table(title: str, made: Sequence[dict[str, Any]]) -> Table:
             integer(round(row["reference"] / row["ours"])) if "reference" in row else "",
             f"{row['ours'] / row['read']:.1f}",
             seconds(row["warm"]),
+        )
+    return table
+
+
+def threads_table(title: str, made: Sequence[dict[str, Any]]) -> Table:
+    """Two planners at the same time beside one: see `waveplan.bench.scaling.threads`."""
+    right = ("rows", "searches a second", "two threads", "two processes", "threads of processes")
+    table = Table(title, right, right=frozenset(right))
+    for row in made:
+        table.add(
+            integer(row["rows"]),
+            integer(round(row["one"])),
+            f"{row['ratio']:.2f}",
+            f"{row['processes']:.2f}",
+            f"{row['of_processes']:.2f}",
         )
     return table

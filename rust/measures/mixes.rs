@@ -1,0 +1,98 @@
+//! The distinct mixes of outputs that a pool's requests ask for.
+
+use std::collections::BTreeMap;
+
+use super::pool::Columns;
+use crate::error::Result;
+use crate::interrupt::Ticker;
+
+/// Labels per token, k, logits, hidden states, replay: in this order mixes are numbered.
+type Mix = (i64, i64, bool, bool, bool);
+
+/// Number of each request's mix, mixes in ascending order, and each mix's first request.
+pub(super) fn mixes(columns: &Columns<'_>, ticker: &mut Ticker) -> Result<(Vec<u32>, Vec<u32>)> {
+    let count = columns.targets.len();
+    // Most pools are runs of one mix: one is looked up where it differs from the one before.
+    let mut runs: Vec<(usize, Mix)> = Vec::new();
+    let mut first: BTreeMap<Mix, (u32, u32)> = BTreeMap::new();
+    for r in 0..count {
+        ticker.work(2)?;
+        let mix = mix_of(columns, r);
+        if runs.last().is_none_or(|&(_, last)| last != mix) {
+            ticker.work(32)?;
+            runs.push((r, mix));
+            first.entry(mix).or_insert((r as u32, 0));
+        }
+    }
+    for (number, entry) in first.values_mut().enumerate() {
+        entry.1 = number as u32;
+    }
+    let mut numbers = Vec::with_capacity(count);
+    for (i, (_, mix)) in runs.iter().enumerate() {
+        ticker.work(32)?;
+        let end = runs.get(i + 1).map_or(count, |next| next.0);
+        ticker.fill(&mut numbers, end, first[mix].1)?;
+    }
+    Ok((numbers, first.into_values().map(|(r, _)| r).collect()))
+}
+
+fn mix_of(columns: &Columns<'_>, r: usize) -> Mix {
+    (
+        if columns.targets[r] {
+            columns.target_width[r]
+        } else {
+            0
+        },
+        columns.top_k[r],
+        columns.logits[r],
+        columns.hidden[r],
+        columns.routed[r] > 0,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::pool::{Labels, Pool};
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn numbers_follow_the_order_of_mixes(
+            rows in prop::collection::vec(
+                (any::<bool>(), 1i64..3, 0i64..3, any::<bool>(), any::<bool>(), 0i64..2), 0..40),
+        ) {
+            let zeros = vec![0; rows.len()];
+            let pool = Pool::new(&Columns {
+                lengths: &zeros,
+                targets: &rows.iter().map(|r| r.0).collect::<Vec<_>>(),
+                labels: Labels::From(&zeros),
+                target_width: &rows.iter().map(|r| r.1).collect::<Vec<_>>(),
+                top_k: &rows.iter().map(|r| r.2).collect::<Vec<_>>(),
+                logits: &rows.iter().map(|r| r.3).collect::<Vec<_>>(),
+                hidden: &rows.iter().map(|r| r.4).collect::<Vec<_>>(),
+                gradient: &vec![true; rows.len()],
+                slot: &vec![0; rows.len()],
+                routed: &rows.iter().map(|r| r.5).collect::<Vec<_>>(),
+                item_sizes: &vec![1; rows.len()],
+            })
+            .unwrap();
+            let keys: Vec<Mix> = rows
+                .iter()
+                .map(|r| (if r.0 { r.1 } else { 0 }, r.2, r.3, r.4, r.5 > 0))
+                .collect();
+            let mut sorted = keys.clone();
+            sorted.sort_unstable();
+            sorted.dedup();
+            for (key, &number) in keys.iter().zip(&pool.mix) {
+                prop_assert_eq!(key, &sorted[number as usize]);
+            }
+            let places: Vec<u32> = sorted
+                .iter()
+                .map(|mix| keys.iter().position(|key| key == mix).unwrap() as u32)
+                .collect();
+            prop_assert_eq!(pool.mix_first, places);
+        }
+    }
+}
