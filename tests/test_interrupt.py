@@ -5,6 +5,8 @@ from __future__ import annotations
 import _thread
 import json
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +16,18 @@ import numpy as np
 import pytest
 
 import waveplan
-from waveplan import Budget, Planner, Requests, Rows, Scoring, Topology, Training, _blocks, models
+from waveplan import (
+    Budget,
+    Planner,
+    Requests,
+    Rows,
+    Scoring,
+    Topology,
+    Training,
+    _blocks,
+    _core,
+    models,
+)
 from waveplan.jobs import Job, Source
 from waveplan.sweep import process_pool, sweep
 
@@ -189,3 +202,59 @@ def test_a_long_list_is_refused_as_a_short_one(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(_blocks, "BLOCK", 8)
         assert refusal(values) == short
         monkeypatch.undo()
+
+
+LEAVING = """
+import atexit, numpy as np
+from waveplan import Planner, Requests, Rows, Topology, Training, models
+lengths = np.arange(1, {rows} + 1)
+tokens = np.concatenate([np.append(np.zeros(n - 1, np.int64), n) for n in lengths.tolist()])
+requests = Requests(Rows(tokens, np.append(0, np.cumsum(lengths))))
+planner = Planner(models.get("Qwen3-0.6B"), Topology(), Training(), "1TiB")
+planner.prefetch(requests)
+made = planner._ahead._made
+# Runs once all threads have ended.
+atexit.register(lambda: print(type(made.exception()).__name__))
+{last}
+"""
+
+
+@pytest.mark.parametrize("last", ["", "raise SystemExit(0)"])
+def test_leaving_the_program_stops_what_is_planned_ahead(last: str) -> None:
+    """This search takes many seconds; it ends without an answer, since the program leaves."""
+    code = LEAVING.format(rows=6_000, last=last)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr, done.returncode) == ("KeyboardInterrupt\n", "", 0)
+
+
+def test_a_thread_that_is_asked_whether_to_stop_raises_what_the_question_raises() -> None:
+    def work() -> None:
+        for _ in range(10):
+            _core.build_tree(MANY.tokens, MANY.offsets)
+
+    def broken() -> bool:
+        raise RuntimeError("no answer")
+
+    try:
+        _core.stop_if(lambda: False)
+        work()
+        _core.stop_if(broken)
+        with pytest.raises(RuntimeError, match="no answer"):
+            work()
+        _core.stop_if(lambda: True)
+        with pytest.raises(KeyboardInterrupt):
+            work()
+    finally:
+        _core.stop_if(None)
+    work()
+
+
+def test_what_is_no_longer_wanted_is_not_planned_to_its_end() -> None:
+    pool, other = Requests(comb(6_000)), Requests(comb(5))
+    plans = planner()
+    plans.prefetch(pool)
+    first = plans._ahead
+    assert first is not None
+    plans.prefetch(other)
+    assert isinstance(first._made.exception(60), KeyboardInterrupt)
+    assert next(plans.waves(other)).width == 5

@@ -4,7 +4,7 @@ Sequences are lists or tuples. Besides `InputError`, a value of another type is 
 number past 64 bits an `OverflowError`, with the argument's name as a note.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self, final
 
 from numpy import bool_, float64, int64
@@ -337,6 +337,11 @@ def gdn_schedule_per_rank(
     shards: NDArray[int64],
 ) -> list[tuple[int, int, int]]:
     """The same for each rank; ``owner`` is -1 where a segment is chained."""
+
+# --- interrupts ---
+
+def stop_if(asked: Callable[[], object] | None) -> None:
+    """From now on long calls of this thread end once ``asked()`` is true; None: as before."""
 
 # --- measures ---
 

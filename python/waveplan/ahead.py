@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,27 +32,34 @@ class Made:
 class Ahead:
     """One search made ahead in a thread, used only if nothing it depends on has changed."""
 
-    def __init__(
-        self,
-        planner: Planner,
-        pool: Requests,
-        start: int,
-        widest: int | None,
-        thread: ThreadPoolExecutor,
-    ) -> None:
+    def __init__(self, planner: Planner, pool: Requests, start: int, widest: int | None) -> None:
         self.pool = pool
         self._start = start
         self._state = self._now(planner, planner.limit, widest)
-        limit, widest, profiles = self._state
-        alone = planner.ranks.size == 1
+        self._unwanted = False
+        self._made: Future[Made] = Future()
+        try:
+            # Not of an executor: leaving the program would wait for it before it can be told.
+            threading.Thread(
+                target=self._work, args=(planner,), name="waveplan-prefetch", daemon=False
+            ).start()
+        except RuntimeError as error:  # the program is leaving, or has no thread to give
+            self._made.set_exception(error)
 
-        def work() -> Made:
-            session = planner.make_engine(pool).session(start, limit, widest, profiles)
-            if alone:
-                return Made(session, session.alone(), None)
-            return Made(session, None, session.growth())
-
-        self._made: Future[Made] = thread.submit(work)
+    def _work(self, planner: Planner) -> None:
+        main = threading.main_thread()
+        core.stop_if(lambda: self._unwanted or not main.is_alive())
+        try:
+            limit, widest, profiles = self._state
+            session = planner.make_engine(self.pool).session(self._start, limit, widest, profiles)
+            if planner.ranks.size == 1:
+                self._made.set_result(Made(session, session.alone(), None))
+            else:
+                self._made.set_result(Made(session, None, session.growth()))
+        except BaseException as error:
+            self._made.set_exception(error)
+        finally:
+            core.stop_if(None)
 
     def _now(
         self, planner: Planner, limit: int, widest: int | None
@@ -60,10 +68,19 @@ class Ahead:
         profiles = planner.profiles.columns(planner.context, self.pool.mixes)
         return limit, widest, profiles
 
+    def stop(self) -> None:
+        """Nobody wants it any more: its thread ends soon."""
+        self._unwanted = True
+
     def take(self, waves: Waves) -> Made | None:
         """The search, if it is the one that would be made now. Its error, if it failed, comes
         again when the search is made again."""
         same = waves.pool is self.pool and waves.start == self._start
         if not same or self._now(waves.planner, waves.limit, waves.widest) != self._state:
+            self.stop()
             return None
-        return None if self._made.exception() is not None else self._made.result()
+        try:
+            return None if self._made.exception() is not None else self._made.result()
+        except BaseException:  # Ctrl-C while waiting
+            self.stop()
+            raise

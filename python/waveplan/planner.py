@@ -31,8 +31,6 @@ from waveplan.wave import Probe, Wave
 from waveplan.waves import Refusals, Waves
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
     from waveplan.ahead import Ahead, Made
     from waveplan.model import Model
     from waveplan.rules.ruleset import RuleSet
@@ -103,7 +101,6 @@ class Planner:
         self._guard = Lock()
         self._process = os.getpid()
         self._ahead: Ahead | None = None
-        self._thread: ThreadPoolExecutor | None = None
         self._last: weakref.ref[Waves] | None = None
 
     @property
@@ -303,7 +300,8 @@ class Planner:
 
         It can never change a result: `Waves` takes it only if pool, start, `limit`, `widest` and
         profiles are then what they are now, and plans again otherwise. With other ranks it
-        prices this rank's own share and calls no reduction.
+        prices this rank's own share and calls no reduction. A program that leaves does not
+        wait for it.
 
             waves = planner.waves(requests)
             for wave in waves:
@@ -314,8 +312,6 @@ class Planner:
             requests: the pool, the very `Requests` whose waves are asked for later. At its end
                 there is nothing to do.
         """
-        from concurrent.futures import ThreadPoolExecutor
-
         from waveplan.ahead import Ahead
 
         if not isinstance(requests, Requests):
@@ -329,9 +325,9 @@ class Planner:
         widest = self.widest if last is None else last.widest
         with self._guard:
             self._after_fork()
-            if self._thread is None:
-                self._thread = ThreadPoolExecutor(1, thread_name_prefix="waveplan-prefetch")
-            self._ahead = Ahead(self, requests, start, widest, self._thread)
+            if self._ahead is not None:
+                self._ahead.stop()
+            self._ahead = Ahead(self, requests, start, widest)
 
     def take_ahead(self, waves: Waves) -> Made | None:
         """What `prefetch` made, if it is the search that `waves` needs now."""
@@ -351,9 +347,9 @@ class Planner:
         self._last = weakref.ref(instance("waves", waves, Waves))
 
     def _after_fork(self) -> None:
-        """Forgets a thread that was left in the parent process, and what it was to make."""
+        """Forgets what a thread was to make that was left in the parent process."""
         if self._process != os.getpid():
-            self._process, self._thread, self._ahead = os.getpid(), None, None
+            self._process, self._ahead = os.getpid(), None
 
     def make_engine(self, pool: Requests) -> core.Engine:
         """Everything that planning this pool needs."""

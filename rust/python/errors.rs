@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::exceptions::{PyKeyboardInterrupt, PyTypeError};
 use pyo3::prelude::*;
 
 use crate::error::{Error, Result};
@@ -11,19 +11,42 @@ use crate::interrupt;
 thread_local! {
     /// What a signal handler raised while the core ran; re-raised at the border.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+    /// Asked whether this thread's work is still wanted.
+    static ASKED: RefCell<Option<Py<PyAny>>> = const { RefCell::new(None) };
 }
 
-/// Makes Ctrl-C stop the core's long loops.
+/// Makes Ctrl-C stop the core's long loops, and [`stop_if`] those of a thread.
 pub(super) fn install_interrupt_hook() {
     interrupt::set_hook(|| {
-        Python::attach(|py| match py.check_signals() {
-            Ok(()) => false,
-            Err(raised) => {
+        Python::attach(|py| {
+            let asked = ASKED.with_borrow(|slot| slot.as_ref().map(|asked| asked.clone_ref(py)));
+            let stop = py.check_signals().and_then(|()| match asked {
+                Some(asked) => asked.bind(py).call0()?.is_truthy(),
+                None => Ok(false),
+            });
+            stop.unwrap_or_else(|raised| {
                 RAISED.with(|slot| *slot.borrow_mut() = Some(raised));
                 true
-            }
+            })
         })
     });
+}
+
+/// From now on long calls of this thread end once `asked()` is true; None: as before.
+#[pyfunction]
+#[pyo3(signature = (asked))]
+fn stop_if(asked: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+    if asked.as_ref().is_some_and(|asked| !asked.is_callable()) {
+        return Err(PyTypeError::new_err("give a function without arguments"));
+    }
+    let before = ASKED.replace(asked.map(Bound::unbind));
+    drop(before); // its destructor may call back
+    Ok(())
+}
+
+/// Adds what concerns interrupts to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(stop_if, module)?)
 }
 
 /// The one place where a core error becomes a Python exception.

@@ -27,6 +27,7 @@ mod _core {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         super::errors::install_interrupt_hook();
+        super::errors::register(module)?;
         super::tree::register(module)?;
         super::pack::register(module)?;
         super::layout::register(module)?;

@@ -37,6 +37,19 @@ def packing() -> _core.Packing:
     return _core.pack_rows(TOKENS, OFFSETS)
 
 
+def _stopped(asked: Any) -> bool:
+    """Whether a call of tens of milliseconds is stopped."""
+    _core.stop_if(asked)
+    try:
+        for _ in range(3):
+            _core.build_tree(np.arange(300_000), np.arange(300_001))
+    except KeyboardInterrupt:
+        return True
+    finally:
+        _core.stop_if(None)
+    return False
+
+
 def columns() -> Arguments:
     count = 4
     no = np.zeros(count, np.bool_)
@@ -294,6 +307,7 @@ CALLS = [
         "item_sizes",
     ),
     _method("Pool", "mixes", pool, dict),
+    _call("stop_if", _stopped, lambda: {"asked": None}),
     _method("Pool", "labelled", pool, dict),
     _method("Pool", "groups", pool, lambda: {"requests": np.array([0, 2])}, "requests"),
     _call(
