@@ -239,6 +239,35 @@ def test_bad_rows_on_one_rank_are_an_error_on_all() -> None:
     failing(together(3, 3, work), 1, InputError)
 
 
+@pytest.mark.parametrize(
+    ("what", "value"),
+    [("peak_bytes", -1), ("peak_bytes", float("nan")), ("retained_bytes", 1 << 63), ("whole", 2)],
+)
+def test_a_bad_reading_on_one_rank_is_an_error_on_all(what: str, value: Any) -> None:
+    """Nothing is learned anywhere, and nobody waits for the rank that failed."""
+
+    def work(agreement: Thread) -> Any:
+        plans = planner(agreement, 2, 8 * GIB)
+        wave = plans.wave(pool())
+        reading = {"peak_bytes": 10**9, **({what: value} if agreement.rank == 1 else {})}
+        try:
+            plans.observe(wave, **reading)
+        finally:
+            assert not plans.profiles
+        return None
+
+    failing(together(2, 2, work), 1, InputError)
+
+
+def test_a_wave_of_another_kind_on_one_rank_is_an_error_on_all() -> None:
+    def work(agreement: Thread) -> Any:
+        plans = planner(agreement, 2, 8 * GIB)
+        wave = plans.wave(pool())
+        plans.observe(wave if agreement.rank == 0 else wave.plan, peak_bytes=10**9)  # type: ignore
+
+    failing(together(2, 2, work), 1, InputError)
+
+
 @pytest.mark.parametrize("method", ["growth", "bisection", "finish"])
 def test_a_rank_that_raises_in_the_middle_takes_all_out(method: str) -> None:
     def work(agreement: Thread) -> Any:
