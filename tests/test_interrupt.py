@@ -28,7 +28,9 @@ from waveplan import (
     _core,
     models,
 )
+from waveplan.errors import InputError
 from waveplan.jobs import Job, Source
+from waveplan.rows import integers
 from waveplan.sweep import process_pool, sweep
 
 
@@ -183,7 +185,14 @@ def test_blocks_change_no_answer(count: int, monkeypatch: pytest.MonkeyPatch) ->
         whole = _blocks.int64(made)
         assert (whole.dtype, whole.tolist()) == (np.dtype(np.int64), made.tolist())
         assert whole.flags.c_contiguous
-    assert _blocks.listed(values.tolist()).tolist() == values.tolist()
+    made, at = _blocks.listed(values.tolist())
+    assert (made.tolist(), at) == (values.tolist(), 0)
+    for odd in (1.5, "x", None, 2**70):
+        given = [*values.tolist(), odd]
+        made, at = _blocks.listed(given)
+        assert made.tolist() == np.asarray(given[at : at + len(made)]).tolist()
+        with pytest.raises(InputError, match=rf"n\[{count}\] is "):
+            integers("n", given)
     assert _blocks.first_negative(values) is None
     if count:
         values[count // 2 :] = -1

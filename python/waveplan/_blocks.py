@@ -48,20 +48,23 @@ def int64(values: NDArray[Any]) -> Int64:
     return made
 
 
-def listed(values: Sequence[Any]) -> NDArray[Any]:
-    """`numpy.asarray` of a sequence."""
+def listed(values: Sequence[Any]) -> tuple[NDArray[Any], int]:
+    """`numpy.asarray` of a sequence, and 0; or the first part that holds no integers, and where
+    it begins, for those who then refuse the whole."""
     if not isinstance(values, list | tuple) or len(values) <= BLOCK:
-        return np.asarray(values)
+        return np.asarray(values), 0
     made = np.empty(len(values), np.int64)
     for part in blocks(len(values)):
         try:
             entries = np.asarray(values[part])
         except (ValueError, TypeError, OverflowError):
-            return np.asarray(values)  # the error of the whole
+            return np.asarray(values), 0  # the error of the whole
+        if entries.ndim == 1 and entries.dtype.kind not in "iu":
+            return entries, part.start
         if entries.dtype != np.int64 or entries.ndim != 1:
-            return np.asarray(values)
+            return np.asarray(values), 0
         made[part] = entries
-    return made
+    return made, 0
 
 
 def repeated(values: Int64, lengths: Int64) -> Int64:

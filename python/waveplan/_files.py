@@ -24,6 +24,7 @@ __all__ = [
     "MOST_BYTES",
     "MOST_CONTAINERS",
     "MOST_DEPTH",
+    "MOST_KEYS",
     "kind",
     "parse_json",
     "read_bytes",
@@ -38,6 +39,8 @@ MOST_DEPTH = 64
 """How deeply lists and objects may nest in JSON."""
 MOST_CONTAINERS = 1 << 20
 """Lists and objects in one JSON document, or in one line of JSON lines."""
+MOST_KEYS = 1 << 18
+"""Keys of all its objects together."""
 
 CHUNK = 1 << 20
 LONGEST_NAME = 4096
@@ -105,10 +108,10 @@ def parse_json(data: bytes) -> Any:
 
 
 def _check_nesting(data: bytes) -> None:
-    """Refuses what nests too deeply or has too many containers, in bounded memory."""
-    if data.count(b"[") + data.count(b"{") <= MOST_DEPTH:
+    """Refuses what nests too deeply or has too many containers or keys, in bounded memory."""
+    if data.count(b"[") + data.count(b"{") <= MOST_DEPTH and data.count(b":") <= MOST_KEYS:
         return
-    depth = containers = 0
+    depth = containers = keys = 0
     inside = escaping = False  # a string, a backslash's next character
     for start in range(0, len(data), CHUNK):
         text = np.frombuffer(data, np.uint8, min(CHUNK, len(data) - start), start)[escaping:]
@@ -123,6 +126,9 @@ def _check_nesting(data: bytes) -> None:
         containers += int(np.count_nonzero(opens))
         if containers > MOST_CONTAINERS:
             raise InputError(f"more than {MOST_CONTAINERS} lists and objects")
+        keys += int(np.count_nonzero(outside & (text == ord(":"))))
+        if keys > MOST_KEYS:
+            raise InputError(f"more than {MOST_KEYS} keys")
         depths = depth + np.cumsum(opens.astype(np.int64) - closes)
         if depths.max() > MOST_DEPTH:
             raise InputError(f"lists and objects nest more than {MOST_DEPTH} deep")

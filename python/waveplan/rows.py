@@ -36,8 +36,12 @@ def integers(name: str, values: ArrayLike) -> Int64:
     if isinstance(values, np.ma.MaskedArray):
         raise InputError(f"{name} is a masked array: give a plain array of integers")
     countable(name, values)
+    at = 0
     try:
-        array = listed(values) if isinstance(values, list | tuple) else np.asarray(values)
+        if isinstance(values, list | tuple):
+            array, at = listed(values)
+        else:
+            array = np.asarray(values)
     except (ValueError, TypeError, OverflowError) as error:
         raise InputError(f"{name} is not an array of integers: {error}") from None
     except MemoryError:
@@ -52,14 +56,15 @@ def integers(name: str, values: ArrayLike) -> Int64:
             raise InputError(f"{name}[{worst}] is {array[worst]}: it must be below 2**63")
     if array.dtype.kind not in "iu":
         if not isinstance(values, np.ndarray):
-            raise InputError(f"{_first_wrong(name, values)}: give integers below 2**63")
+            some = values[at : at + len(array)] if isinstance(values, list | tuple) else values
+            raise InputError(f"{_first_wrong(name, some, at)}: give integers below 2**63")
         raise InputError(f"{name} has dtype {array.dtype}: give integers")
     return int64(array)
 
 
-def _first_wrong(name: str, values: ArrayLike) -> str:
-    """Names the first element that is no 64-bit integer."""
-    for index, value in enumerate(np.array(values, object).tolist()):
+def _first_wrong(name: str, values: ArrayLike, start: int = 0) -> str:
+    """Names the first element that is no 64-bit integer; they are numbered from `start`."""
+    for index, value in enumerate(np.array(values, object).tolist(), start):
         whole = isinstance(value, int) and not isinstance(value, bool)
         if not whole or not -(1 << 63) <= value < 1 << 63:
             return f"{name}[{index}] is {_short(value)}"

@@ -346,6 +346,11 @@ READERS: dict[str, Callable[[Path], object]] = {
         (b'{"a":' * 100_000, "nest more than 64 deep"),
         (b"[" * 65 + b"]" * 65, "nest more than 64 deep"),
         (b"[" + b"[]," * (1 << 20) + b"[]]", "more than 1048576 lists and objects"),
+        (
+            b"{" + b",".join(b'"%d":0' % i for i in range((1 << 18) + 1)) + b"}",
+            "more than 262144 keys",
+        ),
+        (b'{"colons are no keys": "' + b":" * (1 << 19) + b'"}', ""),
         (b'{"version": 1, "version": 2}', "'version' is given twice"),
         (b"9" * 5000, "limit (4300 digits)"),
         (b" " * ((16 << 20) + 1), "too large: at most 16777216 bytes"),
