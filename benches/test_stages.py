@@ -1,7 +1,7 @@
 """Every stage of planning, ours alone: `pytest benches/test_stages.py` (pytest-benchmark).
 
 The pools are those of `waveplan.bench.workloads`; searches are in compatible mode at CP 2, so that
-they can be read beside docs/speed.md.
+they can be read beside docs/speed.md. With `--benchmark-disable` every stage runs once, untimed.
 """
 
 from __future__ import annotations
@@ -13,14 +13,19 @@ import numpy as np
 import pytest
 
 import waveplan
+from waveplan import _core
 from waveplan.bench import peer
 from waveplan.bench.workloads import WAVES
+from waveplan.errors import WaveRefused
 from waveplan.pricing import bind
+from waveplan.profiles import Observed
 from waveplan.scoring import Scoring
 from waveplan.tree import tree as build_tree
 
 CP = 2
 SCORING = Scoring.from_table("gdn-moe-h2048", layers=40, gdn_layers=30, cp=CP)
+QUOTES = 7
+"""Quotes that the search may ask of one width."""
 pools = pytest.mark.parametrize("name", list(WAVES))
 
 
@@ -32,6 +37,21 @@ def arrays(name: str) -> tuple[Any, Any]:
 @cache
 def rows(name: str) -> Any:
     return waveplan.Rows(*arrays(name))
+
+
+@cache
+def requests(name: str, labels: str) -> Any:
+    """All tokens labelled, the second half of each row, or runs of 1 to 64 and gaps as long."""
+    if labels == "all":
+        return waveplan.Requests(rows(name))
+    offsets = arrays(name)[1]
+    if labels == "answers":
+        return waveplan.Requests(rows(name), targets=np.diff(offsets) // 2)
+    rng = np.random.default_rng(7)
+    total = int(offsets[-1])
+    lengths = rng.integers(1, 65, size=total // 16 + 2)
+    mask = np.repeat(np.arange(len(lengths)) % 2 == 0, lengths)[:total]
+    return waveplan.Requests(rows(name), targets=np.split(mask, offsets[1:-1]))
 
 
 @cache
@@ -48,8 +68,34 @@ def searched(name: str) -> peer.Ours:
 
 
 @cache
+def layout(name: str) -> Any:
+    return waveplan.choose_layout(tree(name), SCORING, "compatible")
+
+
+@cache
 def packing(name: str) -> Any:
-    return waveplan.choose_layout(tree(name), SCORING, "compatible").pack()
+    return layout(name).pack()
+
+
+@cache
+def splitting(name: str) -> tuple[Any, int]:
+    """A planner and the fewest bytes (to a thousandth) with which the whole pool is one split."""
+    model, topology = waveplan.models.get("Qwen3.6-35B-A3B"), waveplan.Topology(cp=CP)
+    planner = waveplan.Planner(model, topology, waveplan.Training(lora_rank=8), "1TiB")
+    pool = requests(name, "all")
+    tokens = int(pool.lengths.sum())
+    # Little stays of each forward until its backward: else no split helps.
+    seen = Observed(later=((tokens, 0),), retained=((tokens, 1 << 20),), here=True)
+    planner.profiles[planner.signature_of(pool)] = seen
+    low, high = 0, planner.plan(pool).required
+    while high - low > high // 1000:
+        limit = (low + high) // 2
+        try:
+            planner.plan(pool, limit=limit)
+            high = limit
+        except WaveRefused:
+            low = limit
+    return planner, high
 
 
 @pools
@@ -80,6 +126,54 @@ def test_layout(benchmark: Any, name: str, method: str) -> None:
 
 
 @pools
+def test_layout_within_tokens(benchmark: Any, name: str) -> None:
+    """The best layout where a quarter of what sharing saves is room."""
+    whole, packed = len(arrays(name)[0]), tree(name).packed()
+    most = packed + (whole - packed) // 4
+    benchmark(lambda: waveplan.choose_layout(tree(name), SCORING, "exact", most_tokens=most))
+
+
+@pools
+def test_pack(benchmark: Any, name: str) -> None:
+    """The packed row of a layout."""
+    benchmark(layout(name).pack)
+
+
+@pools
+def test_pack_rows(benchmark: Any, name: str) -> None:
+    """The packed row of tokens, everything shared."""
+    benchmark(lambda: waveplan.pack(rows(name)))
+
+
+@pools
+def test_packed_ids(benchmark: Any, name: str) -> None:
+    """Group, parent and position of every packed token."""
+    packed = packing(name)
+    benchmark(lambda: (packed.group_ids, packed.parent_ids, packed.position_ids))
+
+
+@pools
+def test_packed_tokens(benchmark: Any, name: str) -> None:
+    """The packed tokens themselves, and where each row's lie."""
+    tokens, offsets = arrays(name)
+    parts = np.split(tokens, offsets[1:-1])
+    packed = packing(name)._core
+    benchmark(lambda: (_core.gather_tokens(packed, parts), _core.packed_positions(packed)))
+
+
+@pools
+def test_parse_ids(benchmark: Any, name: str) -> None:
+    ids = packing(name).group_ids, packing(name).parent_ids
+    benchmark(lambda: waveplan.Packing.from_ids(*ids))
+
+
+@pools
+def test_attention_slices(benchmark: Any, name: str) -> None:
+    packed = packing(name)
+    benchmark(lambda: waveplan.attention_slices(packed))
+
+
+@pools
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_assign(benchmark: Any, name: str, ranks: int) -> None:
     packed = packing(name)
@@ -96,11 +190,78 @@ def test_recurrent(benchmark: Any, name: str, ranks: int) -> None:
 
 
 @pools
+@pytest.mark.parametrize("labels", ["all", "answers", "runs"])
+def test_measures(benchmark: Any, name: str, labels: str) -> None:
+    """Everything a price needs of one layout, head rows and recurrent schedules included."""
+    pool, built, shared = requests(name, labels)._core, tree(name)._core, layout(name).shared
+    everything = np.arange(len(pool))
+
+    def measure() -> Any:
+        made = _core.PlanMeasures(pool, everything, vocab=248_320, hidden=2048, recurrent=True)
+        made.exact(0, built, shared)
+        return made.finish()
+
+    benchmark(measure)
+
+
+@pools
+def test_measures_bound(benchmark: Any, name: str) -> None:
+    """The same without a layout: what no layout can go below."""
+    pool, packed = requests(name, "all")._core, tree(name).packed()
+    everything = np.arange(len(pool))
+
+    def measure() -> Any:
+        made = _core.PlanMeasures(pool, everything, vocab=248_320, hidden=2048, recurrent=True)
+        made.bound(0, "full", packed)
+        return made.finish()
+
+    benchmark(measure)
+
+
+@pools
 def test_price(benchmark: Any, name: str) -> None:
     ours = searched(name)
     ours.waves.start = 0
     measures, bound = ours.waves.plan_next().plan.measures, ours.planner.bound
     benchmark(lambda: bound.results(measures))
+
+
+@pytest.mark.parametrize("items", [64, 1024, 16_384])
+def test_width(benchmark: Any, items: int) -> None:
+    """The search among widths whose quotes are known: two thirds of them fit."""
+    fits, trusted, profiled = 2, 4, 8
+    usable = np.arange(items + 1) <= items * 2 // 3
+    bits = np.repeat(np.where(usable, fits, 0) | trusted | profiled, QUOTES)
+    assert _core.width_search(items, 0, 1, None, True, bits)[0] > items // 2
+    benchmark(lambda: _core.width_search(items, 0, 1, None, True, bits))
+
+
+@pools
+def test_ladder(benchmark: Any, name: str) -> None:
+    """The split ladder up to the rung that fits."""
+    planner, limit = splitting(name)
+    pool = requests(name, "all")
+    assert planner.plan(pool, limit=limit).split
+    benchmark(lambda: planner.plan(pool, limit=limit))
+
+
+@pools
+def test_ladder_refused(benchmark: Any, name: str) -> None:
+    """The split ladder where no rung fits."""
+    planner, limit = splitting(name)
+    pool = requests(name, "all")
+
+    def climb() -> None:
+        with pytest.raises(WaveRefused):
+            planner.plan(pool, limit=limit // 2)
+
+    benchmark(climb)
+
+
+@pools
+def test_split_cut(benchmark: Any, name: str) -> None:
+    lengths = np.diff(arrays(name)[1])
+    benchmark(lambda: _core.split_cut(lengths, len(lengths) // 2))
 
 
 @pools
