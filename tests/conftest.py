@@ -30,6 +30,25 @@ settings.register_profile(
 settings.load_profile("deep" if os.environ.get("WAVEPLAN_DEEP") else "ci")
 
 
+def _visible(config: pytest.Config) -> set[str]:
+    """What lies in the folder that pytest runs in."""
+    names = (path.name for path in config.invocation_params.dir.iterdir())
+    return {name for name in names if not name.startswith((".", "__pycache__"))}
+
+
+FOUND = pytest.StashKey[set[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[FOUND] = _visible(config)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tests write into folders of their own: a new file in this one ends the run in an error."""
+    if left := sorted(_visible(session.config) - session.config.stash[FOUND]):
+        pytest.exit(f"the tests left files behind: {', '.join(left)}", returncode=1)
+
+
 def golden_folder() -> Path:
     """Where the golden vectors lie: WAVEPLAN_GOLDEN, or tests/golden."""
     return Path(os.environ.get("WAVEPLAN_GOLDEN") or HERE / "golden")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable
 from dataclasses import fields as fields_of
 from pathlib import Path
@@ -72,6 +73,9 @@ HYBRID = Model(
     gdn_conv=4,
 )
 FREE = "24GiB"
+
+FOLDER = tempfile.TemporaryDirectory()
+"""Files that calls read. Calls are made before any test runs, wherever pytest was started."""
 
 
 def rows() -> Rows:
@@ -382,11 +386,16 @@ def job() -> jobs.Job:
     return jobs.Job(model="qwen3-4b", available="70GiB")
 
 
-def rows_file() -> str:
-    path = Path("rows.npz")
+def file(name: str, write: Callable[[Path], object]) -> str:
+    """A file of that name, written where there is none yet."""
+    path = Path(FOLDER.name, name)
     if not path.exists():
-        np.savez(path, tokens=TOKENS, offsets=OFFSETS)
+        write(path)
     return str(path)
+
+
+def rows_file() -> str:
+    return file("rows.npz", lambda path: np.savez(path, tokens=TOKENS, offsets=OFFSETS))
 
 
 def source() -> jobs.Source:
@@ -1125,17 +1134,12 @@ JOB_CALLS = [
 
 
 def _toml() -> str:
-    path = Path("rules.toml")
-    if not path.exists():
-        path.write_text('[rule."my.buffer"]\nbytes = "rows * 2 B"\ncovers = "anything"\n')
-    return str(path)
+    text = '[rule."my.buffer"]\nbytes = "rows * 2 B"\ncovers = "anything"\n'
+    return file("rules.toml", lambda path: path.write_text(text))
 
 
 def _profiles_file() -> str:
-    path = Path("good.json")
-    if not path.exists():
-        known().save(path)
-    return str(path)
+    return file("good.json", lambda path: known().save(path))
 
 
 CALLS = [*ROW_CALLS, *LAYOUT_CALLS, *MODEL_CALLS, *PRICE_CALLS, *PLANNER_CALLS, *JOB_CALLS]
