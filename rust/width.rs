@@ -1,7 +1,7 @@
 //! The width search, as a machine that asks for a verdict and is told.
 //!
-//! [`Machine`] walks widths: the minimum wave, a hint, doubling, bisection. [`Judge`] makes one
-//! width's verdict out of *quotes* (one price of one kind) the way the published planner does:
+//! [`Machine`] walks widths: the minimum wave, a hint, doubling, bisection over granules and, but
+//! in compatible mode, over the multiples of the rank count. [`Judge`] makes one width's verdict out of *quotes* (one price of one kind) the way the published planner does:
 //! bounds first where they are valid, exact plans otherwise. Neither prices anything, so the same
 //! code runs over live prices and over a table that all ranks have agreed on.
 
@@ -18,6 +18,8 @@ pub struct Geometry {
     pub min_width: usize,
     /// Larger widths are multiples of this, a multiple of the rank count.
     pub granule: usize,
+    /// Data-parallel ranks.
+    pub dp: usize,
 }
 
 impl Geometry {
@@ -47,6 +49,7 @@ impl Geometry {
             remaining,
             min_width: dp.min(remaining),
             granule,
+            dp,
         })
     }
 
@@ -103,13 +106,24 @@ impl Geometry {
         (width != best && width != failed).then_some(width)
     }
 
+    /// The middle one of the multiples of the rank count between two widths.
+    #[must_use]
+    pub fn fine_middle(&self, best: usize, failed: usize) -> Option<usize> {
+        let (first, last) = (best / self.dp + 1, failed.saturating_sub(1) / self.dp);
+        (first <= last).then(|| usize::midpoint(first, last) * self.dp)
+    }
+
     /// Every width that bisection between two others can ask, ascending.
     #[must_use]
-    pub fn bisection_widths(&self, best: usize, failed: usize) -> Vec<usize> {
+    pub fn bisection_widths(&self, best: usize, failed: usize, step: Step) -> Vec<usize> {
         let mut widths = Vec::new();
         let mut open = vec![(best, failed)];
         while let Some((low, high)) = open.pop() {
-            if let Some(width) = self.middle(low, high) {
+            let middle = match step {
+                Step::Refine => self.fine_middle(low, high),
+                _ => self.middle(low, high),
+            };
+            if let Some(width) = middle {
                 widths.push(width);
                 // A floored middle can lie at or below `low`: only true sub-intervals go on.
                 if low < width && width < high {
@@ -152,8 +166,10 @@ pub enum Step {
     Hint,
     /// Doubling.
     Grow,
-    /// Between the widest usable and the narrowest failed width.
+    /// Between the widest usable and the narrowest failed width, by granules.
     Bisect,
+    /// The same by multiples of the rank count.
+    Refine,
 }
 
 /// Why no wider wave was taken.
@@ -192,6 +208,8 @@ pub enum Next {
 #[derive(Debug, Clone)]
 pub struct Machine {
     geometry: Geometry,
+    /// Refine after bisection.
+    fine: bool,
     hint: usize,
     best: usize,
     failed: Option<usize>,
@@ -200,12 +218,14 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Starts at the minimum wave; `hint` is the largest width used so far.
+    /// Starts at the minimum wave; `hint` is the largest width used so far; `fine`: the published
+    /// search stops at a granule, ours goes on to the widest.
     #[must_use]
-    pub fn new(geometry: Geometry, hint: Option<usize>) -> Self {
+    pub fn new(geometry: Geometry, hint: Option<usize>, fine: bool) -> Self {
         let first = geometry.min_width;
         Self {
             geometry,
+            fine,
             hint: geometry.normalize(hint.unwrap_or(first)),
             best: first,
             failed: None,
@@ -220,11 +240,13 @@ impl Machine {
         self.next
     }
 
-    /// The widest usable and the narrowest failed width, while bisecting.
+    /// The widest usable and the narrowest failed width, while bisecting or refining.
     #[must_use]
     pub fn interval(&self) -> Option<(usize, usize)> {
         match self.next {
-            Next::Ask(_, Step::Bisect) => self.failed.map(|failed| (self.best, failed)),
+            Next::Ask(_, Step::Bisect | Step::Refine) => {
+                self.failed.map(|failed| (self.best, failed))
+            }
             _ => None,
         }
     }
@@ -256,18 +278,18 @@ impl Machine {
                     Next::Done(Outcome::Wave(width, self.cold_stop(width)))
                 }
             }
-            Step::Bisect if verdict.usable() => {
+            Step::Bisect | Step::Refine if verdict.usable() => {
                 self.best = width;
-                self.bisect()
+                self.between(step)
             }
-            Step::Grow | Step::Bisect => {
+            Step::Grow | Step::Bisect | Step::Refine => {
                 self.failed = Some(width);
                 self.stop = if verdict.fits {
                     Stop::Trust(width)
                 } else {
                     Stop::Memory(width)
                 };
-                self.bisect()
+                self.between(step)
             }
         };
     }
@@ -289,13 +311,21 @@ impl Machine {
         }
     }
 
-    fn bisect(&self) -> Next {
-        let middle = self
-            .failed
-            .and_then(|failed| self.geometry.middle(self.best, failed));
-        match middle {
-            Some(width) => Next::Ask(width, Step::Bisect),
-            None => Next::Done(Outcome::Wave(self.best, self.stop)),
+    /// Between the widest usable and the narrowest failed width.
+    fn between(&self, step: Step) -> Next {
+        let (best, failed) = (self.best, self.failed.unwrap_or(self.best));
+        let coarse = match step {
+            Step::Refine => None,
+            _ => self.geometry.middle(best, failed),
+        };
+        // A middle that is floored to a width below the best would lose what was found.
+        let coarse = coarse.filter(|&width| !self.fine || width > best);
+        if let Some(width) = coarse {
+            return Next::Ask(width, Step::Bisect);
+        }
+        match self.geometry.fine_middle(best, failed) {
+            Some(width) if self.fine => Next::Ask(width, Step::Refine),
+            _ => Next::Done(Outcome::Wave(best, self.stop)),
         }
     }
 }
@@ -403,6 +433,12 @@ impl Judge {
             composite,
             ..Self::default()
         }
+    }
+
+    /// See [`Judge::new`].
+    #[must_use]
+    pub fn composite(&self) -> bool {
+        self.composite
     }
 
     /// Distinct widths after the minimum wave that did not fit.
@@ -542,14 +578,15 @@ impl Judge {
     }
 }
 
-/// Runs machine and judge over `quotes` to the end.
+/// Runs machine and judge over `quotes` to the end: to the widest with composite quotes, else by
+/// granules as published.
 pub fn search(
     geometry: Geometry,
     hint: Option<usize>,
     judge: &mut Judge,
     quotes: &mut impl Quotes,
 ) -> Result<Outcome> {
-    let mut machine = Machine::new(geometry, hint);
+    let mut machine = Machine::new(geometry, hint, judge.composite());
     loop {
         match machine.next() {
             Next::Ask(width, step) => {
@@ -630,6 +667,23 @@ mod tests {
     }
 
     #[test]
+    fn refines_between_granules() {
+        let (outcome, asked) = run(1000, 1, 42, 999);
+        assert_eq!(outcome, Outcome::Wave(42, Stop::Memory(43)));
+        assert_eq!(asked, [1, 2, 4, 8, 16, 32, 64, 48, 40, 44, 42, 43]);
+        assert_eq!(
+            run(1000, 4, 171, 999).0,
+            Outcome::Wave(168, Stop::Memory(172))
+        );
+        assert_eq!(run(29, 5, 25, 999).0, Outcome::Wave(25, Stop::Memory(29)));
+        assert_eq!(
+            run(300, 1, 299, 999).0,
+            Outcome::Wave(299, Stop::Memory(300))
+        );
+        assert_eq!(run(300, 1, 999, 70).0, Outcome::Wave(70, Stop::Trust(71)));
+    }
+
+    #[test]
     fn widths_at_the_end_of_numbers_do_not_overflow() {
         let most = usize::MAX;
         for dp in [1, 3, most] {
@@ -648,16 +702,15 @@ mod tests {
                 for memory in (0..items).step_by(7) {
                     let geometry = Geometry::new(items, 0, dp).unwrap();
                     let growth = geometry.growth_widths(None).concat();
-                    let mut machine = Machine::new(geometry, None);
-                    let mut bisection = None;
+                    let mut machine = Machine::new(geometry, None, memory % 2 == 0);
+                    let mut between = std::collections::HashMap::new();
                     while let Next::Ask(width, step) = machine.next() {
-                        if let Some((best, failed)) = machine.interval() {
-                            bisection
-                                .get_or_insert_with(|| geometry.bisection_widths(best, failed));
-                        }
-                        let foreseen = match step {
-                            Step::Bisect => bisection.as_ref().unwrap().contains(&width),
-                            _ => growth.contains(&width),
+                        let foreseen = match machine.interval() {
+                            Some((best, failed)) => between
+                                .entry(step == Step::Refine)
+                                .or_insert_with(|| geometry.bisection_widths(best, failed, step))
+                                .contains(&width),
+                            None => growth.contains(&width),
                         };
                         assert!(foreseen, "{items} {dp} {memory} {width}");
                         machine.tell(Verdict {

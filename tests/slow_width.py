@@ -153,8 +153,19 @@ class Search:
                 stop = ("trust" if quote.fits else "memory", width)
         while failed is not None and failed - best > 1:
             width = self.normalize((best + failed) // 2)
-            if width in (best, failed):
+            if width in (best, failed) or (self.composite and width < best):
                 break
+            quote = self.probe(width)
+            if quote.usable:
+                best = width
+            else:
+                failed = width
+                stop = ("trust" if quote.fits else "memory", width)
+        while self.composite and failed is not None:
+            between = [w for w in range(best + 1, failed) if w % self.dp == 0]
+            if not between:
+                break
+            width = between[(len(between) - 1) // 2]
             quote = self.probe(width)
             if quote.usable:
                 best = width

@@ -98,16 +98,17 @@ def pool(seed: int = 3, count: int = 30) -> Requests:
     return Requests(workloads.blocks(seed, count=count, block=(64, 700)))
 
 
-def test_all_ranks_get_the_same_waves_in_four_reductions_each() -> None:
+@pytest.mark.parametrize(("compatible", "reductions"), [(False, 5), (True, 4)])
+def test_all_ranks_get_the_same_waves_in_few_reductions(compatible: bool, reductions: int) -> None:
     def work(agreement: Thread) -> Any:
-        plans = planner(agreement, 3, 4 * GIB, cp=2)
+        plans = planner(agreement, 3, 4 * GIB, cp=2, compatible=compatible)
         waves = list(plans.waves(pool()))
         return [(w.start, w.width, w.indices.tolist()) for w in waves], agreement.calls
 
     results = together(3, 3, work)
     shapes = [[wave[:2] for wave in waves] for waves, _ in results]
     assert shapes[0] == shapes[1] == shapes[2]
-    assert {calls for _, calls in results} == {4 * len(shapes[0])}
+    assert {calls for _, calls in results} == {reductions * len(shapes[0])}
     seen = sorted(i for waves, _ in results for wave in waves for i in wave[2])
     assert seen == list(range(30))
 
@@ -115,7 +116,7 @@ def test_all_ranks_get_the_same_waves_in_four_reductions_each() -> None:
 @settings(max_examples=max(200, settings().max_examples))
 @given(
     seed=st.integers(0, 10_000),
-    count=st.integers(2, 40),
+    count=st.one_of(st.integers(2, 40), st.integers(64, 90)),
     dp=st.integers(1, 4),
     cp=st.sampled_from([1, 2]),
     limits=st.lists(st.floats(0.02, 1.2), min_size=4, max_size=4),
@@ -268,7 +269,7 @@ def test_a_wave_of_another_kind_on_one_rank_is_an_error_on_all() -> None:
     failing(together(2, 2, work), 1, InputError)
 
 
-@pytest.mark.parametrize("method", ["growth", "bisection", "finish"])
+@pytest.mark.parametrize("method", ["growth", "bisection", "refinement", "finish"])
 def test_a_rank_that_raises_in_the_middle_takes_all_out(method: str) -> None:
     def work(agreement: Thread) -> Any:
         waves = planner(agreement, 3, 3 * GIB).waves(pool())

@@ -166,6 +166,18 @@ def test_the_best_oversized_plan_may_be_asked_for() -> None:
     planner(waves[1].required).wave(rows, start=4)
 
 
+@pytest.mark.parametrize("dp", [1, 3])
+def test_one_more_item_a_rank_would_not_fit(dp: int) -> None:
+    """However many items are left: the published search steps by 8 or 32 of them."""
+    rows = workloads.unique(6, count=400, total=400_000)
+    plans = Planner(MODEL, Topology(dp=dp), Training(), "34GiB")
+    waves = list(plans.waves(rows))
+    assert waves[0].width > 40
+    for wave in waves[:-1]:
+        assert (wave.stopped.kind, wave.stopped.width) == ("memory", wave.width + dp)
+        assert wave.stopped.plan is None or wave.stopped.plan.required > 34 << 30 or dp > 1
+
+
 def test_planning_ahead_never_changes_a_wave() -> None:
     pool = Requests(grpo(groups=8, k=5))
 

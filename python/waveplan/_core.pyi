@@ -492,8 +492,12 @@ class Session:
         """Second table of quotes of this rank."""
     def quote(self, width: int, kind: int) -> int:
         """One quote of this rank, as bits."""
+    def agree_bisection(self, agreed: NDArray[int64]) -> int:
+        """Takes the second agreed table; entries of the third, 0 in compatible mode."""
+    def refinement(self) -> NDArray[int64]:
+        """Third table of quotes of this rank."""
     def finish(self, agreed: NDArray[int64]) -> Found:
-        """Takes the second agreed table; ends the search on this rank."""
+        """Takes the third agreed table; ends the search on this rank."""
     @property
     def rejected(self) -> int: ...
     @property

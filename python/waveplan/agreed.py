@@ -1,4 +1,5 @@
-"""One wave settled by all ranks of a job: four reductions, whatever the probes."""
+"""One wave settled by all ranks of a job: five reductions, whatever the probes; four in compatible
+mode."""
 
 from __future__ import annotations
 
@@ -71,7 +72,11 @@ def settle(waves: Waves) -> Settled:
     first = ranks.table(growth, session.growth_len())
     entries = session.agree_growth(first)
     second = ranks.table(lambda: session.bisection(), entries)
-    found = session.finish(second)
+    entries = session.agree_bisection(second)
+    third = np.empty(0, np.int64)
+    if not waves.planner.compatible:  # as published, nothing lies between two granules
+        third = ranks.table(lambda: session.refinement(), entries)
+    found = session.finish(third)
     mark = 0
     if ranks.size > waves.planner.topology.dp:  # several processes plan the same share
         mark = int(plan_of(found, waves.planner.bound, waves.pool).fingerprint[:15], 16)

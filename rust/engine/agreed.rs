@@ -1,10 +1,10 @@
-//! Quotes that all ranks agree on, in two tables.
+//! Quotes that all ranks agree on, in tables.
 //!
 //! The quotes that a search can ask are known beforehand: first those of the widths of growth,
-//! then those of the widths between the last usable and the first failed one. Every rank prices
-//! its own share for all of them, one minimum over the ranks settles each table, and the same
-//! search then runs over the tables on every rank. The answer is that of ranks which settle
-//! every quote when it is asked.
+//! then those of the granules between the last usable and the first failed width, and of the
+//! widths between two granules (none in compatible mode). Every rank prices its own share for all
+//! of them, one minimum over the ranks settles each table, and the same search then runs over the
+//! tables on every rank. The answer is that of ranks which settle every quote when it is asked.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,8 @@ pub struct Exchange {
     hint: Option<usize>,
     composite: bool,
     agreed: Table,
-    interval: Option<(usize, usize)>,
+    /// Where bisection, then refinement starts.
+    intervals: [Option<(usize, usize)>; 2],
 }
 
 impl Exchange {
@@ -37,7 +38,7 @@ impl Exchange {
             hint,
             composite,
             agreed: Table::default(),
-            interval: None,
+            intervals: [None; 2],
         }
     }
 
@@ -71,17 +72,59 @@ impl Exchange {
     pub fn settle_growth(&mut self, judge: &Judge, agreed: &[i64]) -> Result<usize> {
         let widths = self.growth_widths();
         self.fill(&widths, agreed)?;
-        self.interval = self.find_interval(judge.clone())?;
-        Ok(self.bisection_widths().len() * self.entries())
+        self.find_interval(judge.clone(), Step::Bisect)?;
+        Ok(self.widths(Step::Bisect).len() * self.entries())
     }
 
-    /// Second table of this rank: the widths that bisection can ask, as far as this rank lets it
-    /// come to them.
+    /// Second table of this rank: the widths that bisection can ask.
     pub fn bisection(&self, quotes: &mut impl Quotes) -> Result<Vec<i64>> {
+        self.between(Step::Bisect, quotes)
+    }
+
+    /// Takes the second agreed table; entries of the third, which is empty in compatible mode or
+    /// if nothing is left to refine.
+    pub fn settle_bisection(&mut self, judge: &Judge, agreed: &[i64]) -> Result<usize> {
+        self.started("agree_bisection")?;
+        let widths = self.widths(Step::Bisect);
+        self.fill(&widths, agreed)?;
+        self.find_interval(judge.clone(), Step::Refine)?;
+        Ok(self.widths(Step::Refine).len() * self.entries())
+    }
+
+    /// Third table of this rank: the widths that refinement can ask.
+    pub fn refinement(&self, quotes: &mut impl Quotes) -> Result<Vec<i64>> {
+        self.between(Step::Refine, quotes)
+    }
+
+    /// Takes the third agreed table and runs the search over all.
+    pub fn settle(&mut self, judge: &mut Judge, agreed: &[i64]) -> Result<Outcome> {
+        self.started("finish")?;
+        let widths = self.widths(Step::Refine);
+        self.fill(&widths, agreed)?;
+        width::search(self.geometry, self.hint, judge, &mut self.agreed)
+    }
+
+    fn started(&self, what: &str) -> Result<()> {
+        if self.agreed.rows.is_empty() {
+            return Err(Error::input(format!(
+                "no first table is agreed: agree_growth comes before {what}"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Quotes of the widths between two, as far as this rank lets the search come to them.
+    fn between(&self, step: Step, quotes: &mut impl Quotes) -> Result<Vec<i64>> {
         let mut rows: BTreeMap<usize, Row> = BTreeMap::new();
-        let mut open: Vec<(usize, usize)> = self.interval.into_iter().collect();
+        let mut open: Vec<(usize, usize)> = self.interval(step).into_iter().collect();
+        // What the only rank says is what all say, so that one side of a middle is never asked.
+        let decides = self.composite && self.geometry.dp == 1;
         while let Some((low, high)) = open.pop() {
-            let Some(width) = self.geometry.middle(low, high) else {
+            let middle = match step {
+                Step::Refine => self.geometry.fine_middle(low, high),
+                _ => self.geometry.middle(low, high),
+            };
+            let Some(width) = middle else {
                 continue;
             };
             let row = match rows.get(&width) {
@@ -93,50 +136,47 @@ impl Exchange {
                 if row.iter().any(|quoted| quoted.verdict.fits) {
                     open.push((width, high));
                 }
-                open.push((low, width));
+                if !decides || !row.iter().any(|quoted| quoted.verdict.usable()) {
+                    open.push((low, width));
+                }
             }
         }
         let mut flags = Vec::new();
-        for width in self.bisection_widths() {
+        for width in self.widths(step) {
             self.push(&rows.get(&width).copied().unwrap_or_default(), &mut flags);
         }
         Ok(flags)
-    }
-
-    /// Takes the second agreed table and runs the search over both.
-    pub fn settle(&mut self, judge: &mut Judge, agreed: &[i64]) -> Result<Outcome> {
-        if self.agreed.rows.is_empty() {
-            return Err(Error::input(
-                "no first table is agreed: agree_growth comes before finish",
-            ));
-        }
-        let widths = self.bisection_widths();
-        self.fill(&widths, agreed)?;
-        width::search(self.geometry, self.hint, judge, &mut self.agreed)
     }
 
     fn growth_widths(&self) -> Vec<usize> {
         self.geometry.growth_widths(self.hint).concat()
     }
 
-    fn bisection_widths(&self) -> Vec<usize> {
-        self.interval.map_or_else(Vec::new, |(best, failed)| {
-            self.geometry.bisection_widths(best, failed)
+    fn interval(&self, step: Step) -> Option<(usize, usize)> {
+        self.intervals[usize::from(step == Step::Refine)]
+    }
+
+    fn widths(&self, step: Step) -> Vec<usize> {
+        (self.interval(step)).map_or_else(Vec::new, |(best, failed)| {
+            self.geometry.bisection_widths(best, failed, step)
         })
     }
 
-    /// Where bisection starts under the first agreed table, if it comes to that.
-    fn find_interval(&mut self, mut judge: Judge) -> Result<Option<(usize, usize)>> {
-        let mut machine = Machine::new(self.geometry, self.hint);
-        loop {
+    /// Where a step starts under what is agreed, if it comes to that; others ask no more than is
+    /// agreed already.
+    fn find_interval(&mut self, mut judge: Judge, step: Step) -> Result<()> {
+        let mut machine = Machine::new(self.geometry, self.hint, self.composite);
+        let found = loop {
             match machine.next() {
-                Next::Ask(_, Step::Bisect) => return Ok(machine.interval()),
+                Next::Ask(_, now) if now == step => break machine.interval(),
+                Next::Ask(_, Step::Refine) | Next::Done(_) => break None,
                 Next::Ask(width, step) => {
                     machine.tell(judge.verdict(width, step, &mut self.agreed)?);
                 }
-                Next::Done(_) => return Ok(None),
             }
-        }
+        };
+        self.intervals[usize::from(step == Step::Refine)] = found;
+        Ok(())
     }
 
     /// The kinds of quotes in a row of a table.
@@ -298,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn two_tables_equal_settling_every_quote() {
+    fn tables_equal_settling_every_quote() {
         let mut ends = [0; 3];
         for seed in 0..4000 {
             let mut draw = Draw(seed * 7919 + 1);
@@ -321,6 +361,12 @@ mod tests {
                 exchange.settle_growth(judge, &agreed).unwrap();
             }
             let tables = (exchanges.iter().zip(&mut ranks)).map(|(e, r)| e.bisection(r).unwrap());
+            let agreed = minimum(tables.collect());
+            for (exchange, judge) in exchanges.iter_mut().zip(&judges) {
+                let entries = exchange.settle_bisection(judge, &agreed).unwrap();
+                assert!(composite || entries == 0);
+            }
+            let tables = (exchanges.iter().zip(&mut ranks)).map(|(e, r)| e.refinement(r).unwrap());
             let agreed = minimum(tables.collect());
             for (exchange, own) in exchanges.iter_mut().zip(&mut judges) {
                 assert_eq!(exchange.settle(own, &agreed).unwrap(), expected, "{seed}");

@@ -1,6 +1,6 @@
 //! One wave's search, alone or in step with other ranks.
 //!
-//! Alone, quotes are live and lazy. With other ranks they are agreed in two tables, see
+//! Alone, quotes are live and lazy. With other ranks they are agreed in tables, see
 //! [`Exchange`].
 
 use std::sync::Arc;
@@ -143,7 +143,17 @@ impl Session {
         self.exchange.bisection(&mut self.prober)
     }
 
-    /// Takes the second agreed table and ends the search.
+    /// Takes the second agreed table; entries of the third, which is empty in compatible mode.
+    pub fn agree_bisection(&mut self, agreed: &[i64]) -> Result<usize> {
+        self.exchange.settle_bisection(&self.judge, agreed)
+    }
+
+    /// Third table: this rank's quotes of the widths between two granules.
+    pub fn refinement(&mut self) -> Result<Vec<i64>> {
+        self.exchange.refinement(&mut self.prober)
+    }
+
+    /// Takes the third agreed table and ends the search.
     pub fn finish(&mut self, agreed: &[i64]) -> Result<Found> {
         let outcome = self.exchange.settle(&mut self.judge, agreed)?;
         self.end(outcome)

@@ -385,7 +385,19 @@ impl PySession {
         detached(py, || self.lock().quote(width, kind))
     }
 
-    /// Takes the second agreed table; ends the search on this rank.
+    /// Takes the second agreed table; entries of the third.
+    fn agree_bisection(&self, py: Python<'_>, agreed: Ints<'_>) -> PyResult<usize> {
+        let agreed = slice(py, "agreed", &agreed)?.to_vec();
+        detached(py, || self.lock().agree_bisection(&agreed))
+    }
+
+    /// Third table of quotes of this rank.
+    fn refinement<'py>(&self, py: Python<'py>) -> PyResult<Column<'py>> {
+        let flags = detached(py, || self.lock().refinement())?;
+        Ok(column(py, flags))
+    }
+
+    /// Takes the third agreed table; ends the search on this rank.
     fn finish(&self, py: Python<'_>, agreed: Ints<'_>) -> PyResult<PyFound> {
         let agreed = slice(py, "agreed", &agreed)?.to_vec();
         let found = detached(py, || self.lock().finish(&agreed))?;

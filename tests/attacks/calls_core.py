@@ -99,9 +99,15 @@ def session() -> _core.Session:
     return engine().session(0, 24 << 30, None, [])
 
 
-def settled() -> _core.Session:
+def grown() -> _core.Session:
     made = session()
     made.agree_growth(made.growth())
+    return made
+
+
+def settled() -> _core.Session:
+    made = grown()
+    made.agree_bisection(made.bisection())
     return made
 
 
@@ -416,6 +422,8 @@ CALLS = [
     _method("Session", "growth", session, dict),
     _method("Session", "agree_growth", session, lambda: {"agreed": session().growth()}, "agreed"),
     _method("Session", "bisection", session, dict),
+    _method("Session", "agree_bisection", grown, lambda: {"agreed": grown().bisection()}, "agreed"),
+    _method("Session", "refinement", settled, dict),
     _method("Session", "quote", session, lambda: {"width": 1, "kind": 0}),
     _method("Session", "finish", settled, lambda: {"agreed": np.zeros(0, np.int64)}, "agreed"),
     *(

@@ -116,6 +116,8 @@ def test_a_search_in_the_wrong_order_answers_or_refuses() -> None:
         "agree none": lambda s: s.agree_growth(np.zeros(s.growth_len(), np.int64)),
         "agree huge": lambda s: s.agree_growth(np.full(s.growth_len(), 2**62)),
         "bisection": lambda s: s.bisection(),
+        "agree bisection": lambda s: s.agree_bisection(np.full(len(s.bisection()), 3)),
+        "refinement": lambda s: s.refinement(),
         "finish": lambda s: s.finish(np.empty(0, np.int64)),
         "finish more": lambda s: s.finish(np.full(4, 7)),
         "less": lambda s: s.set_available(-(2**63)),

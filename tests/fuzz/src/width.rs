@@ -138,7 +138,7 @@ fn tables(draw: &mut Draw<'_>) {
     by_tables(&ranks, geometry, hint, &judge, outcome, composite);
 }
 
-/// Two tables, each settled by one minimum over the ranks.
+/// Three tables, each settled by one minimum over the ranks.
 fn by_tables(
     ranks: &[Table],
     geometry: Geometry,
@@ -164,8 +164,18 @@ fn by_tables(
         .map(|(exchange, rank)| exchange.bisection(rank).unwrap())
         .collect();
     let agreed = minimum(&bisection);
-    for ((exchange, own), length) in exchanges.iter_mut().zip(&mut judges).zip(lengths) {
+    let mut last = Vec::new();
+    for ((exchange, judge), length) in exchanges.iter_mut().zip(&judges).zip(lengths) {
         assert_eq!(length, agreed.len());
+        last.push(exchange.settle_bisection(judge, &agreed).unwrap());
+    }
+    let refinement: Vec<Vec<i64>> = (exchanges.iter().zip(&mut ranks))
+        .map(|(exchange, rank)| exchange.refinement(rank).unwrap())
+        .collect();
+    let agreed = minimum(&refinement);
+    for ((exchange, own), length) in exchanges.iter_mut().zip(&mut judges).zip(last) {
+        assert_eq!(length, agreed.len());
+        assert!(composite || length == 0);
         let outcome = exchange.settle(own, &agreed).unwrap();
         assert_eq!(outcome, expected);
         assert_eq!(own.rejected(), judge.rejected());
@@ -208,18 +218,16 @@ fn monotone(draw: &mut Draw<'_>) {
         assert!(matches!(outcome, Outcome::Cold(width, _) if width == geometry.min_width));
     } else {
         let usable = memory.min(trust);
-        let widths = (1..=left).map(|width| geometry.normalize(width));
-        let widest = widths.filter(|&width| width <= usable).max().unwrap();
+        // Every width below a granule, multiples of the rank count above.
+        let widest = match usable {
+            _ if usable >= left => left,
+            _ if usable < geometry.granule => usable,
+            _ => usable / geometry.dp * geometry.dp,
+        };
         let Outcome::Wave(width, _) = outcome else {
             panic!("{outcome:?}");
         };
-        // Between the pool's end, when it fails, and two granules before, the published search
-        // floors the middle to the width that it has.
-        let passed_over = widest - width == geometry.granule && left - width < 2 * geometry.granule;
-        assert!(
-            width == widest || passed_over,
-            "{outcome:?} {geometry:?} {usable}"
-        );
+        assert_eq!(width, widest, "{geometry:?} {usable}");
     }
 }
 

@@ -1,4 +1,5 @@
-//! The width search and the ladder's cut, step by step as the published planner does them.
+//! The width search and the ladder's cut, step by step: with composite quotes to the widest,
+//! else as the published planner does them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -221,9 +222,23 @@ impl<'a> Search<'a> {
         }
         while let Some(high) = failed.filter(|&high| high > best + 1) {
             let width = self.normalize(usize::midpoint(best, high));
-            if width == best || width == high {
+            if width == best || width == high || self.composite && width < best {
                 break;
             }
+            let quote = self.probe(width);
+            if usable(quote) {
+                best = width;
+            } else {
+                failed = Some(width);
+                stop = why(quote, width);
+            }
+        }
+        while let Some(high) = failed.filter(|_| self.composite) {
+            let between: Vec<usize> = (best + 1..high).filter(|w| w % self.dp == 0).collect();
+            if between.is_empty() {
+                break;
+            }
+            let width = between[(between.len() - 1) / 2];
             let quote = self.probe(width);
             if usable(quote) {
                 best = width;
