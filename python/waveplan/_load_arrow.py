@@ -20,13 +20,24 @@ from waveplan.rows import Rows, integers
 __all__ = ["load_arrow", "load_parquet"]
 
 
+OLDEST_PYARROW = 15
+"""Before 14.0.1 reading a file runs code that the file's types name."""
+
+
 def _pyarrow(file: Path, module: str) -> Any:
     try:
-        return import_module(module)
+        found, version = import_module(module), str(import_module("pyarrow").__version__)
     except ImportError:
         raise InputError(
             f"{file}: reading it needs pyarrow: pip install 'waveplan[arrow]'"
         ) from None
+    major = version.partition(".")[0]
+    if not major.isdecimal() or int(major) < OLDEST_PYARROW:
+        raise InputError(
+            f"{file}: reading it needs pyarrow {OLDEST_PYARROW} or later, not {version}: "
+            "pip install 'waveplan[arrow]'"
+        )
+    return found
 
 
 def load_parquet(file: Path) -> Rows:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from waveplan import _load_arrow, _load_lines, _load_npz
 from waveplan._files import kind
 from waveplan.errors import InputError
 from waveplan.rows import Rows
 
-__all__ = ["load"]
+__all__ = ["load", "said_of"]
+
+T = TypeVar("T")
 
 
 def load(path: str | Path, on_read: Callable[[int], object] | None = None) -> Rows:
@@ -19,7 +22,7 @@ def load(path: str | Path, on_read: Callable[[int], object] | None = None) -> Ro
     if str(path) == "-":
         if sys.stdin is None:
             raise InputError("stdin is closed: pipe JSON lines into it")
-        return _said_of("stdin", lambda: _load_lines.read(sys.stdin.buffer, "stdin", on_read))
+        return said_of("stdin", lambda: _load_lines.read(sys.stdin.buffer, "stdin", on_read))
     file = Path(path)
     readers: dict[str, Callable[[Path], Rows]] = {
         ".npz": _load_npz.load,
@@ -35,10 +38,10 @@ def load(path: str | Path, on_read: Callable[[int], object] | None = None) -> Ro
         raise InputError(f"{file}: the name must end in {', '.join(readers)}, or be - for stdin")
     if suffix != ".jsonl" and kind(file) == "other":
         raise InputError(f"{file}: cannot be read: only JSON lines come from a pipe or a device")
-    return _said_of(str(file), lambda: reader(file).check_tokens())
+    return said_of(str(file), lambda: reader(file).check_tokens())
 
 
-def _said_of(name: str, work: Callable[[], Rows]) -> Rows:
+def said_of(name: str, work: Callable[[], T]) -> T:
     """What `work` reads; errors begin with the name."""
     try:
         return work()

@@ -112,6 +112,9 @@ def test_an_honest_archive_written_so_is_read(tmp_path: Path) -> None:
         ({"descr": "<i9"}, "is not a numpy array"),
         ({"descr": "<i99999"}, "is not a numpy array"),
         ({"descr": "__import__('os')"}, "no plain type and shape"),
+        ({"descr": "|V0"}, "dtype |V0"),
+        ({"descr": "<U0"}, "dtype <U0"),
+        ({"descr": "|S"}, "dtype |S0"),
     ],
 )
 def test_headers_of_arrays(header: dict[str, Any], says: str, tmp_path: Path) -> None:
@@ -584,3 +587,51 @@ def test_names(name: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixtu
         Rows.load(path)
     assert main(["plan", path, "--model", "qwen3.6-35b-a3b", "--available", "9GiB"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+# --- types that a file names ---
+
+
+class Touch:
+    """Unpickled, it makes a file."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.mark,)
+
+
+def of_named_type(folder: Path, mark: Path) -> list[Path]:
+    """An Arrow and a Parquet file of fine rows whose columns are of a pickled Python type."""
+    named = {
+        b"ARROW:extension:name": b"arrow.py_extension_type",
+        b"ARROW:extension:metadata": pickle.dumps(Touch(mark)),
+    }
+    field = pa.field("tokens", pa.list_(pa.int64()), metadata=named)
+    table = pa.table([pa.array([[5, 6], [7]], field.type)], schema=pa.schema([field]))
+    arrow, parquet = folder / "rows.arrow", folder / "rows.parquet"
+    with pa.ipc.new_file(str(arrow), table.schema) as writer:
+        writer.write_table(table)
+    pq.write_table(table, parquet)
+    return [arrow, parquet]
+
+
+def test_a_type_that_a_file_names_is_not_run(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    pickle.loads(pickle.dumps(Touch(mark)))
+    assert mark.exists()
+    mark.unlink()
+    for path in of_named_type(tmp_path, mark):
+        assert Rows.load(path)[0].tolist() == [5, 6]
+        assert not mark.exists()
+
+
+def test_a_pyarrow_that_would_run_it_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = of_named_type(tmp_path, tmp_path / "mark")
+    for version in ("14.0.0", "9.0.1", "unknown"):
+        monkeypatch.setattr(pa, "__version__", version)
+        for path in paths:
+            refused(path, "needs pyarrow 15 or later", version)

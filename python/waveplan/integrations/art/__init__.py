@@ -137,7 +137,15 @@ def installed() -> Report | None:
 
 
 def replay(path: str | Path) -> Replay:
-    """Runs the call of a saved difference again, on ours and on the original."""
+    """Runs the call of a saved difference again, on ours and on the original.
+
+    The file is data: of the classes it names, only those that arguments of the seams are made
+    of are looked up.
+
+    Raises:
+        ImportError: the package cannot be imported.
+        InputError: the file or its arrays are missing, damaged or of another version.
+    """
     trees, seams = _seams(keep_rows=False)
     taken = {seam.name: seam for seam in _current.seams} if _current else {}
     for seam in seams:

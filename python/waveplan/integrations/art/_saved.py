@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-import importlib
+import enum
+import inspect
+import itertools
 import json
 import os
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ._seams import Seam
-from ._shadow import Writer, difference
+from waveplan._files import MOST_BYTES, kind, parse_json, read_json, replacing, write_text
+from waveplan._load_npz import load_numbers, plain_numbers
+from waveplan._loading import said_of
+from waveplan._values import shown
+from waveplan.errors import InputError, WaveplanError, one_line
+
+from ._classes import field_names, name_of
+from ._reader import NeedsRankError, Reader
+from ._seams import Declined, Function, Seam
+from ._shadow import difference
 from ._trees import Trees
-from ._values import filled
 
-
-class StandIn:
-    """In place of the rank whose method was saved: what the counting methods ask of it."""
-
-    def _head_workspace_bytes(self, rows: int) -> int:
-        return rows
+FORMAT = 1
+KEYS = ("format", "seam", "different", "args", "kwargs")
 
 
 @dataclass(frozen=True)
@@ -32,22 +39,93 @@ class Replay:
     recorded: str
     """What differed when it was saved."""
     ours: Any
+    """Our result, or the error raised; the original's where ours leaves the call to it."""
     theirs: Any
+    """The original's result, or the error raised."""
     difference: str | None
     """What differs now; None if they agree."""
 
     def __str__(self) -> str:
-        now = self.difference or "both agree now"
-        return f"{self.seam}: was {self.recorded}; {now}"
+        agree = "both agree now"
+        if isinstance(self.theirs, Exception):
+            agree = f"both raise {type(self.theirs).__name__} now"
+        return f"{self.seam}: was {self.recorded}; {self.difference or agree}"
+
+
+class Writer:
+    """Arguments as JSON, with arrays beside it."""
+
+    def __init__(self, special: Callable[[Any], dict[str, Any] | None]) -> None:
+        self.arrays: dict[str, NDArray[Any]] = {}
+        self.special = special
+        self.seen: dict[int, int] = {}
+        self.kept: list[Any] = []
+
+    def write(self, value: Any) -> Any:
+        if isinstance(value, np.generic):
+            value = value.item()
+        if value is None or (
+            isinstance(value, (bool, int, float, str)) and not isinstance(value, enum.Enum)
+        ):
+            return value
+        if id(value) in self.seen:
+            return {"again": self.seen[id(value)]}
+        made = self._made(value)
+        if "number" in made:
+            self.seen[id(value)] = made["number"]
+        return made
+
+    def _made(self, value: Any) -> dict[str, Any]:
+        special = self.special(value)
+        if special is not None:
+            made = {name: self.write(part) for name, part in special.items()}
+            made["number"] = len(self.kept)
+            self.kept.append(value)
+            return made
+        if hasattr(value, "detach") or isinstance(value, np.ndarray):
+            return self._array(value)
+        name = name_of(type(value))
+        if isinstance(value, enum.Enum):
+            return {"enum": name, "value": value.value} if name else _opaque(value)
+        if isinstance(value, Mapping):
+            return {"dict": [[self.write(k), self.write(v)] for k, v in value.items()]}
+        if isinstance(value, (tuple, list)):
+            whole = "tuple" if isinstance(value, tuple) else "list"
+            return {whole: [self.write(part) for part in value]}
+        if isinstance(value, Set):
+            return {"set": [self.write(part) for part in sorted(value)]}
+        fields = field_names(type(value))
+        if name is None or fields is None:
+            return _opaque(value)
+        return {"class": name, "fields": {key: self.write(getattr(value, key)) for key in fields}}
+
+    def _array(self, value: Any) -> dict[str, Any]:
+        what = "array" if isinstance(value, np.ndarray) else "tensor"
+        try:
+            array = value if what == "array" else value.detach().cpu().numpy()
+        except TypeError:  # of a type that numpy lacks
+            return _opaque(value)
+        if not plain_numbers(array.dtype):
+            return _opaque(value)
+        name = f"a{len(self.arrays)}"
+        self.arrays[name] = np.asarray(array)
+        return {what: name}
+
+
+def _opaque(value: Any) -> dict[str, Any]:
+    """What no function here looks into; it comes back as None."""
+    return {"opaque": shown(value)}
 
 
 def save(
     folder: Path, trees: Trees, seam: Seam, args: tuple[Any, ...], kwargs: Any, what: str
 ) -> Path:
-    """Writes a call; the path of its JSON file."""
-    name = seam.name
-    if seam.replays is not None:
-        name, args, kwargs = seam.replays(*args, **kwargs)
+    """Writes a call, whole or not at all; the path of its JSON file.
+
+    Raises:
+        OSError: it cannot be written.
+        InputError: it is larger than what would be read again.
+    """
 
     def special(value: Any) -> dict[str, Any] | None:
         if type(value) is trees.tree_class:
@@ -58,96 +136,127 @@ def save(
 
     writer = Writer(special)
     body = {
-        "seam": name,
+        "format": FORMAT,
+        "seam": seam.name,
         "different": what,
         "args": [writer.write(value) for value in args],
         "kwargs": {key: writer.write(value) for key, value in kwargs.items()},
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    number = 1
-    stem = f"{name.replace(' ', '-')}-{os.getpid()}"
-    while (folder / f"{stem}-{number}.json").exists():
-        number += 1
-    path = folder / f"{stem}-{number}.json"
-    np.savez(path.with_suffix(".npz"), **writer.arrays)
-    path.write_text(json.dumps(body))
+    text = json.dumps(body)
+    if len(text) > MOST_BYTES:
+        raise InputError(f"they take more than {MOST_BYTES} bytes of JSON")
+    parse_json(text.encode())
+    path = _claimed(folder, f"{seam.name.replace(' ', '-')}-{os.getpid()}")
+    archive = path.with_suffix(".npz")
+    try:
+        with replacing(archive) as made:
+            np.savez(made, **writer.arrays)  # type: ignore[arg-type]
+        write_text(path, text)
+    except BaseException:
+        archive.unlink(missing_ok=True)
+        raise
     return path
 
 
-class Reader:
-    """Arguments back from a file."""
-
-    def __init__(self, arrays: Any, trees: Trees) -> None:
-        self.arrays, self.trees = arrays, trees
-        self.made: dict[int, Any] = {}
-
-    def read(self, value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        if "again" in value:
-            return self.made[value["again"]]
-        found = self._read(value)
-        if "number" in value:
-            self.made[value["number"]] = found
-        return found
-
-    def _read(self, value: dict[str, Any]) -> Any:
-        kind = next(iter(value))
-        content = value[kind]
-        if kind == "tensor":
-            return self.trees.torch.from_numpy(np.array(self.arrays[content]))
-        if kind == "array":
-            return np.array(self.arrays[content])
-        if kind == "enum":
-            return _class(content)(value["value"])
-        if kind == "dict":
-            return {self.read(k): self.read(v) for k, v in content}
-        if kind in ("tuple", "list", "set"):
-            parts = [self.read(part) for part in content]
-            return {"tuple": tuple, "list": list, "set": frozenset}[kind](parts)
-        if kind == "class":
-            fields = {name: self.read(part) for name, part in value["fields"].items()}
-            cls = _class(content)
-            return cls(**fields) if hasattr(cls, "model_fields") else filled(cls, **fields)
-        if kind == "tree":
-            return self.trees.tree(self.read(content))
-        if kind == "layout":
-            return self._layout(self.read(content), self.read(value["shared"]))
-        return StandIn() if kind == "rank" else None
-
-    def _layout(self, tree: Any, shared: Any) -> Any:
-        plain = self.trees.planner.plan_prefix_tree_layout(tree, np.flatnonzero(shared).tolist())
-        return filled(
-            self.trees.layout_class,
-            packed_tokens=plain.packed_tokens,
-            maximum_depth=plain.maximum_depth,
-            _tree=tree,
-            _flags=shared,
-            _count=len(plain.segments),
-        )
-
-
-def _class(path: str) -> Any:
-    module, name = path.split(":")
-    found: Any = importlib.import_module(module)
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found
+def _claimed(folder: Path, stem: str) -> Path:
+    """A free name. Its archive is there, empty, so that nobody who shares the folder takes it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in itertools.count(1):
+        path = folder / f"{stem}-{number}.json"
+        if path.exists():
+            continue
+        try:
+            path.with_suffix(".npz").touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        return path
+    raise AssertionError
 
 
 def run_again(path: Path, seams: list[Seam], trees: Trees) -> Replay:
-    """Runs a saved call through ours and through the function that ours replaces."""
-    body = json.loads(path.read_text())
-    seam = next(seam for seam in seams if seam.name == body["seam"])
-    original = seam.original or seam.find()
-    assert original is not None
-    ours = seam.ours or seam.make(original)
-    results: list[Any] = []
-    with np.load(path.with_suffix(".npz")) as arrays:
-        for function in (ours, original):
-            reader = Reader(arrays, trees)
-            args = [reader.read(value) for value in body["args"]]
-            kwargs = {key: reader.read(value) for key, value in body["kwargs"].items()}
-            results.append(function(*args, **kwargs))
-    what = (seam.differ or difference)(*results)
-    return Replay(seam.name, body["different"], results[0], results[1], what)
+    """Runs a saved call through ours and through the function that ours replaces.
+
+    Raises:
+        InputError: no such call was saved; the message names the file.
+    """
+    body, arrays = _load(path)
+
+    def work() -> Replay:
+        seam = _seam(body["seam"], seams)
+        original = seam.original or seam.find()
+        if original is None:
+            raise InputError(f"the installed openpipe-art has no {seam.path}")
+        return _compare(seam, original, body, lambda: Reader(arrays, trees))
+
+    return said_of(str(path), work)
+
+
+def _load(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """A saved call with every key of its kind, and its arrays."""
+    body = read_json(path)
+
+    def check() -> None:
+        found = body.get("format") if isinstance(body, dict) else None
+        if found is None:
+            raise InputError("no saved call: give a file that install(shadow=True) saved")
+        if type(found) is not int or found != FORMAT:
+            raise InputError(f"of format {shown(found)}: this version reads format {FORMAT}")
+        if set(body) != set(KEYS):
+            raise InputError(f"a saved call has {', '.join(KEYS)}, not {shown(list(body))}")
+        if not isinstance(body["different"], str):
+            raise InputError(f"different is {shown(body['different'])}: it must be text")
+        if not isinstance(body["args"], list) or not isinstance(body["kwargs"], dict):
+            raise InputError("args must be a list and kwargs an object")
+
+    said_of(str(path), check)
+    archive = path.with_suffix(".npz")
+    if kind(archive) == "other":
+        raise InputError(f"{archive}: cannot be read: it is no file")
+    return body, said_of(str(archive), lambda: load_numbers(archive))
+
+
+def _seam(name: Any, seams: list[Seam]) -> Seam:
+    for seam in seams:
+        if seam.name == name:
+            return seam
+    raise InputError(f"seam is {shown(name)}: it must be one of {', '.join(s.name for s in seams)}")
+
+
+def _compare(
+    seam: Seam, original: Function, body: dict[str, Any], reader: Callable[[], Reader]
+) -> Replay:
+    outcomes = []
+    for function in (original, seam.ours or seam.make(original)):
+        read = reader()  # for each: functions may keep or change what they are given
+        args = [read.read(value) for value in body["args"]]
+        kwargs = {key: read.read(value) for key, value in body["kwargs"].items()}
+        try:
+            inspect.signature(original).bind(*args, **kwargs)
+        except TypeError as error:
+            raise InputError(f"its arguments are not those of {seam.path}: {error}") from None
+        try:
+            outcomes.append(function(*args, **kwargs))
+        except NeedsRankError as error:
+            raise InputError(
+                f"{seam.name} cannot run again alone: it reads {error} of its rank, not saved here"
+            ) from None
+        except Exception as error:
+            outcomes.append(error)
+    theirs, ours = outcomes
+    if isinstance(ours, (Declined, WaveplanError, TypeError, OverflowError)):
+        ours = theirs  # as at the seam, the original answers
+    what = _differ(seam, ours, theirs)
+    return Replay(seam.name, one_line(body["different"]), ours, theirs, what)
+
+
+def _differ(seam: Seam, ours: Any, theirs: Any) -> str | None:
+    if ours is theirs or isinstance(theirs, RecursionError):
+        return None
+    if isinstance(ours, Exception):
+        raised = f"raises {type(ours).__name__}"
+        if isinstance(theirs, Exception):
+            return None if type(ours) is type(theirs) else f"{raised}, not {type(theirs).__name__}"
+        return f"{raised} where the replaced planner answers"
+    if isinstance(theirs, Exception):
+        return f"an answer where the replaced planner raises {type(theirs).__name__}"
+    return (seam.differ or difference)(ours, theirs)

@@ -35,8 +35,6 @@ class Seam:
     """Parameters, the first of them positional, that may be used up by reading them."""
     differ: Callable[[Any, Any], str | None] | None = None
     """What differs between ours and the reference's result; None: compare by value."""
-    replays: Callable[..., tuple[str, tuple[Any, ...], dict[str, Any]]] | None = None
-    """A simpler call (seam, arguments) to save in place of this one; None: this one."""
     original: Function | None = None
     ours: Function | None = None
     wrapped: Function | None = None
