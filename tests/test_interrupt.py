@@ -221,9 +221,9 @@ tokens = np.concatenate([np.append(np.zeros(n - 1, np.int64), n) for n in length
 requests = Requests(Rows(tokens, np.append(0, np.cumsum(lengths))))
 planner = Planner(models.get("Qwen3-0.6B"), Topology(), Training(), "1TiB")
 planner.prefetch(requests)
-made = planner._ahead._made
+ahead = planner._ahead
 # Runs once all threads have ended.
-atexit.register(lambda: print(type(made.exception()).__name__))
+atexit.register(lambda: print(ahead._made, type(ahead._error).__name__))
 {last}
 """
 
@@ -233,7 +233,7 @@ def test_leaving_the_program_stops_what_is_planned_ahead(last: str) -> None:
     """This search takes many seconds; it ends without an answer, since the program leaves."""
     code = LEAVING.format(rows=6_000, last=last)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.stdout, done.stderr, done.returncode) == ("KeyboardInterrupt\n", "", 0)
+    assert (done.stdout, done.stderr, done.returncode) == ("None KeyboardInterrupt\n", "", 0)
 
 
 def test_a_thread_that_is_asked_whether_to_stop_raises_what_the_question_raises() -> None:
@@ -265,5 +265,25 @@ def test_what_is_no_longer_wanted_is_not_planned_to_its_end() -> None:
     first = plans._ahead
     assert first is not None
     plans.prefetch(other)
-    assert isinstance(first._made.exception(60), KeyboardInterrupt)
+    assert first._ended.wait(60)
+    assert isinstance(first._error, KeyboardInterrupt)
+    assert first._error.__traceback__ is None  # it would keep the half-made search
     assert next(plans.waves(other)).width == 5
+
+
+def test_an_interrupt_while_a_search_ahead_starts_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[threading.Thread] = []
+
+    def start(thread: threading.Thread, start: Any = threading.Thread.start) -> None:
+        start(thread)
+        started.append(thread)
+        raise KeyboardInterrupt
+
+    plans, pool = planner(), Requests(comb(6_000))
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        with pytest.raises(KeyboardInterrupt):
+            plans.prefetch(pool)
+    started[0].join(60)
+    assert not started[0].is_alive()
+    assert plans._ahead is None

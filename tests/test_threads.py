@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import multiprocessing
+import os
 import pickle
 import subprocess
 import sys
@@ -268,6 +269,36 @@ def test_a_forked_child_goes_on_with_its_parents_waves() -> None:
     assert json.loads(receive.recv()) == wanted[1:]
     child.join()
     assert child.exitcode == 0
+
+
+COLD = """
+import os, signal, sys, time
+import numpy as np
+from waveplan import Planner, Requests, Rows, Topology, Training, models
+sys.setswitchinterval(1e-6)
+planner = Planner(models.get("qwen3.6-35b-a3b"), Topology(cp=2), Training(), "70GiB")
+pool = Requests(Rows(np.arange(50), np.arange(0, 51, 5)))
+for i in range(200):
+    if (child := os.fork()) == 0:  # as if newly started: nothing was planned yet
+        planner.prefetch(pool)
+        until = time.perf_counter() + i % 50 * 1e-5
+        while time.perf_counter() < until:
+            pass
+        if (grandchild := os.fork()) == 0:
+            signal.alarm(20)
+            os._exit(planner.wave(pool).width - 10)
+        os._exit(os.waitpid(grandchild, 0)[1])
+    status = os.waitpid(child, 0)[1]
+    if status:
+        sys.exit(f"trial {i}: status {status}")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
+def test_a_fork_during_the_first_search_ahead_of_a_process() -> None:
+    code = [sys.executable, "-W", "ignore", "-c", COLD]
+    done = subprocess.run(code, capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
 
 
 def test_waves_asked_for_in_the_middle_of_a_search_refuse() -> None:

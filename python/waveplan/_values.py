@@ -116,12 +116,21 @@ def countable(name: str, value: object) -> None:
     Some interpreters take memory for them one by one, or for all at once, until none is left.
     """
     if isinstance(value, Sized) and not isinstance(value, np.ndarray):
-        try:
-            size = len(value)
-        except OverflowError:
-            size = MOST_ENTRIES + 1
-        if size > MOST_ENTRIES:
-            raise InputError(f"{name} has more entries than fit in memory")
+        size(name, value)
+
+
+def size(name: str, value: Sized) -> int:
+    """How many entries a collection says it has, at most `MOST_ENTRIES`."""
+    try:
+        many = len(value)
+    except OverflowError:
+        many = MOST_ENTRIES + 1
+    except Exception as error:  # such as a tensor without dimensions
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{name} cannot say how many entries it has: {reason}") from None
+    if many > MOST_ENTRIES:
+        raise InputError(f"{name} has more entries than fit in memory")
+    return many
 
 
 def attributes(name: str, value: object, *parts: str) -> tuple[Any, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,29 +36,41 @@ class Ahead:
         self._start = start
         self._state = self._now(planner, planner.limit, widest)
         self._unwanted = False
-        self._made: Future[Made] = Future()
+        self._made: Made | None = None
+        self._error: BaseException | None = None
+        self._ended = threading.Event()
+        # Not of an executor: leaving the program would wait for it before it can be told.
+        thread = threading.Thread(
+            target=self._work, args=(planner,), name="waveplan-prefetch", daemon=False
+        )
         try:
-            # Not of an executor: leaving the program would wait for it before it can be told.
-            threading.Thread(
-                target=self._work, args=(planner,), name="waveplan-prefetch", daemon=False
-            ).start()
+            thread.start()
         except RuntimeError as error:  # the program is leaving, or has no thread to give
-            self._made.set_exception(error)
+            self._fail(error)
+            self._ended.set()
+        except BaseException:  # Ctrl-C when it runs already
+            self.stop()
+            raise
 
     def _work(self, planner: Planner) -> None:
         main = threading.main_thread()
-        core.stop_if(lambda: self._unwanted or not main.is_alive())
         try:
+            core.stop_if(lambda: self._unwanted or not main.is_alive())
             limit, widest, profiles = self._state
             session = planner.make_engine(self.pool).session(self._start, limit, widest, profiles)
             if planner.ranks.size == 1:
-                self._made.set_result(Made(session, session.alone(), None))
+                self._made = Made(session, session.alone(), None)
             else:
-                self._made.set_result(Made(session, None, session.growth()))
+                self._made = Made(session, None, session.growth())
         except BaseException as error:
-            self._made.set_exception(error)
+            self._fail(error)
         finally:
+            self._ended.set()
             core.stop_if(None)
+
+    def _fail(self, error: BaseException) -> None:
+        # A traceback would keep the half-made search, in a cycle of references.
+        self._error = error.with_traceback(None)
 
     def _now(
         self, planner: Planner, limit: int, widest: int | None
@@ -75,12 +86,12 @@ class Ahead:
     def take(self, waves: Waves) -> Made | None:
         """The search, if it is the one that would be made now. Its error, if it failed, comes
         again when the search is made again."""
-        same = waves.pool is self.pool and waves.start == self._start
-        if not same or self._now(waves.planner, waves.limit, waves.widest) != self._state:
-            self.stop()
-            return None
+        made = None
         try:
-            return None if self._made.exception() is not None else self._made.result()
-        except BaseException:  # Ctrl-C while waiting
-            self.stop()
-            raise
+            same = waves.pool is self.pool and waves.start == self._start
+            if same and self._now(waves.planner, waves.limit, waves.widest) == self._state:
+                self._ended.wait()
+                made = self._made
+        finally:
+            self.stop()  # also after Ctrl-C while waiting
+        return made

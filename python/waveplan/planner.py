@@ -14,6 +14,7 @@ from waveplan import _core as core
 from waveplan._lock import Lock
 from waveplan._values import choice, flag, instance, integer, real
 from waveplan.agreement import Agreement, Alone, check_agreement
+from waveplan.ahead import Ahead, Made
 from waveplan.assignment import AssignSettings, owned_token_ms
 from waveplan.budget import Budget
 from waveplan.errors import InputError
@@ -31,7 +32,6 @@ from waveplan.wave import Probe, Wave
 from waveplan.waves import Refusals, Waves
 
 if TYPE_CHECKING:
-    from waveplan.ahead import Ahead, Made
     from waveplan.model import Model
     from waveplan.rules.ruleset import RuleSet
 
@@ -97,6 +97,9 @@ class Planner:
             instance("device", device, Device)
         self._free = self._limit()
         self._settings = _EngineSettings.of(self, assign)
+        # The first reading of each setting takes a lock, which a fork would leave taken forever
+        # if another thread (such as `prefetch`'s) read them then.
+        self.make_engine(_NOTHING)
         self._widest: int | None = None
         self._guard = Lock()
         self._process = os.getpid()
@@ -312,8 +315,6 @@ class Planner:
             requests: the pool, the very `Requests` whose waves are asked for later. At its end
                 there is nothing to do.
         """
-        from waveplan.ahead import Ahead
-
         if not isinstance(requests, Requests):
             raise InputError(
                 f"requests is {type(requests).__name__}: prefetch takes the Requests object that "
@@ -325,9 +326,10 @@ class Planner:
         widest = self.widest if last is None else last.widest
         with self._guard:
             self._after_fork()
-            if self._ahead is not None:
-                self._ahead.stop()
-            self._ahead = Ahead(self, requests, start, widest)
+            made = Ahead(self, requests, start, widest)
+            before, self._ahead = self._ahead, made
+            if before is not None:
+                before.stop()
 
     def take_ahead(self, waves: Waves) -> Made | None:
         """What `prefetch` made, if it is the search that `waves` needs now."""
@@ -365,6 +367,9 @@ class Planner:
         return digest((core.__version__, settings, facts, self.trust, self.margin)), digest(
             self.bound.rules
         )
+
+
+_NOTHING = Requests([])
 
 
 def _again(given: tuple[Any, ...], options: tuple[Any, ...]) -> Planner:

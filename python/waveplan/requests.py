@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waveplan import _core
-from waveplan._values import countable, entries, shown
+from waveplan._values import countable, entries, shown, size
 from waveplan.errors import InputError
 from waveplan.rows import Rows, integers
 
@@ -222,10 +222,10 @@ def _sequence(name: str, value: Any, count: int) -> Sequence[Any]:
         if not isinstance(value, Iterable) or isinstance(value, (str, bytes)):
             raise InputError(f"{name} is {shown(value)}: give one value, or one per row")
         value = list(value)
-    if len(value) != count:
-        raise InputError(f"{name} has {len(value)} entries for {count} rows: give one each")
-    given: Sequence[Any] = value
-    return given
+    if (given := size(name, value)) != count:
+        raise InputError(f"{name} has {given} entries for {count} rows: give one each")
+    made: Sequence[Any] = value
+    return made
 
 
 def _is_flag(value: Any) -> bool:
@@ -395,8 +395,8 @@ def _masks(entries: Sequence[Any], lengths: NDArray[int64]) -> _Targets:
         countable(f"targets[{i}]", entry)
         try:
             # Asked first: numpy takes memory for as many entries as a sequence says it has.
-            size = len(entry) if isinstance(entry, Sequence) else length
-            labels = np.asarray(entry if size == length else np.broadcast_to(0, (size,)))
+            many = len(entry) if isinstance(entry, Sequence) else length
+            labels = np.asarray(entry if many == length else np.broadcast_to(0, (many,)))
         except Exception:
             raise InputError(f"targets[{i}] is {shown(entry)}: give one entry per token") from None
         if labels.ndim not in (1, 2) or len(labels) != length:
