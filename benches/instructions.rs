@@ -1,4 +1,4 @@
-//! Four fixed pieces of work for `benches/instructions.py`, which counts their instructions.
+//! Five fixed pieces of work for `benches/instructions.py`, which counts their instructions.
 //!
 //! Without Python, randomness or time: the same program does the same work everywhere.
 
@@ -71,6 +71,67 @@ fn scoring(cp: i64) -> Scoring {
         gdn_layers: 30,
         uses_gdn: true,
     }
+}
+
+/// What the requests of a pool ask for, one entry each; labels as runs of a mask.
+#[derive(Default)]
+struct Asked {
+    lengths: Vec<i64>,
+    targets: Vec<bool>,
+    mask: Vec<bool>,
+    target_width: Vec<i64>,
+    top_k: Vec<i64>,
+    logits: Vec<bool>,
+    hidden: Vec<bool>,
+    gradient: Vec<bool>,
+    slot: Vec<u32>,
+    routed: Vec<i64>,
+}
+
+/// Random outputs for every request: plain labels for most, and a dozen other mixes.
+fn asked(seed: u64, offsets: &[i64]) -> Asked {
+    let mut numbers = Numbers(seed);
+    let mut made = Asked::default();
+    for pair in offsets.windows(2) {
+        let mut one_in = |count| numbers.within(1, count) == 1;
+        made.lengths.push(pair[1] - pair[0]);
+        made.targets.push(!one_in(8));
+        made.target_width.push(1 + i64::from(one_in(16)));
+        made.top_k.push(4 * i64::from(one_in(32)));
+        made.logits.push(one_in(32));
+        made.hidden.push(one_in(32));
+        made.gradient.push(!one_in(8));
+        made.slot.push(u32::from(one_in(4)));
+        made.routed.push(i64::from(one_in(64)));
+    }
+    let tokens = made.lengths.iter().sum::<i64>() as usize;
+    while made.mask.len() < tokens {
+        let end = made.mask.len() + numbers.within(1, 64);
+        let labelled = numbers.within(0, 1) == 1;
+        made.mask.resize(end.min(tokens), labelled);
+    }
+    made
+}
+
+/// Rows checked, no token negative, and the columns of their requests.
+#[inline(never)]
+fn measured_requests(tokens: &[i64], offsets: &[i64], asked: &Asked) -> Result<i64> {
+    Rows::new(tokens, offsets)?.refuse_negative(&mut Ticker::new())?;
+    let pool = Pool::new(&Columns {
+        lengths: &asked.lengths,
+        targets: &asked.targets,
+        labels: Labels::Mask(&asked.mask),
+        target_width: &asked.target_width,
+        top_k: &asked.top_k,
+        logits: &asked.logits,
+        hidden: &asked.hidden,
+        gradient: &asked.gradient,
+        slot: &asked.slot,
+        routed: &asked.routed,
+        item_sizes: &vec![1; asked.lengths.len()],
+    })?;
+    let numbers: i64 = pool.mix.iter().map(|&mix| i64::from(mix)).sum();
+    Ok(numbers + pool.runs.len() as i64 + pool.projected.iter().sum::<i64>())
 }
 
 /// The pool's tree, packed tokens of every prefix, and the trees of sixteen waves.
@@ -183,15 +244,16 @@ fn engine(tokens: &[i64], offsets: &[i64]) -> Result<Engine> {
 }
 
 fn run(name: &str) -> Result<i64> {
-    let length = if name == "tree" {
-        (20, 600)
-    } else {
-        (200, 3000)
+    let (groups, length) = match name {
+        "tree" | "requests" => (128, (20, 600)),
+        _ => (8, (200, 3000)),
     };
-    let groups = if name == "tree" { 128 } else { 8 };
     let (tokens, offsets) = pool(7, groups, length);
     if name == "tree" {
         return measured_tree(&tokens, &offsets);
+    }
+    if name == "requests" {
+        return measured_requests(&tokens, &offsets, &asked(8, &offsets));
     }
     if name == "search" {
         return measured_search(engine(&tokens, &offsets)?);
@@ -208,8 +270,8 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     use std::io::Write;
 
     let name = std::env::args().nth(1).unwrap_or_default();
-    if !["tree", "layout", "assignment", "search"].contains(&name.as_str()) {
-        return Err("give tree, layout, assignment or search".into());
+    if !["requests", "tree", "layout", "assignment", "search"].contains(&name.as_str()) {
+        return Err("give requests, tree, layout, assignment or search".into());
     }
     let answer = run(&name).map_err(|error| error.to_string())?;
     writeln!(std::io::stdout(), "{name} {answer}")?;
