@@ -325,9 +325,9 @@ def test_observing_within_observing_and_prefetching_within_prefetching() -> None
     plans = planner(1)
     waves = plans.waves(POOLS["grpo"])
     wave = next(waves)
-    with profiles_module._LEARNING:
+    with profiles_module._LEARNING.held:
         plans.observe(wave, 1)
-    with plans._guard:
+    with plans._guard.held:
         waves.prefetch()
     assert len(plans.profiles) == 1
 
@@ -347,7 +347,7 @@ def test_a_fork_finds_every_lock_free() -> None:
     held, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with profiles_module._LEARNING, plans._guard, waves._turn:
+        with profiles_module._LEARNING.held, plans._guard.held, waves._turn.held:
             held.set()
             go_on.wait(60)
 

@@ -1,4 +1,4 @@
-"""Locks that a fork cannot leave taken."""
+"""Locks that neither a fork nor Ctrl-C can leave taken."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ __all__ = ["Lock"]
 
 
 class Lock:
-    """A re-entrant lock; a forked child finds it free, whichever thread of its parent held it."""
+    """A re-entrant lock, held within `with lock.held`; a forked child finds it free, whichever
+    thread of its parent held it.
+
+    `held` is the interpreter's own lock: a method `__enter__` in Python would leave it taken
+    when Ctrl-C arrives between taking it and returning.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self.held = threading.RLock()
         _ALL.add(self)
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
 
 
 _ALL: weakref.WeakSet[Lock] = weakref.WeakSet()
@@ -28,7 +27,7 @@ _ALL: weakref.WeakSet[Lock] = weakref.WeakSet()
 
 def _free() -> None:
     for lock in list(_ALL):
-        lock._lock = threading.RLock()
+        lock.held = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import threading
+import atexit
+import os
+from _thread import allocate_lock, start_new_thread
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -38,24 +40,25 @@ class Ahead:
         self._unwanted = False
         self._made: Made | None = None
         self._error: BaseException | None = None
-        self._ended = threading.Event()
-        # Not of an executor: leaving the program would wait for it before it can be told.
-        thread = threading.Thread(
-            target=self._work, args=(planner,), name="waveplan-prefetch", daemon=False
-        )
+        self._ended = allocate_lock()
+        self._ended.acquire()
         try:
-            thread.start()
+            # Not a `threading.Thread`: Ctrl-C while that starts can leave it waiting forever, and
+            # leaving the program waits for it before it can be told.
+            start_new_thread(self._work, (planner,))
         except RuntimeError as error:  # the program is leaving, or has no thread to give
             self._fail(error)
-            self._ended.set()
+            self._ended.release()
         except BaseException:  # Ctrl-C when it runs already
             self.stop()
             raise
 
     def _work(self, planner: Planner) -> None:
-        main = threading.main_thread()
+        _RUNNING.add(self)
         try:
-            core.stop_if(lambda: self._unwanted or not main.is_alive())
+            if _leaving:  # nobody waits for it any more
+                raise KeyboardInterrupt
+            core.stop_if(lambda: self._unwanted or _leaving)
             limit, widest, profiles = self._state
             session = planner.make_engine(self.pool).session(self._start, limit, widest, profiles)
             if planner.ranks.size == 1:
@@ -65,8 +68,9 @@ class Ahead:
         except BaseException as error:
             self._fail(error)
         finally:
-            self._ended.set()
             core.stop_if(None)
+            _RUNNING.discard(self)
+            self._ended.release()
 
     def _fail(self, error: BaseException) -> None:
         # A traceback would keep the half-made search, in a cycle of references.
@@ -83,6 +87,11 @@ class Ahead:
         """Nobody wants it any more: its thread ends soon."""
         self._unwanted = True
 
+    def wait(self) -> None:
+        """Until its thread is done with it. Ctrl-C comes through."""
+        self._ended.acquire()
+        self._ended.release()
+
     def take(self, waves: Waves) -> Made | None:
         """The search, if it is the one that would be made now. Its error, if it failed, comes
         again when the search is made again."""
@@ -90,8 +99,25 @@ class Ahead:
         try:
             same = waves.pool is self.pool and waves.start == self._start
             if same and self._now(waves.planner, waves.limit, waves.widest) == self._state:
-                self._ended.wait()
+                self.wait()
                 made = self._made
         finally:
             self.stop()  # also after Ctrl-C while waiting
         return made
+
+
+_RUNNING: set[Ahead] = set()
+_leaving = False
+
+
+def _leave() -> None:
+    """The program ends: so do all searches, before the interpreter does."""
+    global _leaving
+    _leaving = True
+    for ahead in list(_RUNNING):
+        ahead.wait()
+
+
+atexit.register(_leave)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_RUNNING.clear)  # their threads stay in the parent

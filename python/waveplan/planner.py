@@ -324,7 +324,7 @@ class Planner:
             return
         last = self._seen(requests)
         widest = self.widest if last is None else last.widest
-        with self._guard:
+        with self._guard.held:
             self._after_fork()
             made = Ahead(self, requests, start, widest)
             before, self._ahead = self._ahead, made
@@ -334,7 +334,7 @@ class Planner:
     def take_ahead(self, waves: Waves) -> Made | None:
         """What `prefetch` made, if it is the search that `waves` needs now."""
         instance("waves", waves, Waves)
-        with self._guard:
+        with self._guard.held:
             self._after_fork()
             ahead, self._ahead = self._ahead, None
         return None if ahead is None else ahead.take(waves)

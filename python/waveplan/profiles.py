@@ -322,7 +322,7 @@ class Profiles:
         if not isinstance(profile, wanted):
             raise InputError(f"these profiles hold {wanted.__name__}, not {type(profile).__name__}")
         instance("signature", signature, Signature)
-        with _LEARNING:
+        with _LEARNING.held:
             self._entries[signature] = profile
 
     def __getstate__(self) -> dict[str, Any]:
@@ -340,7 +340,7 @@ class Profiles:
         """
         instance("seen", seen, Observation)
         instance("signature", signature, Signature)
-        with _LEARNING:
+        with _LEARNING.held:
             known = self._entries.get(signature)
             if self.published:
                 rates = known if isinstance(known, Rates) else None
@@ -354,7 +354,7 @@ class Profiles:
 
     def items(self) -> list[tuple[Signature, Profile]]:
         """Signatures and their profiles now, those observed longest ago first."""
-        with _LEARNING:
+        with _LEARNING.held:
             return list(self._entries.items())
 
     def to_dict(self) -> dict[str, Any]:

@@ -80,7 +80,7 @@ class Waves:
         return self
 
     def __next__(self) -> Wave:
-        with self._turn:
+        with self._turn.held:
             while self.start < self.items:
                 try:
                     return self.plan_next()
@@ -98,7 +98,7 @@ class Waves:
             WaveRefused: not even the smallest wave fits; `start` stays where it is.
             RankError: another rank failed, or the ranks do not agree.
         """
-        with self._turn:
+        with self._turn.held:
             # A signal handler may ask in the middle of a search; a fork may leave one behind.
             if self._busy == os.getpid():
                 raise InputError("these waves are being planned already, further up this call")
