@@ -163,11 +163,19 @@ pub fn slice_count(segments: &Segments) -> Result<i64> {
     Ok(count)
 }
 
+/// Attention slices that are listed.
+pub const MOST_SLICES: i64 = 1 << 25;
+
 /// Attention slices as (query segment, key segment), sorted by query, then key. A slice is
 /// causal where both are the same segment, full otherwise.
 pub fn slices(segments: &Segments) -> Result<(Vec<i64>, Vec<i64>)> {
-    let count = usize::try_from(slice_count(segments)?)
-        .map_err(|_| Error::Overflow("the number of attention slices"))?;
+    let count = slice_count(segments)?;
+    if count > MOST_SLICES {
+        return Err(Error::input(format!(
+            "the packed row has {count} attention slices: at most {MOST_SLICES} are listed"
+        )));
+    }
+    let count = count as usize;
     let (mut queries, mut keys) = (Vec::with_capacity(count), Vec::with_capacity(count));
     let mut ticker = Ticker::new();
     for i in 0..segments.len() {

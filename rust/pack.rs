@@ -9,6 +9,10 @@ use crate::rows::Rows;
 use crate::segments::{NONE, Segments};
 use crate::tree::Tree;
 
+/// Tokens that a packed row without rows may have where something is listed for each: they are
+/// declared, not there.
+pub const MOST_ABSENT: i64 = 1 << 24;
+
 /// One packed row made of token rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Packing {
@@ -128,6 +132,17 @@ impl Packing {
             members: Vec::new(),
             last: Vec::new(),
         }
+    }
+
+    /// Refuses to list something for each token of a row that only declares very many.
+    pub fn refuse_absent(&self) -> Result<()> {
+        let tokens = self.segments.tokens();
+        if self.last.is_empty() && tokens > MOST_ABSENT {
+            return Err(Error::input(format!(
+                "the packed row has {tokens} tokens and no rows: at most {MOST_ABSENT} are listed"
+            )));
+        }
+        Ok(())
     }
 
     /// Rows of segment `s`, ascending.

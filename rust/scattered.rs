@@ -68,6 +68,7 @@ pub fn gather(packing: &Packing, rows: &[&[i64]], ticker: &mut Ticker) -> Result
             packing.last.len()
         )));
     }
+    packing.refuse_absent()?;
     let segments = &packing.segments;
     let mut tokens = Vec::with_capacity(segments.tokens() as usize);
     for s in 0..segments.len() {
@@ -85,6 +86,7 @@ pub fn gather(packing: &Packing, rows: &[&[i64]], ticker: &mut Ticker) -> Result
 /// Segment number from 1, its parent's (its own at a root) and the position in the row, per
 /// packed token.
 pub fn ids(packing: &Packing) -> Result<[Vec<i64>; 3]> {
+    packing.refuse_absent()?;
     let mut ticker = Ticker::new();
     let segments = &packing.segments;
     let tokens = segments.tokens() as usize;

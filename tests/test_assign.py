@@ -224,14 +224,14 @@ def test_deep_chains_and_long_rows():
     check_invariants(assign(Row([3_900_000], [-1]), 4, unlimited), 3_900_000, 4)
 
 
-def test_a_million_ranks():
-    assert assign(Row([5], [-1]), 1_000_000).owners.tolist() == [999_999]
-    made = assign(Row([1_500_000] * 2, [-1, 0]), 1_000_000)
+def test_the_most_ranks():
+    assert assign(Row([5], [-1]), 4096).owners.tolist() == [4095]
+    made = assign(Row([6144] * 2, [-1, 0]), 4096)
     assert (made.rank_tokens == 3).all()
-    assert made.owners.tolist() == list(range(1_000_000))
+    assert made.owners.tolist() == list(range(4096))
 
 
-@pytest.mark.parametrize("ranks", [0, -1, 2**20 + 1, 2**63 - 1, 2**64, True, 1.0, "2", None])
+@pytest.mark.parametrize("ranks", [0, -1, 4097, 2**63 - 1, 2**64, True, 1.0, "2", None])
 def test_refuses_ranks(ranks):
     with pytest.raises(InputError, match=r"cp|ranks"):
         assign(Row([4], [-1]), ranks)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waveplan._blocks import blocks
+from waveplan._values import MOST_ABSENT, present
 from waveplan.errors import InputError
 from waveplan.rows import Rows, concatenate, integers
 
@@ -56,6 +57,9 @@ def _from_matrix(rows: NDArray[Any]) -> Rows:
     if rows.ndim != 2:
         raise InputError(f"rows has shape {rows.shape}: {WANTED}")
     count, length = rows.shape
+    present("rows", rows)
+    if not length and count > MOST_ABSENT:
+        raise InputError(f"rows has shape {rows.shape}: at most {MOST_ABSENT} rows may be empty")
     tokens = integers("rows", rows.reshape(-1))
     return Rows(tokens, np.arange(count + 1, dtype=np.int64) * length)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sized
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from waveplan.errors import InputError
 
@@ -15,6 +16,10 @@ from waveplan.errors import InputError
 LARGEST = 2**63 - 1
 MOST_ENTRIES = 1 << 32
 """Entries of a list: rows and segments are numbered with 32 bits."""
+MOST_ABSENT = 1 << 24
+"""Entries of an array that an array claims without holding them."""
+MOST_RANKS = 1 << 12
+"""Ranks of a tensor- or context-parallel group."""
 _LONGEST = 80
 
 T = TypeVar("T")
@@ -131,6 +136,18 @@ def size(name: str, value: Sized) -> int:
     if many > MOST_ENTRIES:
         raise InputError(f"{name} has more entries than fit in memory")
     return many
+
+
+def present(name: str, array: NDArray[Any]) -> None:
+    """Refuses an array that names far more entries than lie in memory, by strides that repeat."""
+    if array.size <= MOST_ABSENT:
+        return
+    spans = (abs(by) * (n - 1) for by, n in zip(array.strides, array.shape, strict=True))
+    if sum(spans) + array.itemsize < array.nbytes:
+        raise InputError(
+            f"{name} has shape {array.shape} by repeating what it holds: an array that repeats "
+            f"itself may have {MOST_ABSENT} entries"
+        )
 
 
 def attributes(name: str, value: object, *parts: str) -> tuple[Any, ...]:

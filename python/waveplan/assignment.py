@@ -10,7 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waveplan import _core
-from waveplan._values import LARGEST, attributes, choice, entries, instance, integer, shown
+from waveplan._values import (
+    LARGEST,
+    MOST_RANKS,
+    attributes,
+    choice,
+    entries,
+    instance,
+    integer,
+    shown,
+)
 from waveplan.errors import InputError
 from waveplan.rows import integers
 
@@ -264,7 +273,7 @@ def assign(
     if settings is None:
         settings = AssignSettings()
     instance("settings", settings, AssignSettings)
-    ranks = integer("cp", cp, 1)
+    ranks = integer("cp", cp, 1, MOST_RANKS)
     lengths, parents = columns_of(packing)
     made = _core.assign(lengths, parents, ranks, settings)
     return _wrap(made)
@@ -279,7 +288,7 @@ def stage_times(
     time, so they do not add up to ``Assignment.forward_ms``, which also has the owned tokens'
     share. With a workload profile: of the answer that the profile challenges.
     """
-    ranks = integer("cp", cp, 1, 1 << 20)
+    ranks = integer("cp", cp, 1, MOST_RANKS)
     lengths, parents = columns_of(packing)
     if settings is None:
         settings = AssignSettings()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from waveplan._values import instance, integer
 from waveplan.adapters import layer_adapters, layer_elements
 from waveplan.model import ACTIVATIONS, ATTENTION, DTYPE_BYTES, GDN, Model
@@ -77,7 +79,7 @@ def facts(model: Model, topology: Topology, training: Training, stage: int = 0) 
         **_parameters(model),
         **_topology(model, topology),
         **_training(model, topology, training),
-        **_stage(model, topology, training, stage),
+        **stage_facts(model, topology, training, stage),
     }
 
 
@@ -114,7 +116,7 @@ def _parameters(model: Model) -> dict[str, int]:
     }
 
 
-def _stage(model: Model, topology: Topology, training: Training, stage: int) -> dict[str, int]:
+def stage_facts(model: Model, topology: Topology, training: Training, stage: int) -> dict[str, int]:
     """Layers of one pipeline stage by kind; at most so many where their order is unknown."""
     count = model.layers // topology.pp
     first = stage * count
@@ -127,8 +129,8 @@ def _stage(model: Model, topology: Topology, training: Training, stage: int) -> 
         gdn, attention = min(count, model.gdn_layers), min(count, model.attention_layers)
     if kinds:
         elements = sum(
-            layer_elements(model, topology, training, kind=kind, moe=one)
-            for kind, one in zip(kinds, moe, strict=True)
+            layers * layer_elements(model, topology, training, kind=kind, moe=one)
+            for (kind, one), layers in Counter(zip(kinds, moe, strict=True)).items()
         )
     else:
         elements = sum(

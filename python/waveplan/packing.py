@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from waveplan import _core as core
 from waveplan._blocks import blocks, repeated
-from waveplan._values import countable
+from waveplan._values import MOST_ABSENT, countable
 from waveplan.errors import InputError
 from waveplan.rows import Int64, Ragged, Rows, integers
 
@@ -75,9 +75,13 @@ class Packing:
     """One packed row of S segments, in packed order; a parent comes before its children.
 
     A segment attends itself causally and all its ancestors fully.
+
+    Without rows the tokens are declared, not there: then ids per token are made for at most
+    16,777,216 tokens, or for as many as `from_ids` was given.
     """
 
     _core: core.Packing
+    _given: int = 0
 
     @classmethod
     def from_segments(cls, lengths: ArrayLike, parents: ArrayLike) -> Packing:
@@ -103,7 +107,7 @@ class Packing:
                 with two parents, a group in two runs, or a parent that is missing or later.
         """
         groups, parents = _id_row("group_ids", group_ids), _id_row("parent_ids", parent_ids)
-        return cls(core.Packing.from_segments(*core.parse_ids(groups, parents)))
+        return cls(core.Packing.from_segments(*core.parse_ids(groups, parents)), len(groups))
 
     def __len__(self) -> int:
         return len(self._core)
@@ -168,22 +172,32 @@ class Packing:
     @property
     def group_ids(self) -> Int64:
         """Segment number of each packed token, counted from 1, [packed_tokens]."""
-        return repeated(np.arange(1, len(self) + 1), self.lengths)
+        return self._per_token("group_ids", np.arange(1, len(self) + 1))
 
     @property
     def parent_ids(self) -> Int64:
         """Parent's number of each packed token; a root is its own parent, [packed_tokens]."""
         own = np.arange(len(self))
-        return repeated(np.where(self.parents < 0, own, self.parents) + 1, self.lengths)
+        parents = np.where(self.parents < 0, own, self.parents)
+        return self._per_token("parent_ids", parents + 1)
 
     @property
     def position_ids(self) -> Int64:
         """Position of each packed token inside its rows, [packed_tokens]."""
         shift = self.row_starts - self.packed_starts
-        made = repeated(shift, self.lengths)
+        made = self._per_token("position_ids", shift)
         for part in blocks(len(made)):
             made[part] += np.arange(part.start, part.stop)
         return made
+
+    def _per_token(self, name: str, values: Int64) -> Int64:
+        """The value of its segment for each packed token."""
+        if not self.row_count and self.packed_tokens > max(MOST_ABSENT, self._given):
+            raise InputError(
+                f"the packed row has {self.packed_tokens} tokens and no rows: {name} are made "
+                f"for at most {MOST_ABSENT}"
+            )
+        return repeated(values, self.lengths)
 
     def __repr__(self) -> str:
         return (

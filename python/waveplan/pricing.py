@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waveplan._core import PRICE_ROOTS, Program
-from waveplan._values import entries, flag, instance, integer, mapping, real, shown
+from waveplan._values import entries, flag, instance, integer, mapping, present, real, shown
 from waveplan.errors import InputError, UnpricedError
 from waveplan.facts import facts as facts_of
 from waveplan.rows import integers
@@ -57,6 +57,7 @@ class Measures:
                 f"groups is {shown(groups)}: it must be an array of {len(names.GROUP)} measures "
                 "a row"
             )
+        present("groups", groups)
         groups = integers("groups", groups.reshape(-1)).reshape(groups.shape)
         object.__setattr__(self, "plan", plan)
         object.__setattr__(self, "groups", groups)

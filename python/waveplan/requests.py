@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waveplan import _core
-from waveplan._values import countable, entries, shown, size
+from waveplan._values import countable, entries, present, shown, size
 from waveplan.errors import InputError
 from waveplan.rows import Rows, integers
 
@@ -322,6 +322,8 @@ def _item_sizes(value: Any, count: int) -> NDArray[int64]:
             raise InputError(f"items is {shown(value)}: an item holds at least 1 request")
         starts = np.arange(0, count, value, dtype=np.int64)
         return np.diff(np.append(starts, count))
+    if isinstance(value, np.ndarray):
+        present("items", value)
     sizes = value if isinstance(value, np.ndarray) and value.ndim == 1 else entries("items", value)
     return _integers("items", sizes, len(sizes), least=1)
 
@@ -410,6 +412,7 @@ def _masks(entries: Sequence[Any], lengths: NDArray[int64]) -> _Targets:
             raise InputError(
                 f"targets[{i}] holds {labels.dtype}: give a boolean mask or integer labels"
             )
+        present(f"targets[{i}]", labels)
         valid = labels if labels.dtype == np.bool_ else labels != IGNORED
         if valid.ndim == 2:
             width[i] = valid.shape[1]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from waveplan._values import instance
 from waveplan.budget import format_bytes
 from waveplan.errors import InputError
-from waveplan.facts import facts
+from waveplan.facts import facts, stage_facts
 from waveplan.model import Model
 from waveplan.rules import language
 from waveplan.rules.compile import Compiler, status
@@ -91,16 +91,19 @@ def resident(
     """
     chosen = rules if rules is not None else resident_rules()
     instance("topology", topology, Topology)
-    # Only the first, the last and the heaviest middle stage can be the fullest, but layers may
-    # differ, and a stage costs microseconds.
-    stages = [_stage(model, topology, training, chosen, stage) for stage in range(topology.pp)]
+    common = facts(model, topology, training)
+    # Most stages are alike: one of each kind is enough.
+    kinds: dict[tuple[int, ...], int] = {}
+    for stage in range(topology.pp):
+        kinds.setdefault(tuple(stage_facts(model, topology, training, stage).values()), stage)
+    stages = (
+        _stage({**common, **stage_facts(model, topology, training, stage)}, chosen, stage)
+        for stage in kinds.values()
+    )
     return max(stages, key=lambda one: one.total)
 
 
-def _stage(
-    model: Model, topology: Topology, training: Training, rules: RuleSet, stage: int
-) -> Resident:
-    table = facts(model, topology, training, stage)
+def _stage(table: dict[str, int], rules: RuleSet, stage: int) -> Resident:
     states = {name: status(rules, rule, table) for name, rule in rules.rules.items()}
     compiler = Compiler(rules, table, states)
 

@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from waveplan._blocks import first_negative, int64, listed
-from waveplan._values import countable, mapping, text
+from waveplan._values import countable, mapping, present, text
 from waveplan.errors import InputError
 
 __all__ = ["Ragged", "Rows", "integers"]
 
 Int64 = NDArray[np.int64]
+
+_TOO_MANY = "more than fit in memory"
 
 
 def integers(name: str, values: ArrayLike) -> Int64:
@@ -48,6 +50,7 @@ def integers(name: str, values: ArrayLike) -> Int64:
         raise InputError(f"{name} has more entries than fit in memory") from None
     if array.ndim != 1:
         raise InputError(f"{name} has shape {array.shape}: give one dimension")
+    present(name, array)
     if array.size == 0 and not isinstance(values, np.ndarray):
         return np.empty(0, np.int64)  # an empty list says nothing about its type
     if array.dtype.kind == "u" and array.dtype.itemsize == 8 and array.size:
@@ -59,7 +62,10 @@ def integers(name: str, values: ArrayLike) -> Int64:
             some = values[at : at + len(array)] if isinstance(values, list | tuple) else values
             raise InputError(f"{_first_wrong(name, some, at)}: give integers below 2**63")
         raise InputError(f"{name} has dtype {array.dtype}: give integers")
-    return int64(array)
+    try:
+        return int64(array)
+    except MemoryError:
+        raise InputError(f"{name} has {len(array)} entries: more than fit in memory") from None
 
 
 def _first_wrong(name: str, values: ArrayLike, start: int = 0) -> str:
@@ -196,7 +202,10 @@ class Rows:
         offsets = np.zeros(len(picked) + 1, np.int64)
         np.cumsum(self.lengths[picked], out=offsets[1:])
         parts = [self[int(i)] for i in picked]
-        tokens = np.concatenate(parts) if parts else np.empty(0, np.int64)
+        try:
+            tokens = np.concatenate(parts) if parts else np.empty(0, np.int64)
+        except MemoryError:
+            raise InputError(f"the rows taken have {offsets[-1]} tokens: {_TOO_MANY}") from None
         columns = {name: values[picked] for name, values in self.columns.items()}
         return type(self)(tokens, offsets, columns)
 
@@ -245,7 +254,10 @@ def concatenate(parts: Iterable[Int64], columns: Mapping[str, ArrayLike] | None 
     offsets = np.zeros(len(kept) + 1, np.int64)
     if kept:
         np.cumsum([len(part) for part in kept], out=offsets[1:])
-    tokens = np.empty(int(offsets[-1]), np.int64)
+    try:
+        tokens = np.empty(int(offsets[-1]), np.int64)
+    except MemoryError:
+        raise InputError(f"the rows have {offsets[-1]} tokens: {_TOO_MANY}") from None
     for at in range(0, len(kept), 4096):
         some = kept[at : at + 4096]
         np.concatenate(some, out=tokens[offsets[at] : offsets[at + len(some)]])

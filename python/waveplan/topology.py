@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from waveplan._values import flag, instance, integer
+from waveplan._values import MOST_RANKS, flag, instance, integer
 from waveplan.errors import InputError
 from waveplan.model import Model
 
@@ -32,7 +32,8 @@ class Topology:
 
     def __post_init__(self) -> None:
         for name in ("dp", "tp", "cp", "pp", "ep", "etp"):
-            object.__setattr__(self, name, integer(name, getattr(self, name), 1, 1 << 20))
+            most = MOST_RANKS if name in ("tp", "cp") else 1 << 20
+            object.__setattr__(self, name, integer(name, getattr(self, name), 1, most))
         flag("sequence_parallel", self.sequence_parallel)
         if self.sequence_parallel and self.tp == 1:
             raise InputError("sequence_parallel needs tp of at least 2: it divides rows over tp")

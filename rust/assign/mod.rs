@@ -20,7 +20,7 @@ pub use profiled::ProfiledWork;
 pub use settings::{AssignSettings, StageWork, WorkloadProfile};
 
 /// Ranks that an assignment may have.
-pub const MOST_RANKS: usize = 1 << 20;
+pub const MOST_RANKS: usize = crate::layout::MOST_RANKS as usize;
 
 /// Result of the assignment of one packed row.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -13,7 +13,7 @@ use crate::segments::{NONE, Segments};
 use super::settings::ceil_div;
 
 /// Chunks that an assignment may have.
-const MOST_CHUNKS: i64 = 1 << 22;
+const MOST_CHUNKS: i64 = 1 << 20;
 
 /// Consecutive key chunks with equally many pairs, all before the query chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -129,7 +129,7 @@ impl Problem<'_> {
             .into_iter()
             .max()
             .unwrap_or(0);
-        work.peers = most_peers(counter.exchanges, self.ranks);
+        work.peers = most_peers(counter.exchanges, self.ranks, ticker)?;
         for own in by_rank.chunk_by(|a, b| a.rank == b.rank) {
             let queries = own.iter().map(|&span| self.span_tokens(span)).sum();
             for stage in &self.profile.stages {
@@ -232,15 +232,15 @@ fn count_ranges(spans: &[Span], ranks: usize) -> Vec<u32> {
 }
 
 /// Most partners of a rank over pairs of ranks that exchange something.
-fn most_peers(mut exchanges: Vec<(u32, u32)>, ranks: usize) -> u32 {
-    exchanges.sort_unstable();
+fn most_peers(mut exchanges: Vec<(u32, u32)>, ranks: usize, ticker: &mut Ticker) -> Result<u32> {
+    ticker.sort_by_key(&mut exchanges, |&pair| pair)?;
     exchanges.dedup();
     let mut peers = vec![0; ranks];
     for (a, b) in exchanges {
         peers[a as usize] += 1;
         peers[b as usize] += 1;
     }
-    peers.into_iter().max().unwrap_or(0)
+    Ok(peers.into_iter().max().unwrap_or(0))
 }
 
 /// Counts rank by rank what queries read.
@@ -308,8 +308,7 @@ impl<'a> Counter<'a> {
                 self.count_chunk(rank, chunk, &mut keys, ticker)?;
             }
         }
-        self.count_exchange(rank);
-        Ok(())
+        self.count_exchange(rank, ticker)
     }
 
     /// The pieces of one chunk.
@@ -330,14 +329,12 @@ impl<'a> Counter<'a> {
                 segments.starts[s + 1].min(high),
             );
             keys.fill(0);
-            self.read(rank, s, to, keys);
+            let mut work = 4 + self.read(rank, s, to, keys);
             let mut above = segments.parents[s];
-            let mut work = 4;
             while above != NONE {
                 let u = above as usize;
-                self.read(rank, u, segments.starts[u + 1], keys);
+                work += 4 + self.read(rank, u, segments.starts[u + 1], keys);
                 above = segments.parents[u];
-                work += 4;
             }
             for &count in keys.iter().filter(|&&count| count > 0) {
                 let pairs = self.problem.tile_pairs(to - from, count);
@@ -353,7 +350,9 @@ impl<'a> Counter<'a> {
     }
 
     /// A piece of `rank` reads segment `s` up to `end`: tokens by local (0) or stage + 1.
-    fn read(&mut self, rank: u32, s: usize, end: i64, keys: &mut [i64]) {
+    /// Returns of how many cells.
+    fn read(&mut self, rank: u32, s: usize, end: i64, keys: &mut [i64]) -> u64 {
+        let mut cells = 0;
         if self.reader[s] != rank {
             self.reader[s] = rank;
             self.read_to[s] = end;
@@ -368,11 +367,13 @@ impl<'a> Counter<'a> {
                 cell.stage as usize + 1
             };
             keys[group] += tokens;
+            cells += 1;
         }
+        cells
     }
 
     /// What the rank's queries read in all, and from whom.
-    fn count_exchange(&mut self, rank: u32) {
+    fn count_exchange(&mut self, rank: u32, ticker: &mut Ticker) -> Result<()> {
         let r = rank as usize;
         for &s in &self.touched {
             let (start, end) = (
@@ -380,6 +381,7 @@ impl<'a> Counter<'a> {
                 self.read_to[s as usize],
             );
             for (cell, tokens) in overlaps(&self.cells, start, end) {
+                ticker.work(1)?;
                 self.work.key_tokens[r] += tokens;
                 if cell.rank == rank {
                     continue;
@@ -393,6 +395,7 @@ impl<'a> Counter<'a> {
                 }
             }
         }
+        Ok(())
     }
 }
 

@@ -58,6 +58,8 @@ mod tests {
     use super::*;
 
     proptest! {
+        #![proptest_config(crate::testing::cases(256))]
+
         #[test]
         fn numbers_follow_the_order_of_mixes(
             rows in prop::collection::vec(

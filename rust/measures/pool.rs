@@ -341,8 +341,13 @@ fn check_values(columns: &Columns<'_>) -> Result<()> {
                 "routed[{r}] is {routed}: it must be at least 0"
             )));
         }
-        if columns.slot[r] == u32::MAX {
-            return Err(Error::Overflow("the number of adapter slots"));
+        // Slots are numbered as they come, so there are no more than requests.
+        if columns.slot[r] as usize > columns.lengths.len() {
+            return Err(Error::input(format!(
+                "slot[{r}] is {}: it must be at most {}, the number of requests",
+                columns.slot[r],
+                columns.lengths.len()
+            )));
         }
         if let Labels::From(from) = columns.labels
             && columns.targets[r]

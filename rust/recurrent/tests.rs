@@ -123,7 +123,7 @@ fn refuses_more_counts_than_memory_holds() {
     let wide = assigned(&row, MOST_RANKS, 64, &[0, 1]);
     let settings = RecurrentSettings::default();
     let refused = recurrent(&row, &wide, &settings, &mut Workspace::default());
-    assert!(matches!(refused, Err(Error::Input(text)) if text.contains("65 segments")));
+    assert!(matches!(refused, Err(Error::Input(text)) if text.contains("16385 segments")));
 }
 
 #[test]

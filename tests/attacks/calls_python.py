@@ -256,21 +256,23 @@ def _plan_with(
 
 
 def _planned_model(**sizes: Any) -> Any:
-    return _plan_with(Model(**sizes))
+    model = Model(**sizes)
+    return model, _plan_with(model)
 
 
 def _planned_topology(**sizes: Any) -> Any:
     topology = Topology(**sizes)
-    return str(topology), topology.world, _plan_with(HYBRID, topology)
+    return topology, str(topology), _plan_with(HYBRID, topology)
 
 
 def _planned_training(**options: Any) -> Any:
-    return _plan_with(HYBRID, Topology(cp=2), Training(**options))
+    training = Training(**options)
+    return training, _plan_with(HYBRID, Topology(cp=2), training)
 
 
 def _planned_budget(**options: Any) -> Any:
     budget = Budget(**options)
-    return Planner(DENSE, Topology(), Training(), budget).wave(requests()).required
+    return budget, Planner(DENSE, Topology(), Training(), budget).wave(requests())
 
 
 def _planned_assign(**settings: Any) -> Any:
@@ -282,12 +284,15 @@ def _planned_scoring(**options: Any) -> Any:
 
 
 def _planned_rows(**columns: Any) -> Any:
-    return PLANNER.wave(Rows(**columns)).to_dict()
+    given = Rows(**columns)
+    wave = PLANNER.wave(given)
+    return given, wave, wave.stopped, wave.to_dict()
 
 
 def _planned_requests(**options: Any) -> Any:
     pool = Requests(**options)
-    return repr(pool), pool.mixes, pool.groups(), PLANNER.plan(pool).to_dict()
+    plan = PLANNER.plan(pool)
+    return pool, plan, repr(pool), pool.mixes, pool.groups(), plan.to_dict()
 
 
 def _planned_profile(**values: Any) -> Any:
@@ -325,8 +330,9 @@ def _planned_signature(**values: Any) -> Any:
 
 def _observed(**seen: Any) -> Any:
     made = known()
-    made.observe(SIGNATURE, profiles.Observation(**seen))
-    return made.to_dict()
+    observation = profiles.Observation(**seen)
+    made.observe(SIGNATURE, observation)
+    return observation, made.to_dict()
 
 
 def _laid_out(**options: Any) -> Any:
@@ -433,7 +439,8 @@ RULE = rules.Rule("my.buffer", "rows * hidden * 2 B", covers="anything")
 
 
 def _rule(**parts: Any) -> Any:
-    return rule_set().with_rule(rules.Rule(**parts))
+    rule = rules.Rule(**parts)
+    return rule, rule_set().with_rule(rule)
 
 
 def _in_step(agreement: Any) -> Any:
@@ -614,7 +621,10 @@ LAYOUT_CALLS = [
     ),
     _call(
         "scoring.Device",
-        lambda **given: Scoring.select(DENSE, Topology(), device=scoring.Device(**given)),
+        lambda **given: (
+            scoring.Device(**given),
+            Scoring.select(DENSE, Topology(), device=scoring.Device(**given)),
+        ),
         given(capability=(9, 0), memory=141 * 10**9),
     ),
     _call(
@@ -1070,7 +1080,11 @@ PLANNER_CALLS = [
     _call("profiles.Profiles.load", profiles.Profiles.load, lambda: {"path": _profiles_file()}),
     _method("profiles.Profiles.columns", known, given(context="tp1", mixes=("target:single",))),
     _method("profiles.Profiles.fresh", known, dict),
-    _call("agreement.Alone", lambda **given: planner(agreement=Alone(**given)), given(dp_rank=0)),
+    _call(
+        "agreement.Alone",
+        lambda **given: (Alone(**given), planner(agreement=Alone(**given))),
+        given(dp_rank=0),
+    ),
     _method("agreement.Alone.all_min", Alone, lambda: {"values": np.arange(3)}),
     _method("agreement.Alone.all_max", Alone, lambda: {"values": np.arange(3)}),
     _call(

@@ -262,6 +262,22 @@ def wrong(clean: np.ndarray) -> dict[str, Make]:
     }
 
 
+def filled(clean: np.ndarray) -> dict[str, Make]:
+    """The array with one entry, or all, at the edges of what machines hold."""
+    found: dict[str, Make] = {}
+    for name, make in numbers().items():
+        if len(clean) and LEAST <= make() <= MOST:
+            found[f"first entry {name}"] = lambda make=make: _first(clean, make())
+            found[f"every entry {name}"] = lambda make=make: np.full(clean.shape, make())
+    return found
+
+
+def _first(clean: np.ndarray, value: int) -> np.ndarray:
+    made = clean.astype(np.int64)
+    made.reshape(-1)[0] = value
+    return made
+
+
 def same(clean: np.ndarray) -> dict[str, Make]:
     """Other forms of the same whole numbers."""
     made: dict[str, Make] = {

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import resource
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,10 @@ NO_PATH = "os.PathLike object"
 """How Python refuses what is no name of a file."""
 LONGEST = 1000
 """Characters of a message: whatever was passed, it must not be printed whole."""
+
+MOST_MEMORY = 200 << 20
+"""Bytes that an attack with a few small values may add to the most that was ever in memory."""
+RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 Arguments = dict[str, Any]
 
@@ -59,6 +66,19 @@ def run(function: Callable[..., Any], arguments: Arguments) -> Any:
 
 def fault(call: Call, function: Callable[..., Any], arguments: Arguments) -> str:
     """What is wrong with the outcome of a call; empty if nothing is."""
+    before = peak()
+    wrong = _fault(call, function, arguments)
+    if not wrong and (took := peak() - before) > MOST_MEMORY:
+        return f"took {took >> 20} MiB"
+    return wrong
+
+
+def peak() -> int:
+    """The most bytes that this process has had in memory so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * RSS_UNIT
+
+
+def _fault(call: Call, function: Callable[..., Any], arguments: Arguments) -> str:
     try:
         consume(run(function, arguments))
     except waveplan.InternalError as error:
@@ -100,10 +120,33 @@ def faults(call: Call, argument: str) -> list[str]:
 
 
 def consume(value: Any) -> None:
-    """Iterates an answer that is made while it is read."""
+    """Reads what an answer makes only when it is asked: iterations, and properties."""
     if inspect.isgenerator(value):
         for _ in zip(value, range(3), strict=False):
             pass
+    for _ in objects(value):
+        pass
+
+
+def objects(value: Any, depth: int = 3) -> Iterator[Any]:
+    """Objects of the library in an answer, by reading all properties; of lists the first few."""
+    for part in value[:4] if isinstance(value, list | tuple) else (value,):
+        if type(part).__module__.startswith("waveplan"):
+            yield part
+            for name in properties(type(part)) if depth else ():
+                yield from objects(getattr(part, name), depth - 1)
+
+
+def properties(kind: type) -> list[str]:
+    """Public properties of a class of the library, methods and plain fields apart."""
+    if not kind.__module__.startswith("waveplan"):
+        return []
+    return sorted(
+        name
+        for base in kind.__mro__
+        for name, part in vars(base).items()
+        if isinstance(part, property | cached_property) and not name.startswith("_")
+    )
 
 
 def _message_fault(error: BaseException) -> str:
@@ -170,6 +213,8 @@ def attacks(call: Call, argument: str) -> Iterator[tuple[str, hostile.Make]]:
     good = call.make()[1][argument]
     if isinstance(good, np.ndarray):
         yield from hostile.wrong(good).items()
+        if good.dtype == np.int64:
+            yield from hostile.filled(good).items()
 
 
 def forms(call: Call, argument: str) -> Iterator[tuple[str, hostile.Make]]:

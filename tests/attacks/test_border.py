@@ -89,9 +89,25 @@ def test_ranks_that_are_not_there_take_no_memory() -> None:
     arguments = calls_core.LENGTHS, calls_core.PARENTS
     with pytest.raises(InputError, match="assignment has 2147483647 ranks"):
         _core.recurrent(*arguments, 2**31 - 1, 64, calls_core.OWNERS, settings)
-    many = np.ones(1 << 10, np.int64), np.full(1 << 10, -1)
-    with pytest.raises(InputError, match="1024 segments on 1048576 ranks are too many"):
-        _core.recurrent(*many, 1 << 20, 1024, np.zeros(1, np.int64), settings)
+    many = np.ones(1 << 15, np.int64), np.full(1 << 15, -1)
+    with pytest.raises(InputError, match="32768 segments on 4096 ranks are too many"):
+        _core.recurrent(*many, 1 << 12, 1 << 15, np.zeros(1, np.int64), settings)
+    for ask in (_core.assign, _core.stage_times):
+        with pytest.raises(InputError, match="ranks is 4097: it must be from 1 to 4096"):
+            ask(*arguments, 4097, calls_core.SETTINGS)
+
+
+def test_tokens_that_are_not_there_take_no_memory() -> None:
+    """Ids of 2^40 declared tokens once ended the process; so did slices of a long chain."""
+    for tokens in (2**24 + 1, 2**40, 2**63 - 1):
+        packing = _core.Packing.from_segments(np.array([tokens]), np.array([-1]))
+        for ask in (_core.packed_ids, lambda packing: _core.gather_tokens(packing, [])):
+            with pytest.raises(InputError, match=rf"{tokens} tokens and no rows: at most 16777216"):
+                ask(packing)
+        assert len(_core.packed_positions(packing)[0]) == 0
+    chain = np.arange(-1, 9_999)
+    with pytest.raises(InputError, match="50005000 attention slices: at most 33554432"):
+        _core.attention_slices(np.ones(len(chain), np.int64), chain)
 
 
 def test_profiles_that_no_reading_gives_are_refused() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import calls_python
 import pytest
-from judge import Call, faults, forms, plain, run, targets
+from judge import Call, faults, forms, objects, plain, properties, run, targets
 
 import waveplan
 
@@ -158,6 +158,27 @@ def test_every_public_name_is_attacked() -> None:
     assert not missing, f"register known-good calls in calls_python.py: {missing}"
     gone = sorted((attacked | MADE.keys() | ELSEWHERE.keys()) - names)
     assert not gone, f"no longer public: {gone}"
+
+
+PROTOCOLS = {"assignment.PackedRow", "agreement.Agreement"}
+
+
+def test_every_property_is_read_from_what_hostile_arguments_make() -> None:
+    reached = set()
+    for call in CALLS:
+        function, arguments = call.make()
+        if call.arguments and ImportError not in call.raises:
+            reached |= {type(made) for made in objects(run(function, arguments))}
+    with_properties = {
+        getattr(importlib.import_module(f"waveplan.{module}"), name)
+        for module, _, name in (path.rpartition(".") for path in set(public()) - PROTOCOLS)
+        if module in MODULES
+    }
+    with_properties = {kind for kind in with_properties if inspect.isclass(kind)}
+    with_properties = {kind for kind in with_properties if properties(kind)}
+    assert len(with_properties) > 20
+    missing = sorted(kind.__name__ for kind in with_properties - reached)
+    assert not missing, f"return an object of these from a call in calls_python.py: {missing}"
 
 
 def test_every_name_of_the_package_is_in_a_module_that_is_attacked() -> None:

@@ -137,7 +137,7 @@ def test_budgets_that_are_none(budget: Any) -> None:
     assert_one_line(caught.value)
 
 
-@pytest.mark.parametrize("ranks", [4096, 4097, 1 << 16, 1 << 20])
+@pytest.mark.parametrize("ranks", [4096, 4097, 1 << 16, 1 << 20, 2**31, 2**63])
 @pytest.mark.parametrize("name", ["dp", "cp", "tp", "pp", "ep"])
 def test_a_million_ranks(name: str, ranks: int) -> None:
     """An answer or one line, whatever the arrangement."""
@@ -192,6 +192,86 @@ def test_lengths_whose_sums_and_products_overflow() -> None:
         ):
             call = Call("waveplan.assign", lambda ask=ask: (ask, {}))
             assert not fault(call, *call.make())
+        for name in IDS:
+            with pytest.raises(InputError, match=f"{tokens} tokens and no rows: {name}") as caught:
+                getattr(packed, name)
+            assert_one_line(caught.value)
+
+
+IDS = ("group_ids", "parent_ids", "position_ids")
+
+
+def test_ids_of_declared_tokens_up_to_the_bound() -> None:
+    most = 1 << 24
+    packed = waveplan.Packing.from_segments([most - 1, 1], [-1, 0])
+    assert [getattr(packed, name)[-1] for name in IDS] == [2, 1, most - 1]
+    ids = np.ones(most + 5, np.int64)
+    read = waveplan.Packing.from_ids(ids, ids)
+    assert len(read.position_ids) == most + 5, "tokens that were there may be asked for"
+
+
+def repeats(*shape: int) -> np.ndarray:
+    """An array that claims so many entries and holds one."""
+    return np.broadcast_to(np.int64(1), shape)
+
+
+@pytest.mark.parametrize("count", [2**24 + 1, 2**31, 2**40, 2**54])
+def test_arrays_that_repeat_one_entry_take_no_memory(count: int) -> None:
+    """A view of eight bytes that claims 2^40 entries."""
+    long, wide = repeats(count), repeats(4, count)
+    made = planner()
+    asks: dict[str, Any] = {
+        "tokens": lambda: Rows(long, [0, count]),
+        "offsets": lambda: Rows([], long),
+        "rows": lambda: Rows.from_any(repeats(2, count // 2 + 1)),
+        "row 0": lambda: Rows.from_any([long]),
+        "indices": lambda: calls_python.rows().take(long),
+        r"targets\[0\]": lambda: Requests([[1, 2, 3, 4]], targets=[wide]),
+        "items": lambda: Requests([[1, 2]], items=long),
+        "lengths": lambda: waveplan.Packing.from_segments(long, long),
+        "group_ids": lambda: waveplan.Packing.from_ids(long, long),
+        "groups": lambda: waveplan.pricing.Measures(
+            calls_python.measures().plan,
+            repeats(count, calls_python.measures().groups.shape[1]),
+        ),
+    }
+    for name, ask in asks.items():
+        with pytest.raises(InputError, match=f"^{name} has shape .*may have 16777216 entries"):
+            ask()
+    for ask in (
+        lambda: calls_python.made_tree().restrict(long),
+        lambda: requests().groups(long),
+        lambda: made.signature_of(requests(), long),
+    ):
+        with pytest.raises(InputError, match="by repeating what it holds") as caught:
+            ask()
+        assert_one_line(caught.value)
+    assert Rows(repeats(9), [0, 9]).tokens.tolist() == [1] * 9
+
+
+def test_empty_rows_without_number_take_no_memory() -> None:
+    with pytest.raises(InputError, match="at most 16777216 rows may be empty"):
+        Rows.from_any(np.empty((2**40, 0), np.int64))
+    assert len(Rows.from_any(np.empty((7, 0), np.int64))) == 7
+
+
+def test_rows_listed_more_often_than_memory_holds() -> None:
+    row = np.zeros(1 << 28, np.int64)  # never written, so it takes no memory either
+    with pytest.raises(InputError, match="the rows have 70368744177664 tokens: more than fit"):
+        Rows.from_any([row] * (1 << 18))
+    with pytest.raises(InputError, match="the rows taken have 70368744177664 tokens: more than"):
+        Rows(row, [0, len(row)]).take([0] * (1 << 18))
+
+
+def test_a_pipeline_of_very_many_stages_is_priced_once_for_each_kind() -> None:
+    """Each of 65,536 stages was priced alone, which took hours."""
+    sizes = calls_python.fields(calls_python.DENSE) | {"layer_kinds": (), "moe_layers": ()}
+    for stages in (2, 3, 1 << 16):
+        model = waveplan.Model(**(sizes | {"layers": stages}))
+        found = waveplan.resident.resident(model, Topology(pp=stages), Training())
+        if stages == 2:
+            ends = found
+        assert (found.stage, found.total) == (stages - 1, ends.total)
 
 
 def test_one_array_as_both_arguments() -> None:

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use waveplan::assign::Assignment;
+use waveplan::assign::{Assignment, MOST_RANKS};
 use waveplan::recurrent::{
     Recurrent, RecurrentSettings, Schedule, Shape, Workspace, gdn_schedule, gdn_schedule_per_rank,
     recurrent,
@@ -192,7 +192,17 @@ fn hostile(draw: &mut Draw<'_>) {
         }
     }
     let tokens = segments.tokens();
-    let ranks = draw.pick(&[2, 1, 3, 8, 0, 100, 1 << 20, NONE as usize - 1, usize::MAX]);
+    let ranks = draw.pick(&[
+        2,
+        1,
+        3,
+        8,
+        0,
+        100,
+        MOST_RANKS,
+        NONE as usize - 1,
+        usize::MAX,
+    ]);
     let least = tokens / 50 + 1;
     let mut chunk = least + draw.below(3) as i64;
     let mut owners: Vec<u32> = (0..=(tokens - 1) / chunk)
