@@ -170,18 +170,18 @@ OUTCOMES = {}
 
 
 @pytest.mark.parametrize("seed", range(POOLS))
-def check_pool(seed):
+def check_pool(seed, record_property):
     rng = np.random.default_rng([271_828, seed])
     rows = draw_rows(rng)
     kind = outcome(compare(draw_case(rng, rows), rows))
     OUTCOMES[kind] = OUTCOMES.get(kind, 0) + 1
+    record_property("outcome", kind)
 
 
 def check_outcomes_are_mixed():
     """The pools reach waves, splits and refusals, and no search ends in a fault."""
     if sum(OUTCOMES.values()) < 300:
         pytest.skip("too few pools ran")
-    print("outcomes:", OUTCOMES)
     assert set(OUTCOMES) == {"wave", "split", "refused"}
     assert min(OUTCOMES.values()) >= 10
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -69,8 +70,28 @@ def ours(in_place):
     return in_place
 
 
+COUNTED = {
+    "check_pack": "packing",
+    "check_assign": "assignment",
+    "check_gdn": "recurrent rows",
+    "check_layout": "layouts",
+    "check_wave": "width searches",
+    "check_case": "odd cases",
+    "check_pool": "random pools",
+    "check_rollouts": "rollouts",
+}
+
+
 def pytest_terminal_summary(terminalreporter):
     stats = terminalreporter.stats
-    failed = len(stats.get("failed", [])) + len(stats.get("error", []))
+    passed, outcomes = stats.get("passed", []), Counter()
+    equal = Counter(report.nodeid.partition("::")[2].partition("[")[0] for report in passed)
+    for report in passed:
+        outcomes.update(value for name, value in report.user_properties if name == "outcome")
     terminalreporter.ensure_newline()
-    terminalreporter.write_line(f"{len(stats.get('passed', []))} passed, {failed} failed")
+    told = [f"{name} {equal[check]}" for check, name in COUNTED.items() if equal[check]]
+    terminalreporter.write_line(f"equal runs: {', '.join(told)}")
+    ways = ", ".join(f"{name} {count}" for name, count in sorted(outcomes.items()))
+    terminalreporter.write_line(f"outcomes of the random pools: {ways or 'none'}")
+    failed = len(stats.get("failed", [])) + len(stats.get("error", []))
+    terminalreporter.write_line(f"{len(passed)} passed, {failed} failed")
