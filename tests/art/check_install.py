@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 import subprocess
 import sys
 import wave
@@ -19,6 +20,8 @@ from art.megatron.context_parallel.types import ParallelTopology
 from art.trainer_rank import _impl
 from art.trainer_rank import _micro_batch_planner as steps
 from art.trainer_rank import _prefix_tree_planner as planner
+from check_edges import placed
+from check_pools import draw_case, draw_rows
 
 from waveplan import InputError
 from waveplan.integrations import art
@@ -233,6 +236,42 @@ def check_shadow_logs_and_goes_on(tmp_path, caplog):
     assert search(rows, 2) == shadowed
     for found in report.shadow.found:
         assert art.replay(found.saved).difference is None, found.seam
+
+
+NEVER_BROKEN = {"canonical tree", "layout of a group", "name of a group's rows"}
+"""Seams whose values the others cannot do without."""
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def check_calls_of_every_seam_come_back(whole, tmp_path):
+    """Nothing that a function reads is left out of a saved call; one needs its rank."""
+    report = art.install(shadow=True, on_difference="log", save=tmp_path)
+    wrong = {seam.name for seam in report.seams} - NEVER_BROKEN - {"layout selection"}
+    if whole:  # without our layouts, none is packed
+        wrong = {"layout selection"}
+    for seam in report.seams:
+        if seam.name in wrong:
+            broken(seam, lambda _: "broken")
+    rng = np.random.default_rng([271_828, 26])  # a pool that reaches every function
+    rows = draw_rows(rng)
+    wave.run(draw_case(rng, rows), rows)
+    placed(*stub.packed_ids([3000, 200], [-1, 0]), 2)
+    for function in (
+        packing.estimate_prefix_tree_packed_tokens,
+        packing.prefix_tree_pack,
+        packing.prefix_tree_pack_segments,
+    ):
+        function(ROWS if "segments" in function.__name__ else stub.tensors(ROWS), max_depth=3)
+    art.uninstall()
+    assert {found.seam for found in report.shadow.found} == wrong
+    for found in report.shadow.found:
+        lost = re.findall(r'"opaque": "([^"]*)', found.saved.read_text())
+        assert all("_Unset" in value for value in lost)  # no checkpoint was named
+        if found.seam == "busiest rank":
+            with pytest.raises(InputError, match="cannot run again alone"):
+                art.replay(found.saved)
+        else:
+            assert art.replay(found.saved).difference is None, found.seam
 
 
 def check_environment_variable_installs_on_import():

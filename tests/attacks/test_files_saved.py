@@ -482,8 +482,14 @@ def test_calls_that_do_not_fit(tmp_path: Path) -> None:
     def of_rank(rank: Any) -> Any:
         return rank.topology
 
+    path = saved(tmp_path, StubRank())
     with pytest.raises(InputError, match="reads topology of its rank"):
-        again(saved(tmp_path, StubRank()), seam(of_rank, of_rank))
+        again(path, seam(of_rank, of_rank))
+    # Unless another replaced method answers.
+    method = Seam("method", "nowhere", "Rank.topology", lambda original: original)
+    method.original = lambda _: 4
+    found = run_again(path, [seam(original=lambda rank: rank.topology()), method], trees())
+    assert found.theirs == 4
 
 
 def test_what_is_raised_is_told(tmp_path: Path) -> None:

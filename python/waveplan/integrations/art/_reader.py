@@ -7,6 +7,7 @@ import enum
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from waveplan._values import shown
 from waveplan.errors import InputError
 
 from ._classes import class_of, field_names
-from ._seams import Declined
+from ._seams import Declined, Function
 from ._trees import Trees
 from ._values import filled
 
@@ -30,7 +31,8 @@ class NeedsRankError(AttributeError):
 class StandIn:
     """In place of the rank whose method was saved: what counting and layouts ask of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, methods: Mapping[str, Function]) -> None:
+        self._methods = methods
         self._layout_cache_lock = threading.Lock()
         self._tree_cache: OrderedDict[Any, Any] = OrderedDict()
         self._layout_selection_cache: OrderedDict[Any, Any] = OrderedDict()
@@ -39,13 +41,23 @@ class StandIn:
         return rows
 
     def __getattr__(self, name: str) -> Any:
+        if name in self._methods:
+            return MethodType(self._methods[name], self)
         raise NeedsRankError(name)
 
 
 class Reader:
-    """Arguments back from a file. A reader gives each array once, for one call."""
+    """Arguments back from a file. A reader gives each array once, for one call.
 
-    def __init__(self, arrays: Mapping[str, NDArray[Any]], trees: Trees) -> None:
+    ``methods`` are those of a rank that may call one another.
+    """
+
+    def __init__(
+        self,
+        arrays: Mapping[str, NDArray[Any]],
+        trees: Trees,
+        methods: Mapping[str, Function] | None = None,
+    ) -> None:
         self.arrays, self.trees = dict(arrays), trees
         self.made: dict[int, Any] = {}
         self.kinds: dict[str, tuple[set[str], Callable[[dict[str, Any]], Any]]] = {
@@ -59,7 +71,7 @@ class Reader:
             "class": ({"class", "fields"}, self._instance),
             "tree": ({"tree", "number"}, self._tree),
             "layout": ({"layout", "shared", "number"}, self._layout),
-            "rank": ({"rank", "number"}, lambda _: StandIn()),
+            "rank": ({"rank", "number"}, lambda _: StandIn(methods or {})),
             "again": ({"again"}, self._again),
             "opaque": ({"opaque"}, lambda _: None),
         }

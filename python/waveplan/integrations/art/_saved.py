@@ -186,7 +186,7 @@ def run_again(path: Path, seams: list[Seam], trees: Trees) -> Replay:
         original = seam.original or seam.find()
         if original is None:
             raise InputError(f"the installed openpipe-art has no {seam.path}")
-        return _compare(seam, original, body, lambda: Reader(arrays, trees))
+        return _compare(seam, original, body, lambda: Reader(arrays, trees, _methods(seams)))
 
     return said_of(str(path), work)
 
@@ -220,6 +220,17 @@ def _seam(name: Any, seams: list[Seam]) -> Seam:
         if seam.name == name:
             return seam
     raise InputError(f"seam is {shown(name)}: it must be one of {', '.join(s.name for s in seams)}")
+
+
+def _methods(seams: list[Seam]) -> dict[str, Function]:
+    """Methods of a rank that are replaced, as they were."""
+    found = {}
+    for seam in seams:
+        cls, _, name = seam.attribute.rpartition(".")
+        function = (seam.original or seam.find()) if cls else None
+        if function is not None:
+            found[name] = function
+    return found
 
 
 def _compare(
