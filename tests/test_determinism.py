@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from digest import digest, planner, pools, text
 
-from waveplan import Requests, Rows
+from waveplan import Requests, Rows, tree
 
 POOLS = pools()
 
@@ -108,16 +109,47 @@ def test_compatible_mode_remembers_the_widest_wave_as_published() -> None:
     assert ours.widest is None
 
 
-@pytest.mark.parametrize("name", ["grpo", "near", "ties"])
+@pytest.mark.parametrize("name", ["grpo", "near", "ties", "prefixes"])
 def test_permuting_equal_rows_changes_only_their_indices(name: str) -> None:
-    """Each row three times, the copies of a row stored here and there and dealt anew."""
+    """Requests of equal rows that differ in their labels trade places."""
     rows = POOLS[name][:12]
-    order = np.repeat(np.arange(len(rows)), 3)
     rng = np.random.default_rng(9)
-    rng.shuffle(order)
-    wanted = plans([rows[i] for i in order])
-    copies = [[rows[i].copy() for _ in range(3)] for i in range(len(rows))]
+    kind = np.repeat(np.arange(len(rows)), 3)
+    rng.shuffle(kind)
+    listed = [rows[i] for i in kind]
+    first = np.array([rng.integers(0, len(row) + 1) for row in listed])
+    gradient = rng.random(len(listed)) < 0.7
+    pool, mixed = Requests(listed, targets=first), Requests(listed, gradient=gradient)
+    whole = plan_of(pool)
+    moved = 0
     for _ in range(5):
-        deal = {i: list(rng.permutation(3)) for i in range(len(rows))}
-        dealt = [(i, deal[i].pop()) for i in order.tolist()]
-        assert plans([copies[i][k] for i, k in dealt]) == wanted
+        # Place p now holds the request that was at place was[p].
+        was = np.arange(len(listed))
+        for i in range(len(rows)):
+            was[kind == i] = rng.permutation(np.flatnonzero(kind == i))
+        moved += int((was != np.arange(len(was))).sum())
+        dealt = Requests(listed, targets=first[was])
+        # Groups: the same requests in the same order, by their new places.
+        picks = rng.permutation(len(listed))[:20]
+        both = zip(
+            Requests(listed, gradient=gradient[was]).groups(picks),
+            mixed.groups(was[picks]),
+            strict=True,
+        )
+        for mine, theirs in both:
+            assert was[mine.indices].tolist() == theirs.indices.tolist()
+        # Trees: of the requests named by where they were, in the order of the places.
+        mine, theirs = tree(pool.rows).restrict(was[picks]), tree(dealt.rows).restrict(picks)
+        for column in ("parent", "start", "end", "count", "first_row", "terminal"):
+            assert getattr(mine, column).tolist() == getattr(theirs, column).tolist()
+        # The plan: nothing but who is where.
+        assert plan_of(dealt) == whole
+    assert moved > 50
+
+
+def plan_of(pool: Requests) -> str:
+    """What is said of the whole pool as one plan, but for its fingerprint."""
+    plan = planner(2).plan(pool, limit=1 << 60)
+    said = plan.to_dict() | {"price": plan.price.to_dict()}
+    assert said.pop("fingerprint")
+    return json.dumps(said, sort_keys=True)

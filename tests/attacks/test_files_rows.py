@@ -266,6 +266,35 @@ def bombs(folder: Path) -> dict[str, Path]:
     return made
 
 
+@pytest.mark.parametrize("end", [b"]}\n", b""], ids=["whole", "cut"])
+@pytest.mark.parametrize("piped", [False, True], ids=["file", "stdin"])
+def test_one_line_of_a_hundred_megabytes(tmp_path: Path, piped: bool, end: bytes) -> None:
+    head = b'{"tokens": ['
+    line = head + b"1," * ((100_000_000 - len(head)) // 2) + b"1" + end
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(line)
+    script = (
+        "import resource, sys\n"
+        "from waveplan import InputError, Rows\n"
+        "def most(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10\n"
+        "before = most()\n"
+        "try: Rows.load(sys.argv[1])\n"
+        "except InputError as error: print(error)\n"
+        "print(most() - before)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "-" if piped else str(path)],
+        input=line if piped else b"",
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    says, grown = done.stdout.decode().splitlines()
+    name = "stdin" if piped else str(path)
+    assert says.startswith(f"{name} line 1: longer than 16777216 bytes")
+    assert int(grown) < 100, f"{grown} MiB"
+
+
 def test_bombs_take_no_memory(tmp_path: Path) -> None:
     """Each would take from 128 MiB to 16 GiB; together they raise the process by less than 300."""
     script = (

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use waveplan::attention;
 use waveplan::interrupt::Ticker;
+use waveplan::measures::{Columns, Labels, Pool};
 use waveplan::pack::{self, PackOptions, Packing};
 use waveplan::rows::Rows;
 use waveplan::scattered::{self, HeadRow};
@@ -25,6 +26,7 @@ pub fn check(data: &[u8]) {
     let tree = check_tree(&rows);
     check_restrictions(&rows, &tree, &mut draw);
     check_packing(&rows, &tree, &mut draw);
+    check_mixes(&rows, &mut draw);
 }
 
 /// Offsets that need not be offsets.
@@ -43,6 +45,72 @@ fn lying_offsets(draw: &mut Draw<'_>) {
     if let Ok(rows) = rows {
         let listed: Vec<Vec<i64>> = (0..rows.len()).map(|i| rows.row(i).to_vec()).collect();
         check_tree(&listed);
+        check_negative(&rows, &listed);
+    }
+}
+
+/// The first negative token is the one that the error names.
+fn check_negative(rows: &Rows<'_>, listed: &[Vec<i64>]) {
+    let found = rows.refuse_negative(&mut Ticker::new());
+    let first = (listed.iter().enumerate())
+        .find_map(|(r, row)| Some((r, row.iter().position(|&token| token < 0)?)));
+    match (found, first) {
+        (Ok(()), None) => {}
+        (Err(error), Some((r, i))) => {
+            let place = format!("rows[{r}][{i}] is {}:", listed[r][i]);
+            assert!(error.to_string().starts_with(&place), "{error}");
+        }
+        (found, first) => panic!("{found:?} where the first is {first:?}"),
+    }
+}
+
+/// Output mixes are numbered in their order, and found with their first request.
+fn check_mixes(rows: &[Vec<i64>], draw: &mut Draw<'_>) {
+    let lengths: Vec<i64> = rows.iter().map(|row| row.len() as i64).collect();
+    let count = lengths.len();
+    let flags = |draw: &mut Draw<'_>| (0..count).map(|_| draw.coin()).collect::<Vec<bool>>();
+    let (targets, logits, hidden) = (flags(draw), flags(draw), flags(draw));
+    let numbers = |draw: &mut Draw<'_>, least| {
+        let number = |draw: &mut Draw<'_>| match draw.below(12) {
+            11 => draw.wild(),
+            _ => draw.between(least, least + 2),
+        };
+        (0..count).map(|_| number(draw)).collect::<Vec<i64>>()
+    };
+    let (widths, top_k, routed) = (numbers(draw, 1), numbers(draw, 0), numbers(draw, 0));
+    let pool = Pool::new(&Columns {
+        lengths: &lengths,
+        targets: &targets,
+        labels: Labels::From(&vec![0; count]),
+        target_width: &widths,
+        top_k: &top_k,
+        logits: &logits,
+        hidden: &hidden,
+        gradient: &vec![true; count],
+        slot: &vec![0; count],
+        routed: &routed,
+        item_sizes: &vec![1; count],
+    });
+    let fits = |r: usize, by: i64| lengths[r].checked_mul(by).is_some();
+    let valid = (0..count).all(|r| {
+        widths[r] >= 1
+            && top_k[r] >= 0
+            && routed[r] >= 0
+            && (!targets[r] || fits(r, widths[r]))
+            && fits(r, top_k[r])
+    });
+    assert_eq!(pool.is_ok(), valid);
+    let Ok(pool) = pool else { return };
+    let mix = |r: usize| {
+        let width = if targets[r] { widths[r] } else { 0 };
+        (width, top_k[r], logits[r], hidden[r], routed[r] > 0)
+    };
+    let distinct: BTreeSet<_> = (0..count).map(mix).collect();
+    assert_eq!(pool.mix_first.len(), distinct.len());
+    for (number, one) in distinct.iter().enumerate() {
+        let of: Vec<usize> = (0..count).filter(|&r| mix(r) == *one).collect();
+        assert_eq!(pool.mix_first[number] as usize, of[0]);
+        assert!(of.iter().all(|&r| pool.mix[r] as usize == number));
     }
 }
 
