@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 import waveplan
 from waveplan import InputError, Ragged, Rows
+from waveplan import rows as rows_module
 
 HAS_ARROW = importlib.util.find_spec("pyarrow") is not None
 
@@ -596,3 +597,15 @@ class TestArrow:
             with pytest.raises(InputError, match=message) as refused:
                 Rows.load(tmp_path / name)
             assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("block", [1, 3, 8, 1 << 19])
+def test_rows_are_joined_in_blocks(block, monkeypatch):
+    monkeypatch.setattr(rows_module, "BLOCK", block)
+    rng = np.random.default_rng(block)
+    for _ in range(20):
+        parts = [rng.integers(0, 9, rng.integers(0, 7)) for _ in range(rng.integers(1, 12))]
+        made = Rows.from_any(parts)
+        assert [row.tolist() for row in made] == [part.tolist() for part in parts]
+        picked = rng.integers(0, len(parts), 5)
+        assert [row.tolist() for row in made.take(picked)] == [parts[i].tolist() for i in picked]

@@ -11,15 +11,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from waveplan._blocks import first_negative, int64, listed
+from waveplan._blocks import BLOCK, blocks, first_negative, int64, listed
 from waveplan._values import countable, mapping, present, text
 from waveplan.errors import InputError
 
 __all__ = ["Ragged", "Rows", "integers"]
 
 Int64 = NDArray[np.int64]
-
-_TOO_MANY = "more than fit in memory"
 
 
 def integers(name: str, values: ArrayLike) -> Int64:
@@ -202,10 +200,7 @@ class Rows:
         offsets = np.zeros(len(picked) + 1, np.int64)
         np.cumsum(self.lengths[picked], out=offsets[1:])
         parts = [self[int(i)] for i in picked]
-        try:
-            tokens = np.concatenate(parts) if parts else np.empty(0, np.int64)
-        except MemoryError:
-            raise InputError(f"the rows taken have {offsets[-1]} tokens: {_TOO_MANY}") from None
+        tokens = _joined("the rows taken", parts, offsets)
         columns = {name: values[picked] for name, values in self.columns.items()}
         return type(self)(tokens, offsets, columns)
 
@@ -248,17 +243,32 @@ def _check_offsets(offsets: Int64, tokens: int) -> None:
         )
 
 
+def _joined(name: str, parts: list[Int64], offsets: Int64) -> Int64:
+    """The parts one after another, in blocks."""
+    try:
+        tokens = np.empty(int(offsets[-1]), np.int64)
+    except MemoryError:
+        raise InputError(f"{name} have {offsets[-1]} tokens: more than fit in memory") from None
+    at = 0
+    while at < len(parts):
+        # As many as make a block, but at least one.
+        most = int(np.searchsorted(offsets, offsets[at] + BLOCK, side="right")) - 1
+        end = min(max(most, at + 1), at + 4096)
+        into = tokens[offsets[at] : offsets[end]]
+        if end == at + 1:
+            for part in blocks(len(into)):
+                into[part] = parts[at][part]
+        else:
+            np.concatenate(parts[at:end], out=into)
+        at = end
+    return tokens
+
+
 def concatenate(parts: Iterable[Int64], columns: Mapping[str, ArrayLike] | None = None) -> Rows:
     """Rows from one int64 array each."""
     kept = list(parts)
     offsets = np.zeros(len(kept) + 1, np.int64)
     if kept:
         np.cumsum([len(part) for part in kept], out=offsets[1:])
-    try:
-        tokens = np.empty(int(offsets[-1]), np.int64)
-    except MemoryError:
-        raise InputError(f"the rows have {offsets[-1]} tokens: {_TOO_MANY}") from None
-    for at in range(0, len(kept), 4096):
-        some = kept[at : at + 4096]
-        np.concatenate(some, out=tokens[offsets[at] : offsets[at + len(some)]])
+    tokens = _joined("the rows", kept, offsets)
     return Rows(tokens, offsets, dict(columns or {}))  # type: ignore[arg-type]
