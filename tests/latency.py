@@ -1,7 +1,7 @@
 """How soon Ctrl-C stops each long call, and how long the slowest errors take. Run by hand.
 
     python tests/latency.py                     # both parts, some minutes
-    python tests/latency.py interrupts tree     # calls whose name begins with "tree"
+    python tests/latency.py interrupts tree,read    # calls whose names begin so
     python tests/latency.py errors
 
 Ctrl-C is pressed at several moments of a call, and what is printed is the processor time until the
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import math
 import os
@@ -212,7 +213,11 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     sizes = fields(DENSE) | {"layers": 1 << 16, "layer_kinds": (), "moe_layers": ()}
     tall = waveplan.Model(**sizes)
     yield "resident of many stages", lambda: resident(tall, Topology(pp=1 << 16), Training())
-    yield "planner of many stages", lambda: Planner(tall, Topology(pp=1 << 16), Training(), "1GiB")
+    ranks = itertools.count(1)  # rules bound to a job before are kept
+    yield (
+        "planner of many stages",
+        lambda: Planner(tall, Topology(pp=1 << 16), Training(lora_rank=next(ranks)), "1GiB"),
+    )
 
     yield from files(folder, part, narrow, offsets)
 
@@ -236,7 +241,7 @@ def files(folder: Path, part: Any, narrow: Any, offsets: Any) -> Iterator[tuple[
     for name in ("npz", "jsonl", "parquet", "arrow"):
         yield f"read .{name}", lambda name=name: Rows.load(folder / f"rows.{name}")
     long = folder / "long.jsonl"
-    long.write_text(json.dumps({"tokens": [7] * 5_000_000})[: (16 << 20) - 3] + "]}\n")
+    long.write_text('{"tokens": [7' + ",7" * 8_388_500 + "]}\n")
     yield "read the longest line", lambda: Rows.load(long)
     config = folder / "config.json"
     config.write_text(json.dumps({"hidden_size": 64, "eos": [7] * 5_000_000}))
@@ -292,7 +297,7 @@ def interrupts(prefix: str) -> None:
     presser = Presser()  # before memory is taken
     with tempfile.TemporaryDirectory() as folder:
         for name, call in calls(Path(folder)):
-            if not name.startswith(prefix):
+            if not name.startswith(tuple(prefix.split(","))):
                 continue
             whole, late = delays(presser, call, name == "sweep")
             if late:
@@ -311,6 +316,9 @@ def errors() -> None:
     import judge
     import pytest
 
+    from waveplan import Model, Planner, Profiles, Rows, WaveplanError, cli
+    from waveplan.rules import RuleSet
+
     for label, module in (("border", calls_core), ("library", calls_python)):
         found = []
         for call in module.CALLS:
@@ -326,23 +334,36 @@ def errors() -> None:
         for took, *what in found[:8]:
             print(f"  {took:.3f} s  {' '.join(what)}")
 
-    class Durations:
-        found: list[tuple[float, str]] = []  # noqa: RUF012
+    refused: list[tuple[float, str, str]] = []
 
-        def pytest_runtest_logreport(self, report: Any) -> None:
-            if report.when == "call":
-                self.found.append((report.duration, report.nodeid))
+    def watch(owner: Any, name: str) -> None:
+        """Times the calls of a function that end in an error."""
+        plain = getattr(owner, name)
 
+        def watched(*args: Any, **options: Any) -> Any:
+            begin, ended = time.process_time(), "an error"
+            try:
+                answer = plain(*args, **options)
+                ended = "" if owner is not cli or answer != 2 else "status 2"
+                return answer
+            except WaveplanError as error:
+                ended = str(error)[-60:]
+                raise
+            finally:
+                if ended:
+                    refused.append((time.process_time() - begin, name, ended))
+
+        setattr(owner, name, watched)
+
+    readers = [(Rows, "load"), (Profiles, "load"), (RuleSet, "from_toml"), (Model, "from_hf")]
+    for owner, name in [*readers, (Planner, "wave"), (cli, "main")]:
+        watch(owner, name)
     here = Path(__file__).parent / "attacks"
     tests = [str(path) for path in sorted(here.glob("test_files_*.py"))]
-    pytest.main(
-        ["-q", "-p", "no:cacheprovider", *tests, str(here / "test_state.py")], [Durations()]
-    )
-    print(
-        f"{len(Durations.found)} tests of files and states, the slowest (on the clock, whole test):"
-    )
-    for took, name in sorted(Durations.found, reverse=True)[:12]:
-        print(f"  {took:.3f} s  {name.rpartition('/')[2]}")
+    pytest.main(["-q", "-p", "no:cacheprovider", *tests, str(here / "test_state.py")])
+    print(f"{len(refused)} errors in the tests of files and states, the slowest:")
+    for took, name, text in sorted(refused, reverse=True)[:10]:
+        print(f"  {took:.3f} s  {name}: {text}")
 
 
 if __name__ == "__main__":
