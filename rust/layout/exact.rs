@@ -21,7 +21,11 @@ const MOST_LEVELS: u64 = 1 << 25;
 const ROUNDS: i128 = 6;
 
 /// So many states are cheaper than a look for a better bound; tests look on small trees.
-const FEW_STATES: u64 = if cfg!(test) { 1 } else { 1 << 17 };
+const FEW_STATES: u64 = if cfg!(any(test, feature = "small-limits")) {
+    1
+} else {
+    1 << 17
+};
 
 /// Tables of both number widths.
 #[derive(Debug)]

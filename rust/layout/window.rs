@@ -11,7 +11,11 @@ use crate::error::Result;
 use crate::interrupt::Ticker;
 
 /// With fewer states than this, a window is not worth its search; tests look at small trees.
-const FEW_STATES: u64 = if cfg!(test) { 1 } else { 1 << 16 };
+const FEW_STATES: u64 = if cfg!(any(test, feature = "small-limits")) {
+    1
+} else {
+    1 << 16
+};
 
 /// Per decision, the least depth of the nearest chosen ancestor of what lies below it (its own
 /// depth: itself). `reach` is how much worse than the best a layout that counts may be.
