@@ -292,6 +292,30 @@ def test_an_interrupt_while_a_search_ahead_starts_ends_it(monkeypatch: pytest.Mo
     assert plans._ahead is None
 
 
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no such timer")
+def test_a_session_asked_in_the_middle_of_its_own_search_refuses() -> None:
+    session = planner().waves(Requests(comb(6_000))).session()
+    said: list[str] = []
+
+    def handler(*_: object) -> None:
+        for ask in (lambda: session.probes, lambda: session.rejected, session.alone):
+            try:
+                ask()
+            except waveplan.InputError as error:
+                said.append(str(error))
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            session.alone()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert said == ["this session is being searched already, further up this call"] * 3
+
+
 INTERRUPTED = """
 import signal, sys, threading, time
 from waveplan import Planner, Requests, Topology, Training, models

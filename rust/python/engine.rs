@@ -4,6 +4,7 @@
 #![allow(clippy::needless_pass_by_value)]
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
@@ -21,7 +22,7 @@ use crate::engine::{
     Curve, Engine, FlatPlan, Found, GroupPlan, Kind, Observed, Planned, Probe, Profile, Profiles,
     Rates, Session, Settings, Signature, Tried, Trust,
 };
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::layout::{self, Scoring, Version};
 use crate::measures;
 use crate::split::Cost;
@@ -70,7 +71,7 @@ struct ScoringFacts {
 }
 
 impl ScoringFacts {
-    fn scoring(&self) -> crate::Result<Scoring> {
+    fn scoring(&self) -> Result<Scoring> {
         let version = match self.version {
             1 => Version::One,
             2 => Version::Two,
@@ -120,7 +121,7 @@ impl<'py> FromPyObject<'_, 'py> for ProfileColumns {
     }
 }
 
-fn profiles_from(columns: ProfileRows) -> crate::Result<Arc<Profiles>> {
+fn profiles_from(columns: ProfileRows) -> Result<Arc<Profiles>> {
     let made = columns.0.into_iter().map(|(signature, profile)| {
         let (List(mut mixes), List(mut gradients), List(mut adapters)) = signature;
         mixes.sort_unstable();
@@ -154,7 +155,7 @@ fn profiles_from(columns: ProfileRows) -> crate::Result<Arc<Profiles>> {
         profile.check()?;
         Ok((signature, profile))
     });
-    made.collect::<crate::Result<Profiles>>().map(Arc::new)
+    made.collect::<Result<Profiles>>().map(Arc::new)
 }
 
 /// A pool with everything needed to plan waves of it.
@@ -234,6 +235,7 @@ impl PyEngine {
         Ok(PySession {
             engine: Arc::clone(&self.engine),
             session: Mutex::new(session),
+            holder: Mutex::new(None),
         })
     }
 
@@ -320,19 +322,40 @@ fn probe_columns(probe: &Probe) -> ProbeColumns {
 struct PySession {
     engine: Arc<Engine>,
     session: Mutex<Session>,
+    /// The thread in whose calls the session is.
+    holder: Mutex<Option<ThreadId>>,
 }
 
 impl PySession {
-    /// Only with the interpreter released: who holds it may be waiting for the interpreter.
-    fn lock(&self) -> MutexGuard<'_, Session> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Work with the session. Only with the interpreter released: who holds the session may be
+    /// waiting for the interpreter. A signal handler may ask in the middle of a search.
+    fn with<T>(&self, work: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
+        let here = Some(thread::current().id());
+        if *self.holder() == here {
+            return Err(Error::input(
+                "this session is being searched already, further up this call",
+            ));
+        }
+        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        *self.holder() = here;
+        let made = work(&mut session);
+        *self.holder() = None;
+        made
+    }
+
+    fn holder(&self) -> MutexGuard<'_, Option<ThreadId>> {
+        self.holder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A few microseconds' work with the session: the interpreter is released only to wait.
-    fn briefly<T: Send>(&self, py: Python<'_>, work: impl Send + FnOnce(&mut Session) -> T) -> T {
+    fn briefly<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl Send + FnOnce(&mut Session) -> T,
+    ) -> PyResult<T> {
         match self.session.try_lock() {
-            Ok(mut session) => work(&mut session),
-            Err(_) => py.detach(|| work(&mut self.lock())),
+            Ok(mut session) => Ok(work(&mut session)),
+            Err(_) => detached(py, || self.with(|session| Ok(work(session)))),
         }
     }
 
@@ -348,69 +371,69 @@ impl PySession {
 impl PySession {
     /// The whole search, for one data-parallel rank.
     fn alone(&self, py: Python<'_>) -> PyResult<PyFound> {
-        let found = detached(py, || self.lock().alone())?;
+        let found = detached(py, || self.with(Session::alone))?;
         Ok(self.found(found))
     }
 
     /// Sets the bytes free for this rank's share, before anything is priced.
-    fn set_available(&self, py: Python<'_>, available: i64) {
-        self.briefly(py, |session| session.set_available(available));
+    fn set_available(&self, py: Python<'_>, available: i64) -> PyResult<()> {
+        self.briefly(py, |session| session.set_available(available))
     }
 
     /// Entries of the first table, known before anything is priced.
-    fn growth_len(&self, py: Python<'_>) -> usize {
+    fn growth_len(&self, py: Python<'_>) -> PyResult<usize> {
         self.briefly(py, |session| session.growth_len())
     }
 
     /// First table of quotes of this rank.
     fn growth<'py>(&self, py: Python<'py>) -> PyResult<Column<'py>> {
-        let flags = detached(py, || self.lock().growth())?;
+        let flags = detached(py, || self.with(Session::growth))?;
         Ok(column(py, flags))
     }
 
     /// Takes the first agreed table; entries of the second.
     fn agree_growth(&self, py: Python<'_>, agreed: Ints<'_>) -> PyResult<usize> {
         let agreed = slice(py, "agreed", &agreed)?.to_vec();
-        detached(py, || self.lock().agree_growth(&agreed))
+        detached(py, || self.with(|session| session.agree_growth(&agreed)))
     }
 
     /// Second table of quotes of this rank.
     fn bisection<'py>(&self, py: Python<'py>) -> PyResult<Column<'py>> {
-        let flags = detached(py, || self.lock().bisection())?;
+        let flags = detached(py, || self.with(Session::bisection))?;
         Ok(column(py, flags))
     }
 
     /// One quote of this rank, as bits.
     fn quote(&self, py: Python<'_>, width: usize, kind: usize) -> PyResult<u8> {
-        detached(py, || self.lock().quote(width, kind))
+        detached(py, || self.with(|session| session.quote(width, kind)))
     }
 
     /// Takes the second agreed table; entries of the third.
     fn agree_bisection(&self, py: Python<'_>, agreed: Ints<'_>) -> PyResult<usize> {
         let agreed = slice(py, "agreed", &agreed)?.to_vec();
-        detached(py, || self.lock().agree_bisection(&agreed))
+        detached(py, || self.with(|session| session.agree_bisection(&agreed)))
     }
 
     /// Third table of quotes of this rank.
     fn refinement<'py>(&self, py: Python<'py>) -> PyResult<Column<'py>> {
-        let flags = detached(py, || self.lock().refinement())?;
+        let flags = detached(py, || self.with(Session::refinement))?;
         Ok(column(py, flags))
     }
 
     /// Takes the third agreed table; ends the search on this rank.
     fn finish(&self, py: Python<'_>, agreed: Ints<'_>) -> PyResult<PyFound> {
         let agreed = slice(py, "agreed", &agreed)?.to_vec();
-        let found = detached(py, || self.lock().finish(&agreed))?;
+        let found = detached(py, || self.with(|session| session.finish(&agreed)))?;
         Ok(self.found(found))
     }
 
     #[getter]
-    fn rejected(&self, py: Python<'_>) -> usize {
+    fn rejected(&self, py: Python<'_>) -> PyResult<usize> {
         self.briefly(py, |session| session.rejected())
     }
 
     #[getter]
-    fn probes(&self, py: Python<'_>) -> Vec<ProbeColumns> {
+    fn probes(&self, py: Python<'_>) -> PyResult<Vec<ProbeColumns>> {
         self.briefly(py, |session| {
             session.probes().iter().map(probe_columns).collect()
         })
