@@ -206,11 +206,15 @@ def outcomes(
         for future in futures:
             future.cancel()
         if own:
-            # Nobody waits for a configuration that is half done: leaving the program would.
-            workers = [] if whole else list((getattr(pool, "_processes", None) or {}).values())
-            pool.shutdown(wait=False, cancel_futures=True)
-            for worker in workers:
-                worker.terminate()
+            leave(pool, whole=whole)
+
+
+def leave(pool: Executor, *, whole: bool) -> None:
+    """Ends a pool: nobody waits for a configuration that is half done, as leaving would."""
+    workers = [] if whole else list((getattr(pool, "_processes", None) or {}).values())
+    pool.shutdown(wait=False, cancel_futures=True)
+    for worker in workers:
+        worker.terminate()
 
 
 def process_pool(most: int | None = None) -> ProcessPoolExecutor:

@@ -23,7 +23,7 @@ from waveplan.cli.render import Table, gigabytes, integer, show
 from waveplan.cli.summary import count
 from waveplan.errors import InputError
 from waveplan.jobs import Job, Source, model_named
-from waveplan.sweep import Outcome, jobs, outcomes, process_pool
+from waveplan.sweep import Outcome, jobs, leave, outcomes, process_pool
 
 EXAMPLE = """example:
   waveplan sweep rollouts.npz --model qwen3.6-35b-a3b --cp 1,2,4,8 --available 24GiB,70GiB
@@ -175,14 +175,18 @@ def _plan(
     found: dict[int, Outcome],
 ) -> None:
     """Plan what is missing and fill `found`, with a progress line."""
-    with (
-        process_pool(most or len(wanted)) as pool,
-        Progress("planning", len(wanted)) as progress,
-        closing(outcomes(source, wanted, executor=pool, output=output)) as coming,
-    ):
-        for i, outcome in coming:
-            found[i] = outcome
-            progress.advance(len(found), detail="configurations")
+    pool, whole = process_pool(most or len(wanted)), False
+    try:
+        with (
+            Progress("planning", len(wanted)) as progress,
+            closing(outcomes(source, wanted, executor=pool, output=output)) as coming,
+        ):
+            for i, outcome in coming:
+                found[i] = outcome
+                progress.advance(len(found), detail="configurations")
+        whole = True
+    finally:
+        leave(pool, whole=whole)
 
 
 def _words(text: str) -> list[str]:
