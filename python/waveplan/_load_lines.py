@@ -19,7 +19,7 @@ __all__ = ["COLUMNS", "KEYS", "MOST_LINE", "load", "read"]
 
 KEYS = "input_ids, or tokens, or prompt_ids and completion_ids"
 COLUMNS = ("first_target", "group")
-MOST_LINE = 16 << 20
+MOST_LINE = 12 << 20
 """Longest line in bytes: it is parsed in one step that Ctrl-C cannot stop, and takes up to twenty
 times its own size as Python objects."""
 MOST_BLANK = 1 << 16
