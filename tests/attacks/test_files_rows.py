@@ -256,10 +256,10 @@ def bombs(folder: Path) -> dict[str, Path]:
     with pa.ipc.new_file(str(made["nothing.arrow"]), batch.schema) as writer:
         writer.write_batch(batch)
     line = folder / "deep.jsonl"
-    line.write_bytes(b'{"a":' * (3 << 20))
+    line.write_bytes(b'{"a":' * (2 << 20))
     made["deep.jsonl"] = line
     wide = folder / "wide.jsonl"
-    wide.write_bytes(b'{"x":[' + b"{}," * (5 << 20) + b"1]}")
+    wide.write_bytes(b'{"x":[' + b"{}," * (3 << 20) + b"1]}")
     made["wide.jsonl"] = wide
     made["endless.jsonl"] = folder / "endless.jsonl"
     made["endless.jsonl"].symlink_to("/dev/zero")
