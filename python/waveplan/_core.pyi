@@ -5,10 +5,13 @@ number past 64 bits an `OverflowError`, with the argument's name as a note.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self, final
+from contextlib import AbstractContextManager
+from typing import Any, Self, TypeVar, final
 
 from numpy import bool_, float64, int64
 from numpy.typing import NDArray
+
+_T = TypeVar("_T")
 
 __version__: str
 
@@ -339,6 +342,9 @@ def gdn_schedule_per_rank(
     """The same for each rank; ``owner`` is -1 where a segment is chained."""
 
 # --- interrupts ---
+
+def locked(lock: AbstractContextManager[object], work: Callable[[], _T]) -> _T:
+    """What ``work()`` gives, called with the lock held; Ctrl-C cannot leave it taken."""
 
 def stop_if(asked: Callable[[], object] | None) -> None:
     """From now on long calls of this thread end once ``asked()`` is true; None: as before."""

@@ -5,21 +5,26 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections.abc import Callable
+from typing import TypeVar
+
+from waveplan import _core as core
 
 __all__ = ["Lock"]
 
+T = TypeVar("T")
+
 
 class Lock:
-    """A re-entrant lock, held within `with lock.held`; a forked child finds it free, whichever
-    thread of its parent held it.
-
-    `held` is the interpreter's own lock: a method `__enter__` in Python would leave it taken
-    when Ctrl-C arrives between taking it and returning.
-    """
+    """A re-entrant lock; a forked child finds it free, whichever thread of its parent held it."""
 
     def __init__(self) -> None:
         self.held = threading.RLock()
         _ALL.add(self)
+
+    def run(self, work: Callable[[], T]) -> T:
+        """What ``work()`` gives, called with the lock held."""
+        return core.locked(self.held, work)
 
 
 _ALL: weakref.WeakSet[Lock] = weakref.WeakSet()

@@ -324,19 +324,26 @@ class Planner:
             return
         last = self._seen(requests)
         widest = self.widest if last is None else last.widest
-        with self._guard.held:
+
+        def begin() -> None:
             self._after_fork()
             made = Ahead(self, requests, start, widest)
             before, self._ahead = self._ahead, made
             if before is not None:
                 before.stop()
 
+        self._guard.run(begin)
+
     def take_ahead(self, waves: Waves) -> Made | None:
         """What `prefetch` made, if it is the search that `waves` needs now."""
         instance("waves", waves, Waves)
-        with self._guard.held:
+
+        def taken() -> Ahead | None:
             self._after_fork()
             ahead, self._ahead = self._ahead, None
+            return ahead
+
+        ahead = self._guard.run(taken)
         return None if ahead is None else ahead.take(waves)
 
     def _seen(self, pool: Requests) -> Waves | None:

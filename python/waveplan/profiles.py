@@ -322,8 +322,7 @@ class Profiles:
         if not isinstance(profile, wanted):
             raise InputError(f"these profiles hold {wanted.__name__}, not {type(profile).__name__}")
         instance("signature", signature, Signature)
-        with _LEARNING.held:
-            self._entries[signature] = profile
+        _LEARNING.run(lambda: self._entries.__setitem__(signature, profile))
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy that is whole while other threads observe."""
@@ -340,22 +339,23 @@ class Profiles:
         """
         instance("seen", seen, Observation)
         instance("signature", signature, Signature)
-        with _LEARNING.held:
-            known = self._entries.get(signature)
-            if self.published:
-                rates = known if isinstance(known, Rates) else None
-                self._entries[signature] = rates.after(seen) if rates else Rates.first(seen)
-                return
-            curves = known if isinstance(known, Observed) else Observed()
-            self._entries[signature] = curves.after(seen)
-            self._entries.move_to_end(signature)
-            while len(self._entries) > MOST_SIGNATURES:
-                del self._entries[next(iter(self._entries))]
+        _LEARNING.run(lambda: self._learn(signature, seen))
+
+    def _learn(self, signature: Signature, seen: Observation) -> None:
+        known = self._entries.get(signature)
+        if self.published:
+            rates = known if isinstance(known, Rates) else None
+            self._entries[signature] = rates.after(seen) if rates else Rates.first(seen)
+            return
+        curves = known if isinstance(known, Observed) else Observed()
+        self._entries[signature] = curves.after(seen)
+        self._entries.move_to_end(signature)
+        while len(self._entries) > MOST_SIGNATURES:
+            del self._entries[next(iter(self._entries))]
 
     def items(self) -> list[tuple[Signature, Profile]]:
         """Signatures and their profiles now, those observed longest ago first."""
-        with _LEARNING.held:
-            return list(self._entries.items())
+        return _LEARNING.run(lambda: list(self._entries.items()))
 
     def to_dict(self) -> dict[str, Any]:
         """Stable JSON with a version."""

@@ -80,15 +80,17 @@ class Waves:
         return self
 
     def __next__(self) -> Wave:
-        with self._turn.held:
-            while self.start < self.items:
-                try:
-                    return self.plan_next()
-                except WaveRefused as refusal:
-                    if self._mode != "skip":
-                        raise
-                    self.refused.append(refusal)
-                    self.start += refusal.width
+        return self._turn.run(self._advance)
+
+    def _advance(self) -> Wave:
+        while self.start < self.items:
+            try:
+                return self.plan_next()
+            except WaveRefused as refusal:
+                if self._mode != "skip":
+                    raise
+                self.refused.append(refusal)
+                self.start += refusal.width
         raise StopIteration
 
     def plan_next(self) -> Wave:
@@ -98,19 +100,21 @@ class Waves:
             WaveRefused: not even the smallest wave fits; `start` stays where it is.
             RankError: another rank failed, or the ranks do not agree.
         """
-        with self._turn.held:
-            # A signal handler may ask in the middle of a search; a fork may leave one behind.
-            if self._busy == os.getpid():
-                raise InputError("these waves are being planned already, further up this call")
-            self._busy = os.getpid()
-            before = self.start, self.widest
-            try:
-                return self._next()
-            except BaseException:
-                self.start, self.widest = before  # Ctrl-C just before the wave was handed out
-                raise
-            finally:
-                self._busy = 0
+        return self._turn.run(self._alone_at_work)
+
+    def _alone_at_work(self) -> Wave:
+        # A signal handler may ask in the middle of a search; a fork may leave one behind.
+        if self._busy == os.getpid():
+            raise InputError("these waves are being planned already, further up this call")
+        self._busy = os.getpid()
+        before = self.start, self.widest
+        try:
+            return self._next()
+        except BaseException:
+            self.start, self.widest = before  # Ctrl-C just before the wave was handed out
+            raise
+        finally:
+            self._busy = 0
 
     def _next(self) -> Wave:
         planner, pool, start = self.planner, self.pool, integer("start", self.start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import RLock
 from types import SimpleNamespace
 from typing import Any
 
@@ -314,6 +315,7 @@ CALLS = [
     ),
     _method("Pool", "mixes", pool, dict),
     _call("stop_if", _stopped, lambda: {"asked": None}),
+    _call("locked", _core.locked, lambda: {"lock": RLock(), "work": dict}),
     _method("Pool", "labelled", pool, dict),
     _method("Pool", "groups", pool, lambda: {"requests": np.array([0, 2])}, "requests"),
     _call(
