@@ -127,6 +127,10 @@ def test_two_planners_at_the_same_time_are_counted() -> None:
     assert "4" in threads_table("", [made]).plain()
 
 
+def test_reading_in_two_halves_is_timed() -> None:
+    assert all(seconds > 0 for seconds in scaling.halves(1000, repeat=2))
+
+
 @pytest.mark.parametrize("word", ["no_such", "grpo_8x8:3", "grpo_8x8:x"])
 def test_unknown_pools_are_refused(capsys: pytest.CaptureFixture[str], word: str) -> None:
     assert main(["bench", "--peer", word]) == 2

@@ -22,7 +22,7 @@ from waveplan.bench import peer
 from waveplan.bench.reference import Reference
 from waveplan.bench.workloads import Rows, grpo
 
-__all__ = ["exponent", "growth", "memory", "series", "threads"]
+__all__ = ["exponent", "growth", "halves", "memory", "series", "threads"]
 
 CP = 2
 EVERYTHING = 1 << 60
@@ -180,6 +180,30 @@ def threads(groups: int = 8, k: int = 8, searches: int = 30, repeat: int = 60) -
         "processes": processes / process,
         "of_processes": float(np.median(rates[:, 2] / rates[:, 3])),
     }
+
+
+def halves(tokens: int, repeat: int = 40) -> tuple[float, float]:
+    """Seconds on the clock to read tokens once in one thread, and half of them in another.
+
+    Medians; caches are emptied before each. It is what a search with a second core would gain.
+    """
+    values = np.ones(tokens, np.int64)
+    first, second = values[: tokens // 2], values[tokens // 2 :]
+    times: list[tuple[float, float]] = []
+    for _ in range(repeat):
+        peer.evict()
+        begin = time.perf_counter()
+        values.min()
+        middle = time.perf_counter()
+        peer.evict()
+        again = time.perf_counter()
+        other = threading.Thread(target=second.min)
+        other.start()
+        first.min()
+        other.join()
+        times.append((middle - begin, time.perf_counter() - again))
+    one, two = np.median(times, axis=0).tolist()
+    return one, two
 
 
 def _serve(end: Connection, seed: int, groups: int, k: int, searches: int) -> None:
