@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
@@ -306,7 +305,7 @@ class Profiles:
 
     def __init__(self, *, published: bool = False) -> None:
         self.published = flag("published", published)
-        self._entries: OrderedDict[Signature, Profile] = OrderedDict()
+        self._entries: dict[Signature, Profile] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -326,7 +325,7 @@ class Profiles:
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy that is whole while other threads observe."""
-        return {"published": self.published, "_entries": OrderedDict(self.items())}
+        return {"published": self.published, "_entries": dict(self.items())}
 
     def __contains__(self, signature: object) -> bool:
         return signature in self._entries
@@ -342,16 +341,19 @@ class Profiles:
         _LEARNING.run(lambda: self._learn(signature, seen))
 
     def _learn(self, signature: Signature, seen: Observation) -> None:
-        known = self._entries.get(signature)
+        # A copy takes the table's place at once: Ctrl-C leaves the old one or the new one.
+        made = dict(self._entries)
+        known = made.get(signature)
         if self.published:
             rates = known if isinstance(known, Rates) else None
-            self._entries[signature] = rates.after(seen) if rates else Rates.first(seen)
-            return
-        curves = known if isinstance(known, Observed) else Observed()
-        self._entries[signature] = curves.after(seen)
-        self._entries.move_to_end(signature)
-        while len(self._entries) > MOST_SIGNATURES:
-            del self._entries[next(iter(self._entries))]
+            made[signature] = rates.after(seen) if rates else Rates.first(seen)
+        else:
+            curves = known if isinstance(known, Observed) else Observed()
+            made.pop(signature, None)
+            made[signature] = curves.after(seen)
+            while len(made) > MOST_SIGNATURES:
+                del made[next(iter(made))]
+        self._entries = made
 
     def items(self) -> list[tuple[Signature, Profile]]:
         """Signatures and their profiles now, those observed longest ago first."""
