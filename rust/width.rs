@@ -113,17 +113,22 @@ impl Geometry {
         (first <= last).then(|| usize::midpoint(first, last) * self.dp)
     }
 
+    /// The width between two others that a step asks next, if there is one.
+    #[must_use]
+    pub fn between(&self, best: usize, failed: usize, step: Step) -> Option<usize> {
+        match step {
+            Step::Refine => self.fine_middle(best, failed),
+            _ => self.middle(best, failed),
+        }
+    }
+
     /// Every width that bisection between two others can ask, ascending.
     #[must_use]
     pub fn bisection_widths(&self, best: usize, failed: usize, step: Step) -> Vec<usize> {
         let mut widths = Vec::new();
         let mut open = vec![(best, failed)];
         while let Some((low, high)) = open.pop() {
-            let middle = match step {
-                Step::Refine => self.fine_middle(low, high),
-                _ => self.middle(low, high),
-            };
-            if let Some(width) = middle {
+            if let Some(width) = self.between(low, high, step) {
                 widths.push(width);
                 // A floored middle can lie at or below `low`: only true sub-intervals go on.
                 if low < width && width < high {

@@ -120,11 +120,7 @@ impl Exchange {
         // What the only rank says is what all say, so that one side of a middle is never asked.
         let decides = self.composite && self.geometry.dp == 1;
         while let Some((low, high)) = open.pop() {
-            let middle = match step {
-                Step::Refine => self.geometry.fine_middle(low, high),
-                _ => self.geometry.middle(low, high),
-            };
-            let Some(width) = middle else {
+            let Some(width) = self.geometry.between(low, high, step) else {
                 continue;
             };
             let row = match rows.get(&width) {
