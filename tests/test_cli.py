@@ -241,7 +241,7 @@ def test_rows_from_stdin(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "2 requests, 7 tokens" in done.stdout
-    for text, says in (("", "stdin holds no rows"), ("{}\n", "stdin line 1")):
+    for text, says in (("", "stdin holds no rows"), ("{}\n", "stdin: line 1")):
         done = subprocess.run(command, input=text, capture_output=True, text=True, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (2, "")
         assert says in done.stderr

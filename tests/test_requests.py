@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,7 @@ import slow_measures as slow
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waveplan import InputError, Requests, Rows
+from waveplan import InputError, Requests
 
 ROWS = [[1, 2, 3, 4], [1, 2, 9], [], [7]]
 
@@ -120,40 +118,6 @@ def test_refusals_name_the_option_and_the_value(options: dict[str, Any], message
         Requests(ROWS, **options)
     assert str(refused.value).startswith(message)
     assert "\n" not in str(refused.value)
-
-
-class Sized:
-    """Such as a tensor without dimensions."""
-
-    def __init__(self, error: Exception | None) -> None:
-        self.error = error
-
-    def __len__(self) -> int:
-        if self.error is None:
-            return 1 << 70
-        raise self.error
-
-    def __iter__(self) -> Iterator[int]:
-        return iter([1, 1, 1, 1])
-
-
-@pytest.mark.parametrize("error", [TypeError("no\nlength"), ValueError("no"), None])
-@pytest.mark.parametrize(
-    "name", ["targets", "top_k", "logits", "adapter", "items", "routed", "tokens", "targets[1]"]
-)
-def test_lengths_that_cannot_be_asked_are_refused(name: str, error: Exception | None) -> None:
-    wrong: Any = Sized(error)
-    message = "more entries than fit in memory" if error is None else "cannot say how many .*: no"
-
-    def give() -> object:
-        if name == "tokens":
-            return Rows(wrong, np.array([0, 2]))
-        if name == "targets[1]":
-            return Requests(ROWS, targets=[True, wrong, True, True])
-        return Requests(ROWS, **{name: wrong})
-
-    with pytest.raises(InputError, match=f"^{re.escape(name)} .*{message}$"):
-        give()
 
 
 def test_negative_tokens_are_refused() -> None:

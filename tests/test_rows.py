@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import builtins
 import copy
 import importlib.util
 import io
 import json
 import pickle
-import struct
 import sys
-import tempfile
-import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +17,6 @@ from hypothesis import strategies as st
 
 import waveplan
 from waveplan import InputError, Ragged, Rows
-from waveplan import rows as rows_module
 
 HAS_ARROW = importlib.util.find_spec("pyarrow") is not None
 
@@ -158,15 +152,6 @@ def test_copies_and_pickles():
         assert twin.columns["group"].tolist() == [4, 5]
 
 
-def test_negative_ids_are_named():
-    rows = Rows([1, 2, 3, -4, 5], [0, 1, 1, 5])
-    with pytest.raises(InputError, match="row 2 has token -4 at position 2"):
-        rows.check_tokens()
-    good = Rows([1], [0, 0, 1])
-    assert good.check_tokens() is good
-    assert len(Rows([], [0]).check_tokens()) == 0
-
-
 def test_ragged():
     ragged = Ragged(np.arange(3), np.array([0, 2, 2, 3]))
     assert [list(part) for part in ragged] == [[0, 1], [], [2]]
@@ -220,6 +205,7 @@ def test_from_other_holders():
         ([np.zeros(2)], "row 0 has dtype float64"),
         (np.zeros(3, int), r"rows has shape \(3,\)"),
         (np.zeros((2, 2)), "rows has dtype float64"),
+        ([[1, 2], np.ma.masked_array([1, 2], [True, False])], "row 1 is a masked array"),
         ([[1, [2, 3]]], "row 0 is not an array of integers"),
     ],
 )
@@ -230,34 +216,30 @@ def test_refused_rows(rows, message):
 
 
 class Tensor:
-    """Enough of a torch tensor: what Rows reads of one."""
+    """Enough of a torch tensor: what is read of one."""
 
-    is_nested = False
+    def __init__(self, values, refusal=None):
+        self.values, self.refusal = values, refusal
 
-    def __init__(self, values, device="cpu", refusal=None):
-        self.values, self.refusal = np.asarray(values), refusal
-        self.device = type("Device", (), {"type": device})()
-
-    def detach(self):
-        return self
-
-    def numpy(self):
+    def __array__(self, dtype=None, copy=None):
         if self.refusal:
             raise TypeError(self.refusal)
-        return self.values
+        return np.array(self.values, dtype)
 
+    def __iter__(self):
+        raise AssertionError("a tensor is read as a whole")
 
-Tensor.__module__ = "torch"
+    def __len__(self):
+        return len(self.values)
 
 
 def test_torch_tensors_without_torch():
     assert lists_of(Rows.from_any([Tensor([1, 2]), Tensor([3])])) == [[1, 2], [3]]
     assert lists_of(Rows.from_any(Tensor([[1, 2], [3, 4]]))) == [[1, 2], [3, 4]]
     for rows, message in (
-        ([Tensor([1], device="cuda")], "row 0 is on device cuda"),
-        (Tensor([[1]], device="mps"), "rows is on device mps"),
-        ([Tensor([1.5])], "row 0 has dtype float64"),
-        ([Tensor([1], refusal="Got unsupported ScalarType BFloat16")], "BFloat16"),
+        ([Tensor([1.5])], r"row 0\[0\] is 1.5"),
+        ([Tensor([1], "can't convert cuda:0 tensor")], "row 0 is not .* cuda:0"),
+        (Tensor([[1]], "can't convert cuda:0 tensor"), "rows cannot be read: .* cuda:0"),
     ):
         with pytest.raises(InputError, match=message):
             Rows.from_any(rows)
@@ -296,48 +278,8 @@ def test_json_lines_of_prompts_and_completions(tmp_path):
 def test_json_lines_from_stdin(monkeypatch):
     stream = io.TextIOWrapper(io.BytesIO(b'{"tokens": [1]}\n{"tokens": "x"}\n'))
     monkeypatch.setattr(sys, "stdin", stream)
-    with pytest.raises(InputError, match="stdin line 2: tokens is a str"):
+    with pytest.raises(InputError, match="stdin: line 2: tokens is a str"):
         Rows.load("-")
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('{"input_ids": [1, 2', r"line 2: not JSON .*cut off"),
-        ("{}", "line 2: no token ids"),
-        ('{"prompt_ids": [1]}', "line 2: no token ids"),
-        ("[1, 2]", "line 2: a list, not an object"),
-        ("17", "line 2: a int, not an object"),
-        ('{"tokens": 3}', "line 2: tokens is a int"),
-        ('{"tokens": [1, 2.5]}', r"line 2: tokens\[1\] is 2.5"),
-        ('{"tokens": [1, NaN]}', r"line 2: tokens\[1\] is nan"),
-        ('{"tokens": [true]}', r"line 2: tokens\[0\] is True"),
-        ('{"tokens": ["1"]}', r"line 2: tokens\[0\] is '1'"),
-        ('{"tokens": [[1]]}', "line 2: tokens has shape"),
-        ('{"tokens": [1, -5]}', "line 2: token 1 is -5"),
-        ('{"tokens": [9223372036854775808]}', r"line 2: tokens\[0\] is 9223372036854775808"),
-        ('{"tokens": [1' + "0" * 5000 + "]}", "line 2: not JSON"),
-        ("[" * 100_000, "line 2: not JSON"),
-        ('{"tokens": [1], "group": 1.5}', r"line 2: group\[0\] is 1.5"),
-        ('{"tokens": [1], "group": 1}', "line 2: group was missing before"),
-        (b'{"tokens": [1], "x": "\xff"}', "line 2: not JSON"),
-        (b"\x00\x01\x02", "line 2: not JSON"),
-    ],
-)
-def test_wrong_lines_are_named(tmp_path, line, message):
-    line = line if isinstance(line, bytes) else line.encode()
-    path = write(tmp_path / "rows.jsonl", b'{"tokens": [1]}\n' + line)
-    with pytest.raises(InputError, match=message) as refused:
-        Rows.load(path)
-    text = str(refused.value)
-    assert text.startswith(str(path))
-    assert text.count(str(path)) == 1
-    assert "\n" not in text
-    assert len(text) < 400
-
-
-def test_an_empty_file_has_no_rows(tmp_path):
-    assert len(Rows.load(write(tmp_path / "rows.jsonl", ""))) == 0
 
 
 # --- .npz ---
@@ -355,157 +297,8 @@ def test_npz_round_trip(tmp_path):
     path = tmp_path / "rows.npz"
     np.savez(path, tokens=np.array([1, 2, 3], ">u2"), offsets=[0, 1, 3], note=["x"])
     assert lists_of(Rows.load(path)) == [[1], [2, 3]]
-
-
-def header(shape, dtype="<i8"):
-    stream = io.BytesIO()
-    made = {"descr": dtype, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(stream, made)
-    return stream.getvalue()
-
-
-def npz(path, **members):
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in members.items():
-            archive.writestr(f"{name}.npy", data)
-    return path
-
-
-GOOD = header((2,)) + np.array([0, 1]).tobytes()
-
-
-@pytest.mark.parametrize(
-    ("members", "message"),
-    [
-        ({"offsets": GOOD}, "no array tokens"),
-        ({"tokens": GOOD}, "no array offsets"),
-        ({"tokens": b"", "offsets": GOOD}, "tokens is not a numpy array"),
-        ({"tokens": b"\x93NUMPY\x09\x00", "offsets": GOOD}, "tokens is not a numpy array"),
-        ({"tokens": b"\x93NUMPY\x01\x00\xff\xff{", "offsets": GOOD}, "tokens is not a numpy array"),
-        ({"tokens": header((2,)), "offsets": GOOD}, "declares shape .2,. of int64 but holds 0"),
-        ({"tokens": header((10**15,)) + b"12345678", "offsets": GOOD}, "tokens declares shape"),
-        ({"tokens": header((2**62, 8)), "offsets": GOOD}, "tokens has shape"),
-        ({"tokens": header((1,), "|O") + pickle.dumps(1), "offsets": GOOD}, "pickled objects"),
-        ({"tokens": header((1,), "<f8") + bytes(8), "offsets": GOOD}, "tokens has dtype float64"),
-        ({"tokens": header(()) + bytes(8), "offsets": GOOD}, "tokens has shape"),
-        ({"tokens": GOOD, "offsets": GOOD}, "offsets end at 1, but there are 2 tokens"),
-        ({"tokens": header((1,)) + b"\xff" * 8, "offsets": GOOD}, "row 0 has token -1"),
-        (
-            {"tokens": header((1,)) + bytes(8), "offsets": GOOD, "group": GOOD},
-            "group has 2 entries for 1 rows",
-        ),
-    ],
-)
-def test_npz_that_lie(tmp_path, members, message):
-    path = npz(tmp_path / "rows.npz", **members)
-    with pytest.raises(InputError, match=message) as refused:
-        Rows.load(path)
-    assert str(refused.value).startswith(f"{path}: ")
-    assert "\n" not in str(refused.value)
-
-
-def test_npz_bombs_are_not_unpacked(tmp_path):
-    path = tmp_path / "rows.npz"
-    zeros = bytes(1 << 20)
-    with (
-        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
-        archive.open("tokens.npy", "w", force_zip64=True) as member,
-    ):
-        member.write(header(((80 << 20) // 8,)))
-        for _ in range(80):
-            member.write(zeros)
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("offsets.npy", GOOD)
-    with pytest.raises(InputError, match=r"tokens declares 8388\d{4} bytes in a file of"):
-        Rows.load(path)
-
-
-def test_damaged_npz(tmp_path):
-    whole = (data_folder() / "math_grpo_open.npz").read_bytes()
-    damaged = {
-        "empty": b"",
-        "text": b"hello",
-        "cut": whole[: len(whole) // 2],
-        "flipped": whole[:500] + bytes(64) + whole[564:],
-    }
-    for name, data in damaged.items():
-        path = write(tmp_path / f"{name}.npz", data)
-        with pytest.raises(InputError) as refused:
-            Rows.load(path)
-        assert str(refused.value).startswith(f"{path}: ")
-        assert "\n" not in str(refused.value)
-
-
-def test_a_member_that_declares_too_little(tmp_path):
-    path = npz(tmp_path / "rows.npz", tokens=GOOD, offsets=GOOD)
-    data = bytearray(path.read_bytes())
-    entry = data.index(b"PK\x01\x02")
-    struct.pack_into("<I", data, entry + 24, 2**31)  # the uncompressed size in the directory
-    path.write_bytes(data)
-    with pytest.raises(InputError, match="bytes"):
-        Rows.load(path)
-
-
-def small_files():
-    """One small whole file of each kind that needs no further library."""
-    stream = io.BytesIO()
-    np.savez_compressed(stream, tokens=np.arange(40, dtype=np.int32) % 7, offsets=[0, 10, 40])
-    lines = [{"prompt_ids": [1, 2, 3], "completion_ids": [4], "group": i} for i in range(3)]
-    return {".npz": stream.getvalue(), ".jsonl": "\n".join(map(json.dumps, lines)).encode()}
-
-
-@given(
-    st.sampled_from([".npz", ".jsonl"]),
-    st.lists(st.tuples(st.integers(0, 10**6), st.binary(max_size=4)), min_size=1, max_size=4),
-    st.integers(0, 10**6),
-)
-def test_damage_is_refused_in_one_line_or_does_not_show(suffix, writes, cut):
-    data = bytearray(small_files()[suffix])
-    for at, patch in writes:
-        at %= len(data)
-        data[at : at + len(patch)] = patch
-    with tempfile.TemporaryDirectory() as folder:
-        path = write(Path(folder) / f"rows{suffix}", bytes(data[: len(data) - cut % 3]))
-        try:
-            rows = Rows.load(path)
-        except InputError as error:
-            text = str(error)
-        else:
-            text = f"{path}: {rows!r}"
-            assert rows.offsets[-1] == len(rows.tokens)
-    assert text.startswith(str(path))
-    assert "\n" not in text
-
-
-# --- other files ---
-
-
-def test_names_and_missing_files(tmp_path):
-    with pytest.raises(InputError, match="no such file"):
-        Rows.load(tmp_path / "none.jsonl")
-    with pytest.raises(InputError, match="must end in"):
-        Rows.load(tmp_path / "rows.csv")
-    (tmp_path / "folder.npz").mkdir()
-    with pytest.raises(InputError, match="cannot be read"):
-        Rows.load(tmp_path / "folder.npz")
-
-
-@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
-def test_without_pyarrow_the_message_says_what_to_install(tmp_path, monkeypatch, suffix):
-    for name in [name for name in sys.modules if name.partition(".")[0] == "pyarrow"]:
-        monkeypatch.delitem(sys.modules, name)
-    real = builtins.__import__
-
-    def without(name, *rest, **more):
-        if name.partition(".")[0] == "pyarrow":
-            raise ImportError(name)
-        return real(name, *rest, **more)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    path = write(tmp_path / f"rows{suffix}", "x")
-    with pytest.raises(InputError, match="pip install"):
-        Rows.load(path)
+    np.save(tmp_path / "rows.npy", np.array([[1, 2], [3, 4]], np.uint16))
+    assert lists_of(Rows.load(tmp_path / "rows.npy")) == [[1, 2], [3, 4]]
 
 
 @pytest.mark.skipif(not HAS_ARROW, reason="pyarrow is not installed")
@@ -574,38 +367,3 @@ class TestArrow:
         rows = Rows.load(tmp_path / "rows.parquet")
         assert lists_of(rows) == [[1, 2, 3], [4]]
         assert rows.columns["first_target"].tolist() == [2, 0]
-
-    def test_wrong_files(self, tmp_path):
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        pq.write_table(pa.table({"x": [1]}), tmp_path / "columns.parquet")
-        pq.write_table(pa.table({"tokens": [[1], [-2]]}), tmp_path / "negative.parquet")
-        whole = (tmp_path / "columns.parquet").read_bytes()
-        write(tmp_path / "cut.parquet", whole[: len(whole) // 2])
-        write(tmp_path / "empty.parquet", "")
-        write(tmp_path / "text.arrow", "hello")
-        for name, message in (
-            ("columns.parquet", "has the columns x"),
-            ("negative.parquet", "row 1 has token -2"),
-            ("cut.parquet", "not a whole .parquet file"),
-            ("empty.parquet", "not a whole .parquet file"),
-            ("text.arrow", "not a whole .arrow file"),
-            ("none.parquet", "no such file"),
-            ("none.arrow", "no such file"),
-        ):
-            with pytest.raises(InputError, match=message) as refused:
-                Rows.load(tmp_path / name)
-            assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize("block", [1, 3, 8, 1 << 19])
-def test_rows_are_joined_in_blocks(block, monkeypatch):
-    monkeypatch.setattr(rows_module, "BLOCK", block)
-    rng = np.random.default_rng(block)
-    for _ in range(20):
-        parts = [rng.integers(0, 9, rng.integers(0, 7)) for _ in range(rng.integers(1, 12))]
-        made = Rows.from_any(parts)
-        assert [row.tolist() for row in made] == [part.tolist() for part in parts]
-        picked = rng.integers(0, len(parts), 5)
-        assert [row.tolist() for row in made.take(picked)] == [parts[i].tolist() for i in picked]

@@ -15,9 +15,9 @@ from typing import IO, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from waveplan._load_lines import COLUMNS
 from waveplan.errors import InputError
 from waveplan.rows import Rows, integers
+from waveplan.sequences.files import COLUMNS
 
 __all__ = ["FREE_BYTES", "MOST_RATIO", "load", "load_numbers", "plain_numbers"]
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from waveplan._files import kind
 from waveplan._values import choice, flag, integer, shown, text
 from waveplan.budget import Budget
 from waveplan.errors import InputError, UnpricedError
+from waveplan.files import kind
 from waveplan.topology import Topology
 from waveplan.training import Training
 
@@ -95,8 +95,9 @@ _READ: dict[Source, Requests] = {}
 def _requests(
     source: Source, on_read: Callable[[int, int | None], object] | None = None
 ) -> Requests:
-    from waveplan import _loading
     from waveplan.requests import Requests
+    from waveplan.rows import Rows
+    from waveplan.sequences.files import read
 
     if source.targets == "none" and not (source.top_k or source.logits or source.hidden):
         raise InputError("targets is 'none' and nothing else is asked for: ask for some output")
@@ -105,7 +106,7 @@ def _requests(
         is_file = source.path != "-" and kind(source.path) == "file"
         total = Path(source.path).stat().st_size if is_file else None
         told = functools.partial(_tell, on_read, total)
-    rows = _loading.load(source.path, told)
+    rows = Rows(*read(source.path, told))
     if not len(rows):
         raise InputError(f"{'stdin' if source.path == '-' else source.path} holds no rows")
     if source.limit is not None:

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from waveplan import _core as core
-from waveplan._blocks import blocks, repeated
 from waveplan._values import MOST_ABSENT, countable
 from waveplan.errors import InputError
 from waveplan.rows import Int64, Ragged, Rows, integers
@@ -186,8 +185,7 @@ class Packing:
         """Position of each packed token inside its rows, [packed_tokens]."""
         shift = self.row_starts - self.packed_starts
         made = self._per_token("position_ids", shift)
-        for part in blocks(len(made)):
-            made[part] += np.arange(part.start, part.stop)
+        made += np.arange(len(made))
         return made
 
     def _per_token(self, name: str, values: Int64) -> Int64:
@@ -197,7 +195,7 @@ class Packing:
                 f"the packed row has {self.packed_tokens} tokens and no rows: {name} are made "
                 f"for at most {MOST_ABSENT}"
             )
-        return repeated(values, self.lengths)
+        return np.repeat(values, self.lengths)
 
     def __repr__(self) -> str:
         return (

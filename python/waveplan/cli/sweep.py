@@ -14,7 +14,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from waveplan import _values
-from waveplan._files import write_text
 from waveplan.cli import options
 from waveplan.cli.output import VERSION, write_json
 from waveplan.cli.parser import apart, output_file, picture_file, share, whole
@@ -22,6 +21,7 @@ from waveplan.cli.progress import Progress
 from waveplan.cli.render import Table, gigabytes, integer, show
 from waveplan.cli.summary import count
 from waveplan.errors import InputError
+from waveplan.files import write_text
 from waveplan.jobs import Job, Source, model_named
 from waveplan.sweep import Outcome, jobs, leave, outcomes, process_pool
 

@@ -1,0 +1,165 @@
+"""Token ids from whatever holds them: lists, arrays, Arrow, torch. Imports none of these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from waveplan.checks import integers
+from waveplan.errors import InputError
+
+__all__ = [
+    "Ragged",
+    "arrow_integers",
+    "arrow_lists",
+    "check",
+    "interleave",
+    "join",
+    "lists",
+    "place",
+]
+
+Int64 = NDArray[np.int64]
+Ragged: TypeAlias = tuple[Int64, Int64]
+"""Tokens of n sequences [T], and where each begins and the last ends [n + 1]."""
+
+_EMPTY = np.empty(0, np.int64)
+WANTED = "give a list of rows of token ids, a 2-D array, or Rows(tokens, offsets)"
+
+
+def lists(value: Any) -> Ragged:
+    """Return the sequences of a value of many forms, see `Rows.from_any`.
+
+    Raises:
+        InputError: another form; the message names the row.
+    """
+    if _is_arrow(value):
+        return arrow_lists("rows", value)
+    if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable):
+        raise InputError(f"rows is a {type(value).__name__}: {WANTED}")
+    if hasattr(value, "__array__"):
+        try:
+            value = np.asarray(value)
+        except (TypeError, ValueError, RuntimeError) as error:  # a tensor on a GPU
+            raise InputError(f"rows cannot be read: {error}") from None
+        if value.dtype != object:
+            return _matrix(value)
+    return join([_one(f"row {i}", row) for i, row in enumerate(value)])
+
+
+def _one(name: str, row: Any) -> Int64:
+    """Return one sequence as an array."""
+    if _is_arrow(row):
+        return arrow_integers(name, row)
+    if hasattr(row, "as_py"):  # an entry of an Arrow array
+        row = row.as_py()
+    if isinstance(row, str | bytes | dict) or not isinstance(row, Iterable):
+        raise InputError(f"{name} is a {type(row).__name__}: {WANTED}")
+    if not hasattr(row, "__array__") and not hasattr(row, "__len__"):
+        row = list(row)
+    return integers(name, row)
+
+
+def _matrix(array: NDArray[Any]) -> Ragged:
+    if array.ndim != 2:
+        raise InputError(f"rows has shape {array.shape}: {WANTED}")
+    count, length = array.shape
+    return integers("rows", array.reshape(-1)), np.arange(count + 1, dtype=np.int64) * length
+
+
+def join(parts: Sequence[Int64]) -> Ragged:
+    """Join sequences, given as one array each."""
+    offsets = np.zeros(len(parts) + 1, np.int64)
+    np.cumsum([len(part) for part in parts], out=offsets[1:])
+    return np.concatenate([_EMPTY, *parts]), offsets
+
+
+def interleave(first: Ragged, second: Ragged) -> Ragged:
+    """Join each sequence of one with the same sequence of the other."""
+    offsets = first[1] + second[1]
+    tokens = np.empty(int(offsets[-1]), np.int64)
+    for (values, own), shift in ((first, second[1][:-1]), (second, first[1][1:])):
+        tokens[np.arange(len(values)) + np.repeat(shift, np.diff(own))] = values
+    return tokens, offsets
+
+
+def _is_arrow(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] == "pyarrow" and hasattr(value, "null_count")
+
+
+def arrow_lists(name: str, array: Any) -> Ragged:
+    """Return the sequences of an Arrow array of lists of integers, chunked or not.
+
+    Raises:
+        InputError: another type, or a null; the message names the row.
+    """
+    from pyarrow import types
+
+    kind = array.type
+    if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
+        raise InputError(f"{name} has the Arrow type {kind}: give lists of integers")
+    if array.null_count:
+        raise InputError(f"{name}: row {_first_null(array)} is null: give a list of token ids")
+    chunks = array.chunks if hasattr(array, "chunks") else [array]
+    lengths = [np.asarray(chunk.value_lengths(), np.int64) for chunk in chunks]
+    offsets = np.append(0, np.cumsum(np.concatenate([_EMPTY, *lengths])))
+    parts, start = [], 0
+    for chunk in chunks:
+        values = chunk.flatten()
+        if values.null_count:
+            row, at = place(offsets, start + _first_null(values))
+            raise InputError(f"{name}: row {row} holds a null at position {at}")
+        parts.append(arrow_integers(name, values))
+        start += len(values)
+    return parts[0] if len(parts) == 1 else np.concatenate([_EMPTY, *parts]), offsets
+
+
+def arrow_integers(name: str, values: Any) -> Int64:
+    """Return a flat Arrow array of integers, without a copy if it is one chunk of int64."""
+    from pyarrow import types
+
+    if not types.is_integer(values.type):
+        raise InputError(f"{name} holds Arrow values of type {values.type}: give integers")
+    if values.null_count:
+        raise InputError(f"{name}[{_first_null(values)}] is null: give integers")
+    return integers(name, values.to_numpy())
+
+
+def _first_null(array: Any) -> int:
+    return int(np.argmax(np.asarray(array.is_null())))
+
+
+def place(offsets: Int64, at: int) -> tuple[int, int]:
+    """Return the sequence of a token, and its position in there."""
+    row = int(np.searchsorted(offsets, at, side="right")) - 1
+    return row, at - int(offsets[row])
+
+
+def check(tokens: Int64, offsets: Int64, columns: Mapping[str, Int64]) -> None:
+    """Refuse offsets that do not fit the tokens, and columns of another length.
+
+    Raises:
+        InputError: names the first offset, or the column.
+    """
+    if not len(offsets):
+        raise InputError("offsets is empty: give n + 1 offsets for n rows, starting at 0")
+    if offsets[0] != 0:
+        raise InputError(f"offsets[0] is {offsets[0]}: it must be 0")
+    falls = np.flatnonzero(offsets[1:] < offsets[:-1])
+    if falls.size:
+        at = int(falls[0]) + 1
+        raise InputError(
+            f"offsets[{at}] is {offsets[at]} after {offsets[at - 1]}: offsets must not fall"
+        )
+    if offsets[-1] != len(tokens):
+        raise InputError(
+            f"offsets end at {offsets[-1]}, but there are {len(tokens)} tokens: they must be equal"
+        )
+    for name, values in columns.items():
+        if len(values) != len(offsets) - 1:
+            raise InputError(
+                f"{name} has {len(values)} entries for {len(offsets) - 1} rows: give one each"
+            )
