@@ -5,7 +5,6 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
-from waveplan import _interpreter as _interpreter  # first: it refuses sub-interpreters
 from waveplan._core import __version__
 from waveplan.errors import (
     InputError,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import threading
 import weakref
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from waveplan import _core as core
-from waveplan._lock import Lock
 from waveplan._values import choice, flag, instance, integer, real
 from waveplan.agreement import Agreement, Alone, check_agreement
 from waveplan.ahead import Ahead, Made
@@ -101,8 +100,7 @@ class Planner:
         # if another thread (such as `prefetch`'s) read them then.
         self.make_engine(_NOTHING)
         self._widest: int | None = None
-        self._guard = Lock()
-        self._process = os.getpid()
+        self._guard = threading.RLock()
         self._ahead: Ahead | None = None
         self._last: weakref.ref[Waves] | None = None
 
@@ -325,25 +323,15 @@ class Planner:
         last = self._seen(requests)
         widest = self.widest if last is None else last.widest
 
-        def begin() -> None:
-            self._after_fork()
-            made = Ahead(self, requests, start, widest)
-            before, self._ahead = self._ahead, made
-            if before is not None:
-                before.stop()
-
-        self._guard.run(begin)
+        with self._guard:
+            if self._ahead is not None:
+                self._ahead.stop()
+            self._ahead = Ahead(self, requests, start, widest)
 
     def take_ahead(self, waves: Waves) -> Made | None:
         """What `prefetch` made, if it is the search that `waves` needs now."""
-        instance("waves", waves, Waves)
-
-        def taken() -> Ahead | None:
-            self._after_fork()
+        with self._guard:
             ahead, self._ahead = self._ahead, None
-            return ahead
-
-        ahead = self._guard.run(taken)
         return None if ahead is None else ahead.take(waves)
 
     def _seen(self, pool: Requests) -> Waves | None:
@@ -353,12 +341,7 @@ class Planner:
 
     def remember(self, waves: Waves) -> None:
         """Waves that are ready: `prefetch` of their pool goes on from them."""
-        self._last = weakref.ref(instance("waves", waves, Waves))
-
-    def _after_fork(self) -> None:
-        """Forgets what a thread was to make that was left in the parent process."""
-        if self._process != os.getpid():
-            self._process, self._ahead = os.getpid(), None
+        self._last = weakref.ref(waves)
 
     def make_engine(self, pool: Requests) -> core.Engine:
         """Everything that planning this pool needs."""

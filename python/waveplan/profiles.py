@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from waveplan._files import read_json, write_text
-from waveplan._lock import Lock
 from waveplan._values import entries, flag, instance, integer, real, text
 from waveplan.errors import InputError
+from waveplan.files import read_json, write_text
 
 __all__ = ["Observation", "Observed", "Profiles", "Rates", "Signature"]
 
@@ -27,7 +27,7 @@ MOST_POINTS = 16
 MOST_SIGNATURES = 1024
 """Signatures whose curves are kept; a job has a handful."""
 
-_LEARNING = Lock()
+_LEARNING = threading.RLock()
 MOST = (1 << 62) - 1
 """Most tokens and bytes."""
 
@@ -321,7 +321,8 @@ class Profiles:
         if not isinstance(profile, wanted):
             raise InputError(f"these profiles hold {wanted.__name__}, not {type(profile).__name__}")
         instance("signature", signature, Signature)
-        _LEARNING.run(lambda: self._entries.__setitem__(signature, profile))
+        with _LEARNING:
+            self._entries[signature] = profile
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy that is whole while other threads observe."""
@@ -338,11 +339,13 @@ class Profiles:
         """
         instance("seen", seen, Observation)
         instance("signature", signature, Signature)
-        _LEARNING.run(lambda: self._learn(signature, seen))
+        with _LEARNING:
+            self._entries = self._learned(dict(self._entries), signature, seen)
 
-    def _learn(self, signature: Signature, seen: Observation) -> None:
-        # A copy takes the table's place at once: Ctrl-C leaves the old one or the new one.
-        made = dict(self._entries)
+    def _learned(
+        self, made: dict[Signature, Profile], signature: Signature, seen: Observation
+    ) -> dict[Signature, Profile]:
+        """Return the table with one more reading; Ctrl-C leaves the old one or the new one."""
         known = made.get(signature)
         if self.published:
             rates = known if isinstance(known, Rates) else None
@@ -353,11 +356,12 @@ class Profiles:
             made[signature] = curves.after(seen)
             while len(made) > MOST_SIGNATURES:
                 del made[next(iter(made))]
-        self._entries = made
+        return made
 
     def items(self) -> list[tuple[Signature, Profile]]:
         """Signatures and their profiles now, those observed longest ago first."""
-        return _LEARNING.run(lambda: list(self._entries.items()))
+        with _LEARNING:
+            return list(self._entries.items())
 
     def to_dict(self) -> dict[str, Any]:
         """Stable JSON with a version."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from waveplan import _core as core
-from waveplan._lock import Lock
 from waveplan._values import choice, instance, integer
 from waveplan.agreed import Settled, settle
 from waveplan.errors import InputError, WaveRefused
@@ -70,8 +69,8 @@ class Waves:
             self.refused = []
             self.widest = planner.widest
             self.limit = planner.limit
-            self._turn = Lock()
-            self._busy = 0
+            self._turn = threading.RLock()
+            self._busy = False
             self._mode = on_refusal
             self.engine = planner.make_engine(pool)
             planner.remember(self)
@@ -80,18 +79,16 @@ class Waves:
         return self
 
     def __next__(self) -> Wave:
-        return self._turn.run(self._advance)
-
-    def _advance(self) -> Wave:
-        while self.start < self.items:
-            try:
-                return self.plan_next()
-            except WaveRefused as refusal:
-                if self._mode != "skip":
-                    raise
-                self.refused.append(refusal)
-                self.start += refusal.width
-        raise StopIteration
+        with self._turn:
+            while self.start < self.items:
+                try:
+                    return self.plan_next()
+                except WaveRefused as refusal:
+                    if self._mode != "skip":
+                        raise
+                    self.refused.append(refusal)
+                    self.start += refusal.width
+            raise StopIteration
 
     def plan_next(self) -> Wave:
         """The next wave.
@@ -100,21 +97,18 @@ class Waves:
             WaveRefused: not even the smallest wave fits; `start` stays where it is.
             RankError: another rank failed, or the ranks do not agree.
         """
-        return self._turn.run(self._alone_at_work)
-
-    def _alone_at_work(self) -> Wave:
-        # A signal handler may ask in the middle of a search; a fork may leave one behind.
-        if self._busy == os.getpid():
-            raise InputError("these waves are being planned already, further up this call")
-        self._busy = os.getpid()
-        before = self.start, self.widest
-        try:
-            return self._next()
-        except BaseException:
-            self.start, self.widest = before  # Ctrl-C just before the wave was handed out
-            raise
-        finally:
-            self._busy = 0
+        with self._turn:
+            if self._busy:  # a signal handler asks in the middle of a search
+                raise InputError("these waves are being planned already, further up this call")
+            self._busy = True
+            before = self.start, self.widest
+            try:
+                return self._next()
+            except BaseException:
+                self.start, self.widest = before  # Ctrl-C just before the wave was handed out
+                raise
+            finally:
+                self._busy = False
 
     def _next(self) -> Wave:
         planner, pool, start = self.planner, self.pool, integer("start", self.start)
