@@ -8,9 +8,7 @@ the configurations, whatever finished first.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import math
 import multiprocessing
 import os
@@ -23,22 +21,16 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     as_completed,
 )
-from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass, fields
 from typing import Any
 
-from waveplan._files import check_name, kind, parse_json
-from waveplan._values import attributes, choice, entries, instance, integer, mapping, shown
+from waveplan.checks import attributes, entries, instance, integer, mapping, shown
 from waveplan.errors import InputError, WaveplanError
 from waveplan.jobs import Job, Source
 
 __all__ = ["Outcome", "jobs", "outcomes", "process_pool", "run_job", "sweep"]
 
-FORMAT = 1
-MOST_LINE = 1 << 20
 MOST_JOBS = 100_000
-STATUSES = ("ok", "partial", "refused", "impossible")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,10 +87,10 @@ def jobs(axes: Mapping[str, Sequence[Any]]) -> list[Job]:
 def run_job(job: Job, source: Source) -> Outcome:
     """Plan every wave of the rows under one configuration. Runs in a worker."""
     try:
-        planner = instance("job", job, Job).planner()
+        planner = job.planner()
     except WaveplanError as error:
         return Outcome(status="impossible", reason=str(error))
-    requests = instance("source", source, Source).requests()
+    requests = source.requests()
     waves = widest = planned = packed = logical = busiest = required = 0
     try:
         run = planner.waves(requests, on_refusal="skip")
@@ -135,24 +127,21 @@ def sweep(
     configurations: Iterable[Job],
     *,
     executor: Executor | None = None,
-    output: str | os.PathLike[str] | None = None,
     on_done: Callable[[int, int], None] | None = None,
 ) -> list[tuple[Job, Outcome]]:
     """Plan each configuration and return the outcomes in the order given.
 
-    With ``output``, a JSON-lines file, every finished configuration is appended to it at once, and
-    those already in it are not planned again: an interrupted sweep goes on where it stopped.
-    ``on_done(done, total)`` is called after each. On Ctrl-C what was done so far is in ``output``.
+    ``on_done(done, total)`` is called after each; `outcomes` gives them as they finish.
 
     Raises:
-        InputError: the rows cannot be read, or ``output`` holds something else.
+        InputError: the rows cannot be read.
         WaveplanError: a worker process died.
     """
     wanted = entries("configurations", configurations)
     if on_done is not None and not callable(on_done):
         raise InputError(f"on_done must be a function, not {shown(on_done)}")
     found: dict[int, Outcome] = {}
-    for i, outcome in outcomes(source, wanted, executor=executor, output=output):
+    for i, outcome in outcomes(source, wanted, executor=executor):
         found[i] = outcome
         if on_done is not None:
             on_done(len(found), len(wanted))
@@ -164,38 +153,28 @@ def outcomes(
     configurations: Sequence[Job],
     *,
     executor: Executor | None = None,
-    output: str | os.PathLike[str] | None = None,
 ) -> Generator[tuple[int, Outcome], None, None]:
     """Position and outcome of each configuration, in the order in which they finish.
 
-    Those already in ``output`` come first. Closing the iterator cancels what has not begun.
+    Closing the iterator cancels what has not begun.
     """
     configurations = [
         instance("a configuration", job, Job) for job in entries("configurations", configurations)
     ]
     if executor is not None:
         attributes("executor", executor, "submit")
-    if output is not None:
-        check_name(output)
     instance("source", source, Source)
     source.requests()  # a bad file is refused here, before any worker starts
-    keys = _keys(source, configurations)
-    known = _read(Path(output)) if output is not None else {}
-    missing = [i for i, key in enumerate(keys) if key not in known]
-    yield from ((i, known[key]) for i, key in enumerate(keys) if key in known)
-    if not missing:
+    if not configurations:
         return
     own = executor is None
-    pool = executor if executor is not None else process_pool(len(missing))
+    pool = executor if executor is not None else process_pool(len(configurations))
     futures: dict[Future[Outcome], int] = {}
     whole = False
     try:
-        futures = {pool.submit(run_job, configurations[i], source): i for i in missing}
+        futures = {pool.submit(run_job, job, source): i for i, job in enumerate(configurations)}
         for future in as_completed(futures):
-            i, outcome = futures[future], future.result()
-            if output is not None:
-                _append(Path(output), keys[i], outcome)
-            yield i, outcome
+            yield futures[future], future.result()
         whole = True
     except BrokenExecutor as error:
         raise WaveplanError(
@@ -233,107 +212,3 @@ def process_pool(most: int | None = None) -> ProcessPoolExecutor:
         initializer=signal.signal,
         initargs=(signal.SIGINT, signal.SIG_DFL),
     )
-
-
-def _keys(source: Source, configurations: Sequence[Job]) -> list[str]:
-    """What identifies each configuration in an output file: options, and contents of files."""
-    digests: dict[str, str] = {}
-
-    def content(name: str | None) -> str | None:
-        if name is None or kind(name) != "file":
-            return name
-        if name not in digests:
-            with Path(name).open("rb") as file:
-                digests[name] = hashlib.file_digest(file, "sha256").hexdigest()
-        return digests[name]
-
-    rows = {**asdict(source), "path": content(source.path)}
-    return [
-        json.dumps(
-            [{**asdict(job), "model": content(job.model), "rules": content(job.rules)}, rows],
-            sort_keys=True,
-        )
-        for job in configurations
-    ]
-
-
-def _append(path: Path, key: str, outcome: Outcome) -> None:
-    """One line in one write; what a full disk leaves of it is taken back."""
-    line = json.dumps({"format": FORMAT, "key": key, "outcome": asdict(outcome)}).encode() + b"\n"
-    try:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        try:
-            start = os.fstat(file).st_size
-            try:
-                written = os.write(file, line)
-                if written < len(line):
-                    written += os.write(file, line[written:])
-            except OSError:
-                with suppress(OSError):
-                    os.ftruncate(file, start)
-                raise
-        finally:
-            os.close(file)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror or str(error), str(path)) from None
-
-
-def _read(path: Path) -> dict[str, Outcome]:
-    """Outcomes of an earlier run; a last line cut off in the middle is dropped."""
-    if kind(path) is None:
-        return {}
-    found: dict[str, Outcome] = {}
-    whole = 0
-    try:
-        with path.open("rb") as lines:
-            number = 0
-            while line := lines.readline(MOST_LINE):
-                number += 1
-                if not line.endswith(b"\n") and _begins(line):
-                    break  # cut off, even if it reads: the next line would go on behind it
-                if line.strip():
-                    key, outcome = _entry(line, f"{path} line {number}")
-                    found[key] = outcome
-                whole += len(line)
-            cut = len(line) > 0
-        if cut:
-            os.truncate(path, whole)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    return found
-
-
-def _begins(line: bytes) -> bool:
-    """Whether this is the beginning of a line of ours, not the end of somebody's notes."""
-    start = b'{"format": %d, "key": ' % FORMAT
-    return len(line) < MOST_LINE and line[: len(start)] == start[: len(line)]
-
-
-def _entry(line: bytes, where: str) -> tuple[str, Outcome]:
-    try:
-        entry = parse_json(line)
-        if not isinstance(entry, dict):
-            raise InputError("not an object")
-        if entry.get("format") != FORMAT:
-            raise InputError(f"written in format {entry.get('format')!r}, not {FORMAT}")
-        key, values = entry.get("key"), entry.get("outcome")
-        if not isinstance(key, str) or not isinstance(values, dict):
-            raise InputError("it has no key and outcome")
-        return key, _outcome(values)
-    except InputError as error:
-        raise InputError(f"{where}: no line of a sweep's output: {error}") from None
-
-
-def _outcome(values: dict[str, Any]) -> Outcome:
-    for item in fields(Outcome):
-        value = values.get(item.name)
-        if item.name == "status":
-            choice("status", value, STATUSES)
-        elif item.name == "reason":
-            if not isinstance(value, str):
-                raise InputError(f"reason must be text, not {value!r}")
-        else:
-            integer(item.name, value)
-    if odd := values.keys() - {item.name for item in fields(Outcome)}:
-        raise InputError(f"an outcome has no {min(odd)}")
-    return Outcome(**values)

@@ -152,21 +152,6 @@ def test_a_full_disk_leaves_the_old_file(option: str, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_a_full_disk_takes_back_the_last_line_of_a_sweep(tmp_path: Path) -> None:
-    path, sweep = tmp_path / "sweep.jsonl", ["sweep", ROWS, *PLAN[2:4], "--available", "70GiB"]
-    words = [*sweep, "--output", str(path), "--jobs", "1"]
-    assert shell([*words, "--cp", "1"]).returncode == 0
-    whole = path.read_bytes()
-    limit = (len(whole) + 100, len(whole) + 100)
-    done = shell(
-        [*words, "--cp", "1,2"],
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
-    )
-    assert done.returncode == 2, done.stderr
-    assert not any(trace in done.stderr for trace in TRACES), done.stderr
-    assert path.read_bytes() == whole
-
-
 @pytest.mark.parametrize(
     ("option", "path", "says"),
     [

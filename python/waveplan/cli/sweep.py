@@ -28,7 +28,7 @@ from waveplan.sweep import Outcome, jobs, leave, outcomes, process_pool
 EXAMPLE = """example:
   waveplan sweep rollouts.npz --model qwen3.6-35b-a3b --cp 1,2,4,8 --available 24GiB,70GiB
   waveplan sweep rollouts.npz --model qwen3.6-35b-a3b --cp 2,4 --ep 1,2 --budget 80GiB,141GB \\
-      --output sweep.jsonl --csv sweep.csv --plot sweep.png"""
+      --csv sweep.csv --plot sweep.png"""
 
 
 def register(subparsers: Any) -> None:
@@ -64,9 +64,6 @@ def register(subparsers: Any) -> None:
     )
     parser.add_argument("--sequence-parallel", action="store_true", help="wherever TP is above 1")
     parser.add_argument("--jobs", type=whole, metavar="N", help="worker processes (default: cores)")
-    parser.add_argument(
-        "--output", metavar="FILE", help="JSON lines of what is done; an interrupted sweep resumes"
-    )
     parser.add_argument("--csv", metavar="FILE", help="the table as CSV; - prints it")
     parser.add_argument("--plot", metavar="FILE", help="a heat map of the widest wave: .png, .svg")
     options.add_json(parser)
@@ -80,18 +77,16 @@ def run(args: argparse.Namespace) -> int:
     wanted = _configurations(args)
     plot = picture_file(args.plot)
     table = None if args.csv == "-" else output_file(args.csv)
-    output = output_file(args.output)
-    apart((plot, table, output), (args.rows, *args.model))
+    apart((plot, table), (args.rows, *args.model))
     found: dict[int, Outcome] = {}
     interrupted = False
     with _source(args) as source:
         try:
-            _plan(source, wanted, args.jobs, output, found)
+            _plan(source, wanted, args.jobs, found)
         except KeyboardInterrupt:
             interrupted = True
-            hint = f"; go on with the same command and --output {output}" if output else ""
             print(
-                f"interrupted: {len(found):,} of {len(wanted):,} configurations are done{hint}",
+                f"interrupted: {len(found):,} of {len(wanted):,} configurations are done",
                 file=sys.stderr,
             )
     results = [(job, found[i]) for i, job in enumerate(wanted) if i in found]
@@ -171,7 +166,6 @@ def _plan(
     source: Source,
     wanted: list[Job],
     most: int | None,
-    output: Path | None,
     found: dict[int, Outcome],
 ) -> None:
     """Plan what is missing and fill `found`, with a progress line."""
@@ -179,7 +173,7 @@ def _plan(
     try:
         with (
             Progress("planning", len(wanted)) as progress,
-            closing(outcomes(source, wanted, executor=pool, output=output)) as coming,
+            closing(outcomes(source, wanted, executor=pool)) as coming,
         ):
             for i, outcome in coming:
                 found[i] = outcome
