@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -32,6 +32,8 @@ MOST_LINE = 16 << 20
 """Bytes of a line, so that an endless one is refused."""
 OLDEST_PYARROW = 15
 """Before 14.0.1, reading a file runs code that the file's types name."""
+_BATCH = 1024
+"""Sequences of a batch of Parquet."""
 _STEP = 1 << 18
 """Bytes between two reports of progress."""
 
@@ -177,7 +179,9 @@ def _numpy(file: Path) -> Found:
 
 def _parquet(file: Path) -> Found:
     with _pyarrow("pyarrow.parquet").ParquetFile(file) as opened:
-        return _table(opened.read(columns=_names(opened.schema_arrow.names)))
+        names = _names(opened.schema_arrow.names)
+        # In batches, so that Ctrl-C is noticed in between.
+        return _table(opened.iter_batches(_BATCH, columns=names), opened.schema_arrow, names)
 
 
 def _arrow(file: Path) -> Found:
@@ -192,10 +196,7 @@ def _arrow(file: Path) -> Found:
             source.seek(0)
             batches = reader = ipc.open_stream(source)
         names = _names(reader.schema.names)
-        schema = pyarrow.schema([reader.schema.field(name) for name in names])
-        found = pyarrow.Table.from_batches((batch.select(names) for batch in batches), schema)
-    found.validate(full=True)  # offsets in a damaged file may point anywhere
-    return _table(found)
+        return _table((batch.select(names) for batch in batches), reader.schema, names)
 
 
 def _pyarrow(module: str) -> Any:
@@ -216,13 +217,12 @@ def _names(names: list[str]) -> list[str]:
     raise InputError(f"has the columns {', '.join(names[:20]) or '(none)'}: {WANTED}")
 
 
-def _table(table: Any) -> Found:
-    columns = {
-        name: arrow_integers(name, table[name]) for name in COLUMNS if name in table.column_names
-    }
-    first, *rest = (
-        arrow_lists(name, table[name]) for name in table.column_names if name not in COLUMNS
-    )
+def _table(batches: Iterable[Any], schema: Any, names: list[str]) -> Found:
+    pyarrow = import_module("pyarrow")
+    table = pyarrow.Table.from_batches(batches, pyarrow.schema([schema.field(n) for n in names]))
+    table.validate(full=True)  # offsets in a damaged file may point anywhere
+    columns = {name: arrow_integers(name, table[name]) for name in names if name in COLUMNS}
+    first, *rest = (arrow_lists(name, table[name]) for name in names if name not in COLUMNS)
     if not rest:
         return *first, columns
     columns.setdefault("first_target", np.diff(first[1]))
