@@ -33,27 +33,19 @@ from waveplan.tree import tree
 
 __all__ = ["Job", "Unusable", "job", "model_of", "topology_of"]
 
-_GEOMETRY = {
-    "hidden": "hidden",
-    "ffn": "ffn",
-    "experts": "experts",
-    "topk": "topk",
+_SAME = "hidden ffn experts topk heads kv_groups head_dim gdn_key_heads gdn_value_heads vocab"
+_GEOMETRY = {name: name for name in _SAME.split()} | {
     "moe_ffn": "expert_ffn",
     "shared_expert_ffn": "shared_ffn",
-    "heads": "heads",
-    "kv_groups": "kv_groups",
-    "head_dim": "head_dim",
     "attention_output_gate": "attention_gate",
-    "gdn_key_heads": "gdn_key_heads",
-    "gdn_value_heads": "gdn_value_heads",
     "gdn_conv_kernel": "gdn_conv",
-    "vocab": "vocab",
 }
+"""Keys of a record's geometry, and the fields of `Model` that they state."""
 _NEEDED = ("hidden", "layers", "heads", "kv_groups", "head_dim", "vocab")
-# A rank for records that state none; what they price hardly depends on it.
 _MOST_TOKENS, _MOST_REQUESTS = 1 << 22, 1 << 12
 """Largest record: its token rows are made up and planned."""
 _UNSTATED_RANK = 8
+"""LoRA rank of records that state none; what they price hardly depends on it."""
 
 
 class Unusable(WaveplanError):  # noqa: N818  (a state of a record, not a fault)
@@ -203,12 +195,11 @@ def _lengths(tokens: Mapping[str, Any], assumed: list[str]) -> tuple[list[int], 
     packed, logical = tokens["global_packed"], tokens.get("global_logical")
     text, segments = tokens.get("lengths"), tokens.get("segments")
     if text:
-        if re.fullmatch(r"[0-9]{1,9}(x[0-9]{1,9}|(\+[0-9]{1,9})*)", text) is None:
+        if re.fullmatch(r"[0-9]{1,9}(x[0-9]{1,4}|(\+[0-9]{1,9})*)", text) is None:
             raise InputError("malformed: tokens.lengths: write 300x8 or 300+200")
         length, times, count = text.partition("x")
-        number = int(count) if times else text.count("+") + 1
-        integer("malformed: requests of tokens.lengths", number, 1, _MOST_REQUESTS)
-        lengths = [int(length)] * number if times else [int(part) for part in text.split("+")]
+        lengths = [int(length)] * int(count) if times else [int(n) for n in text.split("+")]
+        integer("malformed: requests of tokens.lengths", len(lengths), 1, _MOST_REQUESTS)
         if sum(lengths) > _MOST_TOKENS:
             raise InputError(f"malformed: tokens.lengths: at most {_MOST_TOKENS} tokens")
         # Two segments of two requests: the prefix was not shared in packing.

@@ -12,7 +12,7 @@ from waveplan.checks import integers
 from waveplan.errors import InputError
 
 __all__ = [
-    "Ragged",
+    "Lists",
     "arrow_integers",
     "arrow_lists",
     "check",
@@ -23,14 +23,14 @@ __all__ = [
 ]
 
 Int64 = NDArray[np.int64]
-Ragged: TypeAlias = tuple[Int64, Int64]
+Lists: TypeAlias = tuple[Int64, Int64]
 """Tokens of n sequences [T], and where each begins and the last ends [n + 1]."""
 
 _EMPTY = np.empty(0, np.int64)
 WANTED = "give a list of rows of token ids, a 2-D array, or Rows(tokens, offsets)"
 
 
-def lists(value: Any) -> Ragged:
+def lists(value: Any) -> Lists:
     """Return the sequences of a value of many forms, see `Rows.from_any`.
 
     Raises:
@@ -63,21 +63,21 @@ def _one(name: str, row: Any) -> Int64:
     return integers(name, row)
 
 
-def _matrix(array: NDArray[Any]) -> Ragged:
+def _matrix(array: NDArray[Any]) -> Lists:
     if array.ndim != 2:
         raise InputError(f"rows has shape {array.shape}: {WANTED}")
     count, length = array.shape
     return integers("rows", array.reshape(-1)), np.arange(count + 1, dtype=np.int64) * length
 
 
-def join(parts: Sequence[Int64]) -> Ragged:
+def join(parts: Sequence[Int64]) -> Lists:
     """Join sequences, given as one array each."""
     offsets = np.zeros(len(parts) + 1, np.int64)
     np.cumsum([len(part) for part in parts], out=offsets[1:])
     return np.concatenate([_EMPTY, *parts]), offsets
 
 
-def interleave(first: Ragged, second: Ragged) -> Ragged:
+def interleave(first: Lists, second: Lists) -> Lists:
     """Join each sequence of one with the same sequence of the other."""
     offsets = first[1] + second[1]
     tokens = np.empty(int(offsets[-1]), np.int64)
@@ -90,7 +90,7 @@ def _is_arrow(value: Any) -> bool:
     return type(value).__module__.partition(".")[0] == "pyarrow" and hasattr(value, "null_count")
 
 
-def arrow_lists(name: str, array: Any) -> Ragged:
+def arrow_lists(name: str, array: Any) -> Lists:
     """Return the sequences of an Arrow array of lists of integers, chunked or not.
 
     Raises:
