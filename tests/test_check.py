@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from waveplan import InputError
 from waveplan._check_text import EXPLAINED
 from waveplan.check import CLASSES, TARGETS, Report, check, read
 from waveplan.evidence import job
@@ -159,16 +158,6 @@ def test_geometry_is_held_against_the_name() -> None:
     geometry = {**_record()["geometry"], "ffn": 17_409}
     report = check([_record(geometry=geometry)])
     assert "ffn is 17409 in the record and 17408" in report.unpriced[0].reason
-
-
-def test_bad_files(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot read"):
-        check(tmp_path / "nothing.json")
-    file = tmp_path / "peaks.json"
-    for content, message in [("[1", "is not JSON"), ("{}", "a list of records"), ("[1]", "an id")]:
-        file.write_text(content, encoding="utf-8")
-        with pytest.raises(InputError, match=message):
-            check(file)
 
 
 def test_a_record_without_its_parts_is_listed_and_the_others_are_priced() -> None:

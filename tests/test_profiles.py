@@ -273,24 +273,6 @@ def test_profiles_are_saved_and_loaded(tmp_path: Path) -> None:
         assert json.loads(path.read_text())["version"] == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("{", "is not JSON"),
-        ("[]", "cannot be read"),
-        ('{"version": 2, "kind": "observed", "profiles": []}', "version 2"),
-        ('{"version": 1, "kind": "observed", "profiles": [{}]}', "cannot be read"),
-    ],
-)
-def test_files_that_are_no_profiles_are_refused(tmp_path: Path, text: str, why: str) -> None:
-    path = tmp_path / "profiles.json"
-    path.write_text(text)
-    with pytest.raises(InputError, match=why):
-        Profiles.load(path)
-    with pytest.raises(InputError, match="No such file"):
-        Profiles.load(tmp_path / "none.json")
-
-
 @pytest.mark.parametrize("peak", [float("nan"), "x", None, -1])
 def test_a_peak_that_is_no_number_of_bytes_is_refused(peak: Any) -> None:
     plans = planner()

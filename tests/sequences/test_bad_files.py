@@ -278,16 +278,26 @@ def learned() -> Any:
 
 
 BUNDLED = json.loads((Path(models.__file__).parent / "data" / "models.json").read_text())
-READERS: dict[str, tuple[Callable[[Path], object], Any]] = {
-    "peaks": (check, json.loads((data_folder() / "peaks.json").read_text())[:1]),
-    "profiles": (Profiles.load, learned()),
-    "config": (Model.from_hf, BUNDLED["qwen3.6-35b-a3b"]),
+READERS: dict[str, tuple[Callable[[Path], object], Any, bytes, str]] = {
+    "peaks": (
+        check,
+        json.loads((data_folder() / "peaks.json").read_text())[:1],
+        b"{}",
+        "a list of records",
+    ),
+    "profiles": (
+        Profiles.load,
+        learned(),
+        b'{"version": 2, "kind": "observed", "profiles": []}',
+        "version 2",
+    ),
+    "config": (Model.from_hf, BUNDLED["qwen3.6-35b-a3b"], b"[1]", "one JSON object"),
 }
 
 
 @pytest.mark.parametrize("kind", READERS)
 def test_json(kind: str, tmp_path: Path) -> None:
-    load, good = READERS[kind]
+    load, good, other, says = READERS[kind]
     path = tmp_path / "file.json"
     whole = json.dumps(good).encode()
     path.write_bytes(b"\xef\xbb\xbf" + whole)  # some editors begin a file so
@@ -295,10 +305,11 @@ def test_json(kind: str, tmp_path: Path) -> None:
     for data in (b"", b"nope", b"[" * 100_000, b"9" * 5000, b'{"a": "\xe2\x82', whole[:99]):
         path.write_bytes(data)
         refused(load, path, "is not JSON")
-    for data in (b"17", b'"text"', b"[[]]", b"null", b"{}"):
+    for data in (b"17", b'"text"', b"null", b'{"profiles": [{}]}', b"{}"):
         path.write_bytes(data)
-        if (kind, data) != ("peaks", b"[[]]"):  # a list with a record that cannot be priced
-            refused(load, path)
+        refused(load, path)
+    path.write_bytes(other)
+    refused(load, path, says)
     refused(load, tmp_path / "none.json", "cannot read")
     refused(read_json, Path("/dev/zero"), "too large")
 
@@ -309,7 +320,7 @@ WRONG: tuple[Any, ...] = (None, True, -1, 2**63, 1.5, float("nan"), "", "\x1b[2J
 @pytest.mark.parametrize("kind", READERS)
 def test_wrong_values_are_refused_or_taken(kind: str) -> None:
     """Every value of a document, one at a time, is replaced by each wrong one."""
-    _, good = READERS[kind]
+    good = READERS[kind][1]
     load = {"profiles": Profiles.from_dict, "peaks": check, "config": Model.from_hf}[kind]
 
     def edit(value: Any) -> Any:
