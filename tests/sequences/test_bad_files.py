@@ -215,9 +215,9 @@ from waveplan import InputError, Rows
 for name in sys.argv[1:]:
     path, chance = Path(name), random.Random(5)
     whole = path.read_bytes()
-    for i in range(300):
-        data = bytearray(whole[: i * len(whole) // 150] if i < 150 else whole)
-        for _ in range(chance.choice([1, 2, 8]) if i >= 150 else 0):
+    for i in range(200):
+        data = bytearray(whole[: i * len(whole) // 100] if i < 100 else whole)
+        for _ in range(chance.choice([1, 2, 8]) if i >= 100 else 0):
             data[chance.randrange(len(data) // 2, len(data))] = chance.choice([0, 255, i % 256])
         path.write_bytes(data)
         try:

@@ -180,8 +180,9 @@ def _numpy(file: Path) -> Found:
 def _parquet(file: Path) -> Found:
     with _pyarrow("pyarrow.parquet").ParquetFile(file) as opened:
         names = _names(opened.schema_arrow.names)
-        # In batches, so that Ctrl-C is noticed in between.
-        return _table(opened.iter_batches(_BATCH, columns=names), opened.schema_arrow, names)
+        # In batches and through Python's own loop, so that Ctrl-C is noticed in between.
+        batches = (batch.select(names) for batch in opened.iter_batches(_BATCH, columns=names))
+        return _table(batches, opened.schema_arrow, names)
 
 
 def _arrow(file: Path) -> Found:
