@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import wave
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -275,13 +274,12 @@ def check_calls_of_every_seam_come_back(whole, tmp_path):
 
 
 def check_environment_variable_installs_on_import():
-    here = Path(__file__).parent
-    code = f"""
+    code = """
 import sys
-sys.path.insert(0, {str(here)!r})
 import waveplan
 assert not any(name.startswith(("art", "torch")) for name in sys.modules), "heavy import"
-import boot; boot.art()
+from waveplan.bench import reference
+reference.importable()
 from art.trainer_rank import _impl
 from waveplan.integrations import art
 print(len(art.installed().seams))

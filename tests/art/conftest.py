@@ -14,9 +14,9 @@ HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent
 sys.path[:0] = [str(HERE), str(TESTS)]
 
-import boot  # noqa: E402
+from waveplan.bench import reference  # noqa: E402
 
-boot.art()
+reference.importable()
 
 
 def cases(pattern):
