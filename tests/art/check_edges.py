@@ -50,8 +50,8 @@ def assigned(groups, parents, cp, **config):
     }
 
 
-def rank_rows(groups, parents, cp, gdn, **config):
-    """Model rows of each rank."""
+def rank_tokens(groups, parents, cp, gdn, **config):
+    """Model tokens of each rank."""
     return list(
         runtime.context_parallel_rank_model_token_counts(
             group_ids=groups,
@@ -66,9 +66,9 @@ def rank_rows(groups, parents, cp, gdn, **config):
 
 
 def placed(groups, parents, cp):
-    """Model, attention and recurrent rows of each rank, and where segments went."""
+    """Model, attention and gdn tokens of each rank, and where segments went."""
     stub.forget()
-    counts, topology = rank_rows(groups, parents, cp, True), ParallelTopology(cp=cp)
+    counts, topology = rank_tokens(groups, parents, cp, True), ParallelTopology(cp=cp)
     key, bundle, *_ = runtime._get_or_build_planning_bundle(
         group_ids=groups,
         parent_ids=parents,
@@ -114,7 +114,7 @@ def search(rows, names=None, **case):
 
 
 def planned(rows, **options):
-    """One forward of requests that ask for nothing: packed tokens, bytes of output, head rows."""
+    """One forward of requests that ask for nothing: packed tokens, bytes of output, head tokens."""
     rank, made = stub.planning_rank(), stub.requests(rows, target=False, **options)
     plan = rank._plan_flat_forward(made)
     return [plan.packed_tokens, plan.output_bytes, rank._head_projection_rows(made)]
@@ -154,7 +154,7 @@ RUNS = {
     "gdn deep chain of 1200 one-token segments cp2": lambda: placed(*stub.packed_ids(*CHAIN), 2)[
         "gdn_counts"
     ],
-    "assign deep chain of 1200 one-token segments cp2": lambda: rank_rows(
+    "assign deep chain of 1200 one-token segments cp2": lambda: rank_tokens(
         *stub.packed_ids(*CHAIN), 2, False
     ),
     "estimate full sharing, 1200-row comb": lambda: estimate(comb(1200), 1200),

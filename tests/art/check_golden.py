@@ -92,8 +92,8 @@ def check_assign(ours, given, wanted):
         return
     (row, chunks, owners, waves), counts = run()
     if row.valid_tokens:  # the package itself answers for a row without tokens
-        assert calls(ours, "assignment") == (1, 0)
-        assert calls(ours, "rows of each rank") == (1, 0)
+        assert calls(ours, "ownership") == (1, 0)
+        assert calls(ours, "tokens of each rank") == (1, 0)
     assert row.valid_tokens == wanted["valid_tokens"]
     assert len(row.slices) == wanted["slices"]
     assert len(chunks) == wanted["chunk_count"]
@@ -143,7 +143,7 @@ def check_gdn(ours, given, wanted):
     assert list(decision.owner_by_node) == wanted["owner_by_node"]
     assert [int(c) for c in decision.chained_nodes] == wanted["chained_nodes"]
     assert decision.cross_rank_token_count == wanted["cross_rank_tokens"]
-    for name in ("assignment", "rows of each rank", "recurrent decision"):
+    for name in ("ownership", "tokens of each rank", "gdn decision"):
         assert calls(ours, name) == (1, 0)
 
 

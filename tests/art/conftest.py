@@ -72,8 +72,8 @@ def ours(in_place):
 
 COUNTED = {
     "check_pack": "packing",
-    "check_assign": "assignment",
-    "check_gdn": "recurrent rows",
+    "check_assign": "ownership",
+    "check_gdn": "gdn decisions",
     "check_layout": "layouts",
     "check_wave": "width searches",
     "check_case": "odd cases",
