@@ -19,7 +19,6 @@ from art.megatron.context_parallel.types import ParallelTopology
 from art.trainer_rank import _impl
 from art.trainer_rank import _micro_batch_planner as steps
 from art.trainer_rank import _prefix_tree_planner as planner
-from check_edges import placed
 from check_pools import draw_case, draw_rows
 
 from waveplan import InputError
@@ -245,7 +244,7 @@ def check_shadow_goes_on_with_the_originals_result():
                 seam.ours = lambda *_, **__: "broken"
         found, *_ = wave.run(case, rows)
         assert found == wanted
-        placed(*stub.packed_ids([3000, 200], [-1, 0]), 2)
+        stub.placed(*stub.packed_ids([3000, 200], [-1, 0]), 2)
         packing.prefix_tree_pack(stub.tensors(ROWS), max_depth=3)
         packing.prefix_tree_pack_segments(ROWS, max_depth=3)
         estimate()

@@ -6,9 +6,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
+from art.megatron.context_parallel import runtime
+from art.megatron.context_parallel.builder import build_prefix_tree_attention_spec
 from art.megatron.context_parallel.types import (
     ContextParallelConfig,
     ContextParallelWorkloadProfile,
+    ParallelTopology,
     estimate_owned_token_ms,
 )
 from art.megatron.gdn import gdn_prefix_tree as gdn
@@ -131,3 +134,66 @@ def packed_ids(lengths, parents):
     numbers = torch.arange(1, len(sizes) + 1)
     above = torch.where(parents < 0, numbers, parents + 1)
     return tuple(torch.repeat_interleave(ids, sizes).unsqueeze(0) for ids in (numbers, above))
+
+
+def assigned(groups, parents, cp, **values):
+    """Owners, stages and tokens of a packed line."""
+    spec = build_prefix_tree_attention_spec(group_ids=groups, parent_ids=parents)
+    line, chunks, owners, stages = runtime._runtime_plan_assignment(
+        spec, topology=ParallelTopology(cp=cp), config=config(**values)
+    )
+    index = runtime._build_runtime_token_layout_index(
+        chunk_ranges=chunks, owners=owners, cp_size=max(cp, 1)
+    )
+    return {
+        "valid_tokens": line.valid_tokens,
+        "slices": len(line.slices),
+        "chunk_size": chunks[0].size() if chunks else 0,
+        "chunk_count": len(chunks),
+        "owners": list(owners),
+        "wave_assignment": list(stages),
+        "token_counts": list(index.token_counts_by_rank),
+    }
+
+
+def rank_tokens(groups, parents, cp, gdn_config=None, **values):
+    """Model tokens of each rank; without a gdn configuration, of attention alone."""
+    return list(
+        runtime.context_parallel_rank_model_token_counts(
+            group_ids=groups,
+            parent_ids=parents,
+            topology=ParallelTopology(cp=cp),
+            config=config(**values),
+            original_seq_len=int(groups.shape[-1]),
+            build_gdn_execution_spec=gdn_config is not None,
+            gdn_planner_config=gdn_config,
+        )
+    )
+
+
+def placed(groups, parents, cp, gdn_config=GDN_CONFIG, **values):
+    """Model, attention and gdn tokens of each rank, and where segments went."""
+    forget()
+    counts, topology = (
+        rank_tokens(groups, parents, cp, gdn_config, **values),
+        ParallelTopology(cp=cp),
+    )
+    key, bundle, *_ = runtime._get_or_build_planning_bundle(
+        group_ids=groups,
+        parent_ids=parents,
+        topology=topology,
+        config=config(**values),
+        original_seq_len=int(groups.shape[1]),
+        build_gdn_execution_spec=True,
+    )
+    decision = runtime._plan_gdn_global_execution(
+        planning_key=key, bundle=bundle, topology=topology, gdn_planner_config=gdn_config
+    )
+    return {
+        "model_counts": counts,
+        "attention_counts": list(decision.source_layout.token_counts_by_rank),
+        "gdn_counts": list(decision.gdn_token_counts_by_rank),
+        "owner_by_node": list(decision.owner_by_node),
+        "chained_nodes": [int(chained) for chained in decision.chained_nodes],
+        "cross_rank_tokens": decision.cross_rank_token_count,
+    }
