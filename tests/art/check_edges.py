@@ -15,9 +15,6 @@ import pytest
 import rank as stub
 import torch
 from art.megatron import prefix_tree_packing as packing
-from art.megatron.context_parallel import runtime
-from art.megatron.context_parallel.builder import build_prefix_tree_attention_spec
-from art.megatron.context_parallel.types import ParallelTopology
 from art.trainer_rank import ForwardInput, _impl
 from art.trainer_rank import _prefix_tree_planner as planner
 from check_golden import group_layout
@@ -27,67 +24,6 @@ CASES = {case["name"]: case for case in json.loads((TESTS / "golden/edge_cases.j
 CHAIN = ([1] * 1200, list(range(-1, 1199)))
 SEVEN = stub.packed_ids([700], [-1])
 """A row of 700 tokens without a branch."""
-
-
-def assigned(groups, parents, cp, **config):
-    """Owners, stages and tokens of a packed row."""
-    topology, settings = ParallelTopology(cp=cp), stub.config(**config)
-    spec = build_prefix_tree_attention_spec(group_ids=groups, parent_ids=parents)
-    row, chunks, owners, stages = runtime._runtime_plan_assignment(
-        spec, topology=topology, config=settings
-    )
-    index = runtime._build_runtime_token_layout_index(
-        chunk_ranges=chunks, owners=owners, cp_size=max(cp, 1)
-    )
-    return {
-        "valid_tokens": row.valid_tokens,
-        "slices": len(row.slices),
-        "chunk_size": chunks[0].size(),
-        "chunk_count": len(chunks),
-        "owners": list(owners),
-        "wave_assignment": list(stages),
-        "token_counts": list(index.token_counts_by_rank),
-    }
-
-
-def rank_rows(groups, parents, cp, gdn, **config):
-    """Model rows of each rank."""
-    return list(
-        runtime.context_parallel_rank_model_token_counts(
-            group_ids=groups,
-            parent_ids=parents,
-            topology=ParallelTopology(cp=cp),
-            config=stub.config(**config),
-            original_seq_len=int(groups.shape[-1]),
-            build_gdn_execution_spec=gdn,
-            gdn_planner_config=stub.GDN_CONFIG if gdn else None,
-        )
-    )
-
-
-def placed(groups, parents, cp):
-    """Model, attention and recurrent rows of each rank, and where segments went."""
-    stub.forget()
-    counts, topology = rank_rows(groups, parents, cp, True), ParallelTopology(cp=cp)
-    key, bundle, *_ = runtime._get_or_build_planning_bundle(
-        group_ids=groups,
-        parent_ids=parents,
-        topology=topology,
-        config=stub.config(),
-        original_seq_len=int(groups.shape[1]),
-        build_gdn_execution_spec=True,
-    )
-    decision = runtime._plan_gdn_global_execution(
-        planning_key=key, bundle=bundle, topology=topology, gdn_planner_config=stub.GDN_CONFIG
-    )
-    return {
-        "model_counts": counts,
-        "attention_counts": list(decision.source_layout.token_counts_by_rank),
-        "gdn_counts": list(decision.gdn_token_counts_by_rank),
-        "owner_by_node": list(decision.owner_by_node),
-        "chained_nodes": [int(chained) for chained in decision.chained_nodes],
-        "cross_rank_tokens": decision.cross_rank_token_count,
-    }
 
 
 def comb(count, length=1400):
@@ -114,7 +50,7 @@ def search(rows, names=None, **case):
 
 
 def planned(rows, **options):
-    """One forward of requests that ask for nothing: packed tokens, bytes of output, head rows."""
+    """One forward of requests that ask for nothing: packed tokens, bytes of output, head tokens."""
     rank, made = stub.planning_rank(), stub.requests(rows, target=False, **options)
     plan = rank._plan_flat_forward(made)
     return [plan.packed_tokens, plan.output_bytes, rank._head_projection_rows(made)]
@@ -139,23 +75,25 @@ def widths(count):
 
 
 RUNS = {
-    "assign cp=8 on 5 tokens": lambda: assigned(*stub.packed_ids([5], [-1]), 8),
-    "assign cp=4 on 4 tokens": lambda: assigned(*stub.packed_ids([4], [-1]), 4),
-    "assign cp=4 on 7 tokens (chunk = 7//4)": lambda: assigned(*stub.packed_ids([7], [-1]), 4),
-    "assign cp=3 on 1000 tokens": lambda: assigned(*stub.packed_ids([1000], [-1]), 3),
-    "assign cp=0 (treated as 1)": lambda: assigned(*SEVEN, 0),
-    "assign zero remote waves": lambda: assigned(*SEVEN, 2, planner_max_remote_waves=0),
-    "assign two rows": lambda: assigned(*(ids.reshape(2, 350) for ids in SEVEN), 2),
-    "assign shape mismatch": lambda: assigned(SEVEN[0][:, :4], SEVEN[1][:, :5], 2),
-    "assign rank-1 ids": lambda: assigned(SEVEN[0][0], SEVEN[1][0], 2),
-    "assign block_size=0": lambda: assigned(*SEVEN, 2, block_size=0),
-    "gdn cp=8 on 5 tokens": lambda: placed(*stub.packed_ids([5], [-1]), 8),
-    "gdn int32 ids": lambda: placed(*(i.int() for i in stub.packed_ids([3000, 200], [-1, 0])), 2),
-    "gdn deep chain of 1200 one-token segments cp2": lambda: placed(*stub.packed_ids(*CHAIN), 2)[
-        "gdn_counts"
-    ],
-    "assign deep chain of 1200 one-token segments cp2": lambda: rank_rows(
-        *stub.packed_ids(*CHAIN), 2, False
+    "assign cp=8 on 5 tokens": lambda: stub.assigned(*stub.packed_ids([5], [-1]), 8),
+    "assign cp=4 on 4 tokens": lambda: stub.assigned(*stub.packed_ids([4], [-1]), 4),
+    "assign cp=4 on 7 tokens (chunk = 7//4)": lambda: stub.assigned(*stub.packed_ids([7], [-1]), 4),
+    "assign cp=3 on 1000 tokens": lambda: stub.assigned(*stub.packed_ids([1000], [-1]), 3),
+    "assign cp=0 (treated as 1)": lambda: stub.assigned(*SEVEN, 0),
+    "assign zero remote waves": lambda: stub.assigned(*SEVEN, 2, planner_max_remote_waves=0),
+    "assign two rows": lambda: stub.assigned(*(ids.reshape(2, 350) for ids in SEVEN), 2),
+    "assign shape mismatch": lambda: stub.assigned(SEVEN[0][:, :4], SEVEN[1][:, :5], 2),
+    "assign rank-1 ids": lambda: stub.assigned(SEVEN[0][0], SEVEN[1][0], 2),
+    "assign block_size=0": lambda: stub.assigned(*SEVEN, 2, block_size=0),
+    "gdn cp=8 on 5 tokens": lambda: stub.placed(*stub.packed_ids([5], [-1]), 8),
+    "gdn int32 ids": lambda: stub.placed(
+        *(i.int() for i in stub.packed_ids([3000, 200], [-1, 0])), 2
+    ),
+    "gdn deep chain of 1200 one-token segments cp2": lambda: stub.placed(
+        *stub.packed_ids(*CHAIN), 2
+    )["gdn_counts"],
+    "assign deep chain of 1200 one-token segments cp2": lambda: stub.rank_tokens(
+        *stub.packed_ids(*CHAIN), 2
     ),
     "estimate full sharing, 1200-row comb": lambda: estimate(comb(1200), 1200),
     "estimate full sharing, 450-row comb": lambda: estimate(comb(450), 450),

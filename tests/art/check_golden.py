@@ -11,9 +11,6 @@ import pytest
 import rank as stub
 import torch
 from art.megatron import prefix_tree_packing as packing
-from art.megatron.context_parallel import runtime
-from art.megatron.context_parallel.builder import build_prefix_tree_attention_spec
-from art.megatron.context_parallel.types import ParallelTopology
 from art.megatron.gdn import gdn_prefix_tree as gdn
 from art.trainer_rank import _impl
 from art.trainer_rank import _prefix_tree_planner as planner
@@ -69,81 +66,32 @@ def check_pack(ours, given, wanted):
 
 @pytest.mark.parametrize(("given", "wanted"), cases("a*_assign.json"))
 def check_assign(ours, given, wanted):
-    topology = ParallelTopology(cp=given["cp"])
-
     def run():
-        groups, parents = ids_of(given)
-        settings = stub.config(**given["config"])
-        spec = build_prefix_tree_attention_spec(group_ids=groups, parent_ids=parents)
-        return (
-            runtime._runtime_plan_assignment(spec, topology=topology, config=settings),
-            runtime.context_parallel_rank_model_token_counts(
-                group_ids=groups,
-                parent_ids=parents,
-                topology=topology,
-                config=settings,
-                original_seq_len=int(groups.shape[1]),
-                build_gdn_execution_spec=False,
-            ),
-        )
+        given_ids, cp, values = ids_of(given), given["cp"], given["config"]
+        return stub.assigned(*given_ids, cp, **values), stub.rank_tokens(*given_ids, cp, **values)
 
     if "error" in wanted:
         assert fault(run) == wanted["error"].split(":")[0]
         return
-    (row, chunks, owners, waves), counts = run()
-    if row.valid_tokens:  # the package itself answers for a row without tokens
-        assert calls(ours, "assignment") == (1, 0)
-        assert calls(ours, "rows of each rank") == (1, 0)
-    assert row.valid_tokens == wanted["valid_tokens"]
-    assert len(row.slices) == wanted["slices"]
-    assert len(chunks) == wanted["chunk_count"]
-    assert (chunks[0].size() if chunks else 0) == wanted["chunk_size"]
-    assert list(owners) == wanted["owners"]
-    assert list(waves) == wanted["wave_assignment"]
-    assert list(counts) == wanted["token_counts"]
+    found, counts = run()
+    assert found == {name: wanted[name] for name in found}
+    assert counts == wanted["token_counts"]
+    if wanted["valid_tokens"]:  # the package itself answers for a line without tokens
+        assert calls(ours, "ownership") == (1, 0)
+        assert calls(ours, "tokens of each rank") == (1, 0)
 
 
 @pytest.mark.parametrize(("given", "wanted"), cases("b*_gdn_counts.json"))
 def check_gdn(ours, given, wanted):
-    topology = ParallelTopology(cp=given["cp"])
-
     def run():
-        groups, parents = ids_of(given)
-        settings, planner_config = stub.config(**given["config"]), gdn_config(given)
-        counts = runtime.context_parallel_rank_model_token_counts(
-            group_ids=groups,
-            parent_ids=parents,
-            topology=topology,
-            config=settings,
-            original_seq_len=int(groups.shape[1]),
-            build_gdn_execution_spec=True,
-            gdn_planner_config=planner_config,
-        )
-        key, bundle, *_ = runtime._get_or_build_planning_bundle(
-            group_ids=groups,
-            parent_ids=parents,
-            topology=topology,
-            config=settings,
-            original_seq_len=int(groups.shape[1]),
-            build_gdn_execution_spec=True,
-        )
-        decision = runtime._plan_gdn_global_execution(
-            planning_key=key, bundle=bundle, topology=topology, gdn_planner_config=planner_config
-        )
-        return counts, decision
+        return stub.placed(*ids_of(given), given["cp"], gdn_config(given), **given["config"])
 
-    stub.forget()
     if "error" in wanted:
         assert fault(run) == wanted["error"].split(":")[0]
         return
-    counts, decision = run()
-    assert list(counts) == wanted["model_counts"]
-    assert list(decision.source_layout.token_counts_by_rank) == wanted["attention_counts"]
-    assert list(decision.gdn_token_counts_by_rank) == wanted["gdn_counts"]
-    assert list(decision.owner_by_node) == wanted["owner_by_node"]
-    assert [int(c) for c in decision.chained_nodes] == wanted["chained_nodes"]
-    assert decision.cross_rank_token_count == wanted["cross_rank_tokens"]
-    for name in ("assignment", "rows of each rank", "recurrent decision"):
+    found = run()
+    assert found == {name: wanted[name] for name in found}
+    for name in ("ownership", "tokens of each rank", "gdn decision"):
         assert calls(ours, name) == (1, 0)
 
 

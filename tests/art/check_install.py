@@ -1,14 +1,13 @@
-"""Taking seams, giving them back, shadow runs, replays and the environment variable."""
+"""Taking seams, giving them back, shadow runs and the environment variable."""
 
 from __future__ import annotations
 
 import copy
+import os
 import pickle
-import re
 import subprocess
 import sys
 import wave
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,14 +19,13 @@ from art.megatron.context_parallel.types import ParallelTopology
 from art.trainer_rank import _impl
 from art.trainer_rank import _micro_batch_planner as steps
 from art.trainer_rank import _prefix_tree_planner as planner
-from check_edges import placed
 from check_pools import draw_case, draw_rows
 
 from waveplan import InputError
 from waveplan.integrations import art
 
 ROWS = [[1, 2, 3, 4], [1, 2, 3, 5, 6], [1, 2, 9], [7, 7]]
-STAGES = {"tree", "layout", "packing", "assignment", "recurrent", "rank rows", "head rows"}
+STAGES = {"tree", "layout", "packing", "ownership", "gdn", "rank tokens", "head tokens"}
 
 
 @pytest.fixture(autouse=True)
@@ -187,8 +185,8 @@ def search(rows, cp):
 
 
 @pytest.mark.parametrize("cp", [1, 2])
-def check_shadow_agrees(cp, tmp_path):
-    report = art.install(shadow=True, save=tmp_path)
+def check_shadow_agrees(cp):
+    report = art.install(shadow=True)
     rng = np.random.default_rng(5)
     prompt = rng.integers(0, 9, 300)
     rows = [np.concatenate([prompt, rng.integers(0, 9, 50 + i)]) for i in range(9)]
@@ -196,7 +194,6 @@ def check_shadow_agrees(cp, tmp_path):
     assert report.shadow.equal > 10
     assert not report.shadow.found
     assert "results equal, 0 different" in str(report)
-    assert not list(tmp_path.iterdir())
 
 
 def broken(seam, change):
@@ -205,89 +202,71 @@ def broken(seam, change):
     seam.ours = lambda *args, **kwargs: change(right(*args, **kwargs))
 
 
-def check_shadow_raises_and_replays(tmp_path):
-    report = art.install(shadow=True, save=tmp_path)
+def estimate():
+    return packing.estimate_prefix_tree_packed_tokens(iter(stub.tensors(ROWS)), max_depth=4)
+
+
+def check_shadow_raises_each_difference():
+    report = art.install(shadow=True)
     seam = next(seam for seam in report.seams if seam.name == "packed tokens")
     broken(seam, lambda tokens: tokens + 1)
-    rows = stub.tensors(ROWS)
-    with pytest.raises(art.Difference, match="packed tokens: result: 10 is not 9") as raised:
-        packing.estimate_prefix_tree_packed_tokens(iter(rows), max_depth=4)
-    assert raised.value.saved.parent == tmp_path
-    again = art.replay(raised.value.saved)
-    assert (again.ours, again.theirs, again.difference) == (9, 9, None)
-    assert "both agree now" in str(again)
-    art.uninstall()
-    assert art.replay(raised.value.saved).difference is None
+    for _ in range(5):
+        with pytest.raises(art.Difference, match="packed tokens: result: 10 is not 9") as raised:
+            estimate()
+    copied = pickle.loads(pickle.dumps(raised.value))
+    assert (copied.seam, copied.what) == ("packed tokens", "result: 10 is not 9")
 
 
-def check_shadow_logs_and_goes_on(tmp_path, caplog):
-    report = art.install(shadow=True, on_difference="log", save=tmp_path)
-    for name in ("head rows", "rows of each rank", "layout selection", "assignment"):
-        seam = next(seam for seam in report.seams if seam.name == name)
-        broken(seam, lambda _: None)
-    rows = [np.arange(300), np.arange(400)]
+def check_shadow_logs_the_first_few_and_counts_all(caplog):
+    report = art.install(shadow=True, on_difference="log")
+    seam = next(seam for seam in report.seams if seam.name == "packed tokens")
+    broken(seam, lambda tokens: tokens + 1)
     with caplog.at_level("ERROR", logger="waveplan.art"):
-        shadowed = search(rows, 2)
-    assert report.shadow.found
-    assert "waveplan.integrations.art.replay" in caplog.text
-    names = {found.seam for found in report.shadow.found}
-    assert {"head rows", "layout selection"} <= names
-    art.uninstall()
-    assert search(rows, 2) == shadowed
-    for found in report.shadow.found:
-        assert art.replay(found.saved).difference is None, found.seam
+        assert [estimate() for _ in range(5)] == [9] * 5
+    assert [found.seam for found in report.shadow.found] == ["packed tokens"] * 3
+    assert len(caplog.records) == 3
+    assert "5 calls, 5 different" in str(report)
+    assert "5 results equal, 5 different" in str(report)  # theirs calls the packing seam
 
 
-NEVER_BROKEN = {"canonical tree", "layout of a group", "name of a group's rows"}
+def check_shadow_goes_on_with_the_originals_result():
+    """Each seam that a search can do without is found, whichever is broken."""
+    rng = np.random.default_rng([271_828, 26])  # a pool that reaches every function
+    rows = draw_rows(rng)
+    case = draw_case(rng, rows)
+    wanted, *_ = wave.run(case, rows)
+    for wrong in ({"layout selection"}, None):  # without our layouts, none is packed
+        report = art.install(shadow=True, on_difference="log")
+        names = {seam.name for seam in report.seams}
+        wrong = wrong or names - NEVER_BROKEN - {"layout selection"}
+        for seam in report.seams:
+            if seam.name in wrong:
+                seam.ours = lambda *_, **__: "broken"
+        found, *_ = wave.run(case, rows)
+        assert found == wanted
+        stub.placed(*stub.packed_ids([3000, 200], [-1, 0]), 2)
+        packing.prefix_tree_pack(stub.tensors(ROWS), max_depth=3)
+        packing.prefix_tree_pack_segments(ROWS, max_depth=3)
+        estimate()
+        assert set(report.shadow.different) == wrong
+        art.uninstall()
+
+
+NEVER_BROKEN = {"canonical tree", "layout of a group", "layout key"}
 """Seams whose values the others cannot do without."""
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def check_calls_of_every_seam_come_back(whole, tmp_path):
-    """Nothing that a function reads is left out of a saved call; one needs its rank."""
-    report = art.install(shadow=True, on_difference="log", save=tmp_path)
-    wrong = {seam.name for seam in report.seams} - NEVER_BROKEN - {"layout selection"}
-    if whole:  # without our layouts, none is packed
-        wrong = {"layout selection"}
-    for seam in report.seams:
-        if seam.name in wrong:
-            broken(seam, lambda _: "broken")
-    rng = np.random.default_rng([271_828, 26])  # a pool that reaches every function
-    rows = draw_rows(rng)
-    wave.run(draw_case(rng, rows), rows)
-    placed(*stub.packed_ids([3000, 200], [-1, 0]), 2)
-    for function in (
-        packing.estimate_prefix_tree_packed_tokens,
-        packing.prefix_tree_pack,
-        packing.prefix_tree_pack_segments,
-    ):
-        function(ROWS if "segments" in function.__name__ else stub.tensors(ROWS), max_depth=3)
-    art.uninstall()
-    assert {found.seam for found in report.shadow.found} == wrong
-    for found in report.shadow.found:
-        lost = re.findall(r'"opaque": "([^"]*)', found.saved.read_text())
-        assert all("_Unset" in value for value in lost)  # no checkpoint was named
-        if found.seam == "busiest rank":
-            with pytest.raises(InputError, match="cannot run again alone"):
-                art.replay(found.saved)
-        else:
-            assert art.replay(found.saved).difference is None, found.seam
-
-
 def check_environment_variable_installs_on_import():
-    here = Path(__file__).parent
-    code = f"""
+    code = """
 import sys
-sys.path.insert(0, {str(here)!r})
 import waveplan
 assert not any(name.startswith(("art", "torch")) for name in sys.modules), "heavy import"
-import boot; boot.art()
+from waveplan.bench import reference
+reference.importable()
 from art.trainer_rank import _impl
 from waveplan.integrations import art
 print(len(art.installed().seams))
 """
-    import os
-
     for value, wanted in (("1", True), ("0", False)):
         done = subprocess.run(
             [sys.executable, "-c", code],

@@ -14,9 +14,9 @@ HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent
 sys.path[:0] = [str(HERE), str(TESTS)]
 
-import boot  # noqa: E402
+from waveplan.bench import reference  # noqa: E402
 
-boot.art()
+reference.importable()
 
 
 def cases(pattern):
@@ -72,8 +72,8 @@ def ours(in_place):
 
 COUNTED = {
     "check_pack": "packing",
-    "check_assign": "assignment",
-    "check_gdn": "recurrent rows",
+    "check_assign": "ownership",
+    "check_gdn": "gdn decisions",
     "check_layout": "layouts",
     "check_wave": "width searches",
     "check_case": "odd cases",

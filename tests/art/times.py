@@ -15,9 +15,9 @@ from pathlib import Path
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-import boot  # noqa: E402
+from waveplan.bench import reference  # noqa: E402
 
-boot.art()
+reference.importable()
 
 import rank as stub  # noqa: E402
 import torch  # noqa: E402

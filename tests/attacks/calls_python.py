@@ -1138,12 +1138,11 @@ JOB_CALLS = [
     _call(
         "integrations.art.install",
         art.install,
-        given(shadow=False, on_difference="raise", force=False, save=None),
+        given(shadow=False, on_difference="raise", force=False),
         raises=(ImportError,),
     ),
     _call("integrations.art.uninstall", art.uninstall, dict),
     _call("integrations.art.installed", art.installed, dict),
-    _call("integrations.art.replay", art.replay, given(path="x"), raises=(ImportError,)),
 ]
 
 

@@ -59,7 +59,6 @@ MADE = {
     "assignment.PackedRow": "a protocol: assign",
     "assignment.ProfiledWork": "assign",
     "integrations.art.Difference": "install",
-    "integrations.art.Replay": "replay",
     "integrations.art.Report": "install",
     "layout.Layout": "choose_layout",
     "megatron.Run": "read",

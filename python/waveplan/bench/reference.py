@@ -21,7 +21,7 @@ import numpy as np
 
 from waveplan.errors import InputError
 
-__all__ = ["VERSION", "Reference", "available"]
+__all__ = ["VERSION", "Reference", "available", "forget", "importable", "load", "planning_rank"]
 
 VERSION = "0.5.23"
 HIDDEN, LAYERS, VOCAB, EXPERTS, EXPERT_FFN, RANK = 2048, 40, 248_320, 256, 512, 8
@@ -119,11 +119,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         pass
 
 
-def _load() -> types.SimpleNamespace:
-    """The package's planning modules, without the SDK that its ``__init__`` would import."""
-    reason = available()
-    if reason is not None:
-        raise InputError(f"the published planner cannot run: {reason}")
+def importable() -> None:
+    """Let the package be imported on a CPU, without the SDK that its ``__init__`` imports."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.append(_Finder())
     if "art" not in sys.modules:
@@ -136,18 +133,24 @@ def _load() -> types.SimpleNamespace:
     # Patches GPU kernels of one torch version when imported; no planner needs it.
     patch = "art.megatron.flex_attn.flash_dlse_patch"
     sys.modules.setdefault(patch, _StandIn(patch))
+
+
+def load() -> types.SimpleNamespace:
+    """The package's planning modules."""
+    reason = available()
+    if reason is not None:
+        raise InputError(f"the published planner cannot run: {reason}")
+    importable()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import art.trainer_rank as api
         import torch
-        from art.megatron.context_parallel import runtime
         from art.megatron.context_parallel.types import ParallelTopology
         from art.trainer_rank import _impl, _planner_cost
     torch.set_num_threads(1)
     return types.SimpleNamespace(
         api=api,
         torch=torch,
-        runtime=runtime,
         topology=ParallelTopology,
         impl=_impl,
         cost=_planner_cost,
@@ -337,7 +340,7 @@ def _recurrent_mixer() -> Any:
     return mixer
 
 
-def _model() -> Any:
+def _model(head: bool, gdn: bool) -> Any:
     import torch
     from megatron.core.models.common.language_module.language_module import LanguageModule
     from megatron.core.tensor_parallel.layers import ColumnParallelLinear
@@ -358,7 +361,7 @@ def _model() -> Any:
         layer = _blank(torch.nn.Module, mlp=experts)
         if index == 0:  # the first parameter tells the planner its device and type
             layer.first = torch.nn.Parameter(torch.zeros(1, dtype=torch.bfloat16))
-        if index % FULL_ATTENTION_EVERY != FULL_ATTENTION_EVERY - 1:
+        if gdn and index % FULL_ATTENTION_EVERY != FULL_ATTENTION_EVERY - 1:
             layer.self_attention = _recurrent_mixer()
         layers.append(layer)
     decoder = _blank(
@@ -367,20 +370,84 @@ def _model() -> Any:
         layers=torch.nn.ModuleList(layers),
         num_layers_per_pipeline_rank=LAYERS,
     )
-    output = _blank(
-        ColumnParallelLinear,
-        weight=_weight(VOCAB, HIDDEN),
-        output_size_per_partition=VOCAB,
-        output_size=VOCAB,
-        input_size=HIDDEN,
-    )
-    return _blank(
-        LanguageModule,
+    made = _blank(
+        LanguageModule if head else torch.nn.Module,
         config=config,
         decoder=decoder,
-        output_layer=output,
         _preprocess=lambda: None,
     )
+    if head:
+        made.output_layer = _blank(
+            ColumnParallelLinear,
+            weight=_weight(VOCAB, HIDDEN),
+            output_size_per_partition=VOCAB,
+            output_size=VOCAB,
+            input_size=HIDDEN,
+        )
+    return made
+
+
+def planning_rank(
+    cp: int, free: int, *, dp: tuple[int, int] = (0, 1), head: bool = True, gdn: bool = True
+) -> Any:
+    """One rank of the published planner over a model of its own.
+
+    Args:
+        cp: context-parallel ranks.
+        free: bytes free for a wave.
+        dp: data-parallel rank, and number of them.
+        head: whether the model ends in an output layer.
+        gdn: whether three of four layers are gated delta nets.
+    """
+    art = load()
+    rank_class = type(
+        "StubRank",
+        (art.api.TrainerRank,),
+        {
+            "_topology": lambda _: art.topology(tp=1, cp=cp, dp=dp[1], pp=1),
+            "_dp_rank_and_size": lambda _: dp,
+        },
+    )
+    handler = types.SimpleNamespace(
+        build_gdn_execution_spec=gdn,
+        is_moe=True,
+        context_parallel_workload_profile=lambda _: None,
+    )
+    runtime = types.SimpleNamespace(
+        model=[_quietly(lambda: _model(head, gdn))],
+        optimizer=None,
+        provider=types.SimpleNamespace(**_provider(), context_parallel_size=cp),
+        model_support_handler=handler,
+    )
+    rank = rank_class(runtime)
+    # Without a GPU the planner would fall back to another score.
+    score = art.cost.select_scoring(
+        device_capability=(9, 0),
+        device_memory_bytes=DEVICE_BYTES,
+        param_dtype="torch.bfloat16",
+        geometry=art.cost.GDN_MOE_H2048_GEOMETRY,
+        shape=art.cost.ParallelShape(tp=1, cp=cp),
+    )
+    rank._coefficient_version = score.version
+    rank._coefficient_table = score.table_id
+    rank._planner_coefficients = score.coefficients
+    rank._planner_reranker = score.reranker
+    rank._available_memory_bytes = lambda *_: free
+    return rank
+
+
+def forget() -> None:
+    """Empty the package's caches that outlive a rank."""
+    from art.megatron.context_parallel import runtime
+
+    for name in (
+        "_PLANNING_BUNDLE_CACHE",
+        "_RUNTIME_PLAN_CACHE",
+        "_RANK_RUNTIME_PLAN_CACHE",
+        "_GDN_GLOBAL_DECISION_CACHE",
+        "_GDN_RANK_PLAN_CACHE",
+    ):
+        getattr(runtime, name).clear()
 
 
 class Reference:
@@ -395,41 +462,9 @@ class Reference:
     """
 
     def __init__(self, cp: int, free: int) -> None:
-        self._art = art = _load()
+        self._art = load()
         self.cp, self.free = cp, free
-        rank_class = type(
-            "StubRank",
-            (art.api.TrainerRank,),
-            {
-                "_topology": lambda _: art.topology(tp=1, cp=cp, dp=1, pp=1),
-                "_dp_rank_and_size": lambda _: (0, 1),
-            },
-        )
-        handler = types.SimpleNamespace(
-            build_gdn_execution_spec=True,
-            is_moe=True,
-            context_parallel_workload_profile=lambda _: None,
-        )
-        runtime = types.SimpleNamespace(
-            model=[_quietly(_model)],
-            optimizer=None,
-            provider=types.SimpleNamespace(**_provider(), context_parallel_size=cp),
-            model_support_handler=handler,
-        )
-        self._rank = rank = rank_class(runtime)
-        # Without a GPU the planner would fall back to another score.
-        score = art.cost.select_scoring(
-            device_capability=(9, 0),
-            device_memory_bytes=DEVICE_BYTES,
-            param_dtype="torch.bfloat16",
-            geometry=art.cost.GDN_MOE_H2048_GEOMETRY,
-            shape=art.cost.ParallelShape(tp=1, cp=cp),
-        )
-        rank._coefficient_version = score.version
-        rank._coefficient_table = score.table_id
-        rank._planner_coefficients = score.coefficients
-        rank._planner_reranker = score.reranker
-        rank._available_memory_bytes = lambda *_: free
+        self._rank = planning_rank(cp, free)
 
     def requests(self, rows: Sequence[np.ndarray]) -> list[Any]:
         """One request a row, every token labelled."""
@@ -472,14 +507,4 @@ class Reference:
             return 0, refusal.predicted_peak_bytes
         return chosen.stats_global_count, chosen.check.estimated_required_bytes
 
-    def forget(self) -> None:
-        """Empties the caches that outlive a rank."""
-        runtime = self._art.runtime
-        for name in (
-            "_PLANNING_BUNDLE_CACHE",
-            "_RUNTIME_PLAN_CACHE",
-            "_RANK_RUNTIME_PLAN_CACHE",
-            "_GDN_GLOBAL_DECISION_CACHE",
-            "_GDN_RANK_PLAN_CACHE",
-        ):
-            getattr(runtime, name).clear()
+    forget = staticmethod(forget)

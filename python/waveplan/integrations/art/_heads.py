@@ -1,95 +1,93 @@
-"""Head rows: distinct packed positions that a group's requests project."""
+"""Head tokens: distinct packed positions that a group's requests project."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from art.trainer_rank import _impl as impl
+
 from waveplan import _core
 
 from ._seams import Declined, Function, Seam
 from ._values import Int64, array
 
-IMPL = "art.trainer_rank._impl"
 _ALL = 1 << 62
 
 
-def seams(torch: Any, impl: Any) -> list[Seam]:
-    """Counting head rows, and rows of the first chunk that has targets."""
-
-    def labels_of(request: Any) -> Int64 | None:
-        targets = request.target_tokens
-        return None if targets is None else array(targets, torch)
-
-    def columns(
-        requests: Sequence[Any], positions: Sequence[Any]
-    ) -> tuple[list[Int64], list[Int64 | None], list[bool]]:
-        rows = [array(row, torch) for row in positions]
-        if len(rows) != len(requests):
-            raise Declined
-        every = [bool(r.logits or r.top_k is not None) for r in requests]
-        labels = [labels_of(request) for request in requests]
-        for request, row in zip(requests, rows, strict=True):
-            if request.input_tokens.numel() != len(row) or not len(row):
-                raise Declined
-        return rows, labels, every
-
-    def projection(_: Function) -> Function:
-        def ours(
-            self: Any,
-            requests: Sequence[Any],
-            *,
-            positions: Sequence[Any] | None = None,
-            lower_bound: bool = False,
-            uncapped: bool = False,
-        ) -> int:
-            if not self._head_workspace_bytes(1):
-                return 0
-            chunk = impl._HEAD_CHUNK_TOKENS
-            if positions is not None and all(row.device.type == "cpu" for row in positions):
-                rows, labels, every = columns(requests, positions)
-                return _core.projected_rows(rows, labels, every, _ALL if uncapped else chunk)
-            counts = [_own_rows(request, lower_bound) for request in requests]
-            found = max(counts, default=0) if lower_bound else sum(counts)
-            return found if uncapped else min(chunk, found)
-
-        return ours
-
-    def _own_rows(request: Any, lower_bound: bool) -> int:
-        tokens = int(request.input_tokens.numel())
-        if request.logits or request.top_k is not None:
-            return tokens
-        if request.target_tokens is None:
-            return 0
-        if request.target_tokens.device.type != "cpu":
-            return 0 if lower_bound else tokens
-        labels = array(request.target_tokens, torch)
-        return _core.labelled_tokens(labels, tokens)
-
-    def target_chunk(original: Function) -> Function:
-        def ours(
-            self: Any,
-            requests: Sequence[Any],
-            *,
-            positions: Sequence[Any] | None = None,
-            lower_bound: bool = False,
-        ) -> int:
-            if positions is None or any(row.device.type != "cpu" for row in positions):
-                # its bounds, through the counts above
-                found: int = original(self, requests, positions=positions, lower_bound=lower_bound)
-                return found
-            rows, labels, every = columns(requests, positions)
-            return _core.target_chunk_rows(rows, labels, every, impl._HEAD_CHUNK_TOKENS)
-
-        return ours
-
+def seams() -> list[Seam]:
+    """Counts of head tokens, and of those in the first chunk that has targets."""
+    rank = "TrainerRank._head"
     return [
-        Seam("head rows", IMPL, "TrainerRank._head_projection_rows", projection, "head rows"),
+        Seam("head tokens", "head tokens", impl, f"{rank}_projection_rows", projected),
         Seam(
-            "head rows with targets",
-            IMPL,
-            "TrainerRank._head_target_chunk_rows",
+            "head tokens with targets",
+            "head tokens",
+            impl,
+            f"{rank}_target_chunk_rows",
             target_chunk,
-            "head rows",
+            needs_original=True,
         ),
     ]
+
+
+def projected(
+    rank: Any,
+    requests: Sequence[Any],
+    *,
+    positions: Sequence[Any] | None = None,
+    lower_bound: bool = False,
+    uncapped: bool = False,
+) -> int:
+    """Packed positions that requests project; without positions, a bound on them."""
+    if not rank._head_workspace_bytes(1):
+        return 0
+    most = _ALL if uncapped else impl._HEAD_CHUNK_TOKENS
+    if _on_cpu(positions):
+        return _core.projected_rows(*_columns(requests, positions), most)
+    counts = [_own_tokens(request, lower_bound) for request in requests]
+    return min(most, max(counts, default=0) if lower_bound else sum(counts))
+
+
+def target_chunk(
+    original: Function,
+    rank: Any,
+    requests: Sequence[Any],
+    *,
+    positions: Sequence[Any] | None = None,
+    lower_bound: bool = False,
+) -> int:
+    """Head tokens of the first chunk that holds a position of a request with labels."""
+    if not _on_cpu(positions):
+        # its bounds, through the counts above
+        found: int = original(rank, requests, positions=positions, lower_bound=lower_bound)
+        return found
+    return _core.target_chunk_rows(*_columns(requests, positions), impl._HEAD_CHUNK_TOKENS)
+
+
+def _on_cpu(positions: Sequence[Any] | None) -> bool:
+    return positions is not None and all(of.device.type == "cpu" for of in positions)
+
+
+def _columns(
+    requests: Sequence[Any], positions: Any
+) -> tuple[list[Int64], list[Int64 | None], list[bool]]:
+    """Positions, labels, and whether every position is projected, of each request."""
+    places = [array(of) for of in positions]
+    if [request.input_tokens.numel() for request in requests] != list(map(len, places)):
+        raise Declined
+    targets = [request.target_tokens for request in requests]
+    labels = [None if of is None else array(of) for of in targets]
+    return places, labels, [bool(r.logits or r.top_k is not None) for r in requests]
+
+
+def _own_tokens(request: Any, lower_bound: bool) -> int:
+    """Positions that one request projects, or a bound where its labels are on a device."""
+    tokens = int(request.input_tokens.numel())
+    if request.logits or request.top_k is not None:
+        return tokens
+    if request.target_tokens is None:
+        return 0
+    if request.target_tokens.device.type != "cpu":
+        return 0 if lower_bound else tokens
+    return _core.labelled_tokens(array(request.target_tokens), tokens)

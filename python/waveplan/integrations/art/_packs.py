@@ -1,4 +1,4 @@
-"""Packed rows: segments, token counts, and the packed tensors of a layout."""
+"""Packs: segments, token counts, and the packed tensors of a layout."""
 
 from __future__ import annotations
 
@@ -6,178 +6,128 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
+from art.megatron import prefix_tree_packing as packing
+from art.trainer_rank import _prefix_tree_materializer as materializer
 
 from waveplan import _core
 
-from ._seams import Declined, Function, Seam
-from ._trees import Trees
-from ._values import Int64, filled, integers, late, members, token_rows
-
-PACKING = "art.megatron.prefix_tree_packing"
-MATERIALIZER = "art.trainer_rank._prefix_tree_materializer"
+from ._seams import Declined, Seam
+from ._trees import layout_class
+from ._values import Int64, arrays, filled, integers, late, members
 
 
-class Packs:
-    """Packed rows whose tensors, but for the tokens, are written when first read."""
-
-    def __init__(self, trees: Trees, packing: Any) -> None:
-        self.trees, self.torch = trees, trees.torch
-        self.segment_class = packing.PrefixTreePackSegment
-        self.pack_class: Any = late(packing.PrefixTreePack, self._part, ())
-
-    def segments(self, packing: _core.Packing) -> tuple[Any, ...]:
-        """The segments of a packed row."""
-        starts, row_starts = packing.packed_starts.tolist(), packing.row_starts.tolist()
-        lengths, parents = packing.lengths.tolist(), packing.parents.tolist()
-        cls, made = self.segment_class, []
-        for i, rows in enumerate(members(*packing.members)):
-            segment = cls.__new__(cls)
-            segment.__dict__.update(
-                sequence_indices=rows,
-                start=row_starts[i],
-                end=row_starts[i] + lengths[i],
-                packed_start=starts[i],
-                group_id=i + 1,
-                parent_id=(i if parents[i] < 0 else parents[i]) + 1,
-            )
-            made.append(segment)
-        return tuple(made)
-
-    def pack(self, packing: _core.Packing, rows: list[Int64]) -> Any:
-        """A packed row of these rows."""
-        tokens = self.torch.from_numpy(_core.gather_tokens(packing, rows)).unsqueeze(0)
-        return filled(self.pack_class, tokens=tokens, _packing=packing)
-
-    def _part(self, pack: Any, name: str) -> Any:
-        packing, torch = pack._packing, self.torch
-        if name == "segments":
-            return self.segments(packing)
-        if name == "positions_by_sequence":
-            flat, offsets = _core.packed_positions(packing)
-            return torch.split(torch.from_numpy(flat), np.diff(offsets).tolist())
-        ids = [torch.from_numpy(column).unsqueeze(0) for column in _core.packed_ids(packing)]
-        columns = dict(zip(("group_ids", "parent_ids", "position_ids"), ids, strict=True))
-        for other, value in columns.items():
-            object.__setattr__(pack, other, value)
-        return columns[name]
-
-    def tensors(self, sequences: Iterable[Any]) -> list[Int64]:
-        """Rows given as one-dimensional CPU tensors."""
-        rows = list(sequences)
-        if not all(
-            isinstance(row, self.torch.Tensor) and row.ndim == 1 and row.device.type == "cpu"
-            for row in rows
-        ):
-            raise Declined
-        return token_rows(rows, self.torch)
-
-
-def packed(
-    rows: list[Int64],
-    max_depth: int,
-    shareable: Iterable[int] | None,
-    min_shared: int,
-) -> _core.Packing:
-    """Our packing under the other package's options; its refusals stay its own."""
-    if max_depth < 0 or min_shared < 0:
-        raise Declined
-    limits = None
-    if shareable is not None:
-        limits = np.asarray([int(length) for length in shareable], dtype=np.int64)
-        if len(limits) != len(rows):
-            raise Declined
-    return _core.pack_of(rows, max_depth, min_shared, limits)
-
-
-def seams(packs: Packs) -> list[Seam]:
+def seams() -> list[Seam]:
     """Packing and what it costs, and packed tensors of a layout."""
-
-    def segments(_: Function) -> Function:
-        def ours(
-            sequences: Iterable[Sequence[int]],
-            *,
-            max_depth: int,
-            shareable_lengths: Iterable[int] | None = None,
-            min_shared_segment_length: int = 1,
-        ) -> tuple[Any, ...]:
-            rows = [integers(row) for row in sequences]
-            if not rows:
-                raise Declined
-            return packs.segments(
-                packed(rows, max_depth, shareable_lengths, min_shared_segment_length)
-            )
-
-        return ours
-
-    def estimate(_: Function) -> Function:
-        def ours(
-            sequences: Iterable[Any],
-            *,
-            max_depth: int,
-            shareable_lengths: Iterable[int] | None = None,
-            min_shared_segment_length: int = 1,
-        ) -> int:
-            rows = packs.tensors(sequences)
-            if not rows:
-                raise Declined
-            if max_depth == 0 and shareable_lengths is None and min_shared_segment_length >= 0:
-                return sum(map(len, rows))
-            return packed(
-                rows, max_depth, shareable_lengths, min_shared_segment_length
-            ).packed_tokens
-
-        return ours
-
-    def pack(_: Function) -> Function:
-        def ours(
-            sequences: Iterable[Any],
-            *,
-            max_depth: int,
-            shareable_lengths: Iterable[int] | None = None,
-            min_shared_segment_length: int = 1,
-        ) -> Any:
-            rows = packs.tensors(sequences)
-            if not any(map(len, rows)):
-                raise Declined
-            packing = packed(rows, max_depth, shareable_lengths, min_shared_segment_length)
-            return packs.pack(packing, rows)
-
-        return ours
-
-    def materialize(_: Function) -> Function:
-        def ours(
-            sequences: Sequence[Any],
-            tree: Any,
-            layout: Any,
-            *,
-            verify_shared_tokens: bool = True,
-        ) -> Any:
-            if (
-                verify_shared_tokens
-                or type(layout) is not packs.trees.layout_class
-                or layout._tree is not tree
-            ):
-                raise Declined
-            rows = token_rows(sequences, packs.torch)
-            if tuple(map(len, rows)) != tree.sequence_lengths:
-                raise Declined
-            return packs.pack(_core.pack_layout(tree._core, layout._flags), rows)
-
-        return ours
-
-    rows = ("sequences", "shareable_lengths")
+    read = ("sequences", "shareable_lengths")
     return [
-        Seam("packing", PACKING, "prefix_tree_pack_segments", segments, "packing", rows),
+        Seam("packing", "packing", packing, "prefix_tree_pack_segments", pack_segments, read),
         Seam(
             "packed tokens",
-            PACKING,
-            "estimate_prefix_tree_packed_tokens",
-            estimate,
             "packing",
-            rows,
+            packing,
+            "estimate_prefix_tree_packed_tokens",
+            packed_tokens,
+            read,
         ),
-        Seam("packed tensors", PACKING, "prefix_tree_pack", pack, "packing", rows),
+        Seam("packed tensors", "packing", packing, "prefix_tree_pack", pack, read),
         Seam(
-            "packed layout", MATERIALIZER, "materialize_prefix_tree_layout", materialize, "packing"
+            "packed layout", "packing", materializer, "materialize_prefix_tree_layout", pack_layout
         ),
     ]
+
+
+def pack_segments(sequences: Iterable[Sequence[int]], **options: Any) -> tuple[Any, ...]:
+    """The segments of a pack of these sequences."""
+    return _segments(_packing([integers(sequence) for sequence in sequences], **options))
+
+
+def packed_tokens(sequences: Iterable[Any], **options: Any) -> int:
+    """Packed tokens of these sequences."""
+    if options == {"max_depth": 0}:
+        return sum(map(len, _lines(sequences)))
+    return _packing(_lines(sequences), **options).packed_tokens
+
+
+def pack(sequences: Iterable[Any], **options: Any) -> Any:
+    """A pack of these sequences."""
+    tokens = _lines(sequences)
+    if not any(map(len, tokens)):
+        raise Declined
+    return _pack(_packing(tokens, **options), tokens)
+
+
+def pack_layout(
+    sequences: Sequence[Any], tree: Any, layout: Any, *, verify_shared_tokens: bool = True
+) -> Any:
+    """A pack of one of our layouts."""
+    if verify_shared_tokens or type(layout) is not layout_class or layout._tree is not tree:
+        raise Declined
+    tokens = arrays(sequences)
+    if tuple(map(len, tokens)) != tree.sequence_lengths:
+        raise Declined
+    return _pack(_core.pack_layout(tree._core, layout._flags), tokens)
+
+
+def _lines(sequences: Iterable[Any]) -> list[Int64]:
+    """Tokens of one-dimensional tensors; declines anything else."""
+    tensors = list(sequences)
+    if not all(isinstance(tensor, torch.Tensor) and tensor.ndim == 1 for tensor in tensors):
+        raise Declined
+    return arrays(tensors)
+
+
+def _packing(
+    tokens: list[Int64],
+    *,
+    max_depth: int,
+    shareable_lengths: Iterable[int] | None = None,
+    min_shared_segment_length: int = 1,
+) -> _core.Packing:
+    """Our packing under the other package's options."""
+    if not tokens:
+        raise Declined
+    shareable = None
+    if shareable_lengths is not None:
+        shareable = np.asarray([int(length) for length in shareable_lengths], dtype=np.int64)
+    return _core.pack_of(tokens, max_depth, min_shared_segment_length, shareable)
+
+
+def _segments(packed: _core.Packing) -> tuple[Any, ...]:
+    starts, own_starts = packed.packed_starts.tolist(), packed.row_starts.tolist()
+    lengths, parents = packed.lengths.tolist(), packed.parents.tolist()
+    cls, made = packing.PrefixTreePackSegment, []
+    for i, among in enumerate(members(*packed.members)):
+        segment = cls.__new__(cls)
+        segment.__dict__.update(
+            sequence_indices=among,
+            start=own_starts[i],
+            end=own_starts[i] + lengths[i],
+            packed_start=starts[i],
+            group_id=i + 1,
+            parent_id=(i if parents[i] < 0 else parents[i]) + 1,
+        )
+        made.append(segment)
+    return tuple(made)
+
+
+def _pack(packed: _core.Packing, tokens: list[Int64]) -> Any:
+    line = torch.from_numpy(_core.gather_tokens(packed, tokens)).unsqueeze(0)
+    return filled(pack_class, tokens=line, _packing=packed)
+
+
+def _part(pack: Any, name: str) -> Any:
+    packed = pack._packing
+    if name == "segments":
+        return _segments(packed)
+    if name == "positions_by_sequence":
+        flat, offsets = _core.packed_positions(packed)
+        return torch.split(torch.from_numpy(flat), np.diff(offsets).tolist())
+    ids = (torch.from_numpy(column).unsqueeze(0) for column in _core.packed_ids(packed))
+    columns = dict(zip(("group_ids", "parent_ids", "position_ids"), ids, strict=True))
+    for other, value in columns.items():
+        object.__setattr__(pack, other, value)
+    return columns[name]
+
+
+pack_class = late(packing.PrefixTreePack, _part)

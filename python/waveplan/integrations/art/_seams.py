@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -25,18 +24,18 @@ class Seam:
     """One replaced function. ``attribute`` is a function of the module, or ``Class.method``."""
 
     name: str
-    module: str
-    attribute: str
-    make: Callable[[Function], Function]
-    """Ours, given the function that it replaces."""
-    stage: str = ""
+    stage: str
     """Stage of planning, for the report."""
+    module: ModuleType
+    attribute: str
+    ours: Function
     iterators: tuple[str, ...] = ()
     """Parameters, the first of them positional, that may be used up by reading them."""
+    needs_original: bool = False
+    """Ours takes the replaced function as its first argument."""
     differ: Callable[[Any, Any], str | None] | None = None
-    """What differs between ours and the reference's result; None: compare by value."""
+    """Returns the difference between ours and the reference's result; None: compare by value."""
     original: Function | None = None
-    ours: Function | None = None
     wrapped: Function | None = None
     places: list[str] = field(default_factory=list)
     calls: int = 0
@@ -44,18 +43,21 @@ class Seam:
 
     @property
     def path(self) -> str:
-        """Where the replaced function lives."""
-        return f"{self.module}.{self.attribute}"
+        """Module and name of the replaced function."""
+        return f"{self.module.__name__}.{self.attribute}"
 
-    def find(self) -> Function | None:
-        """The function as it is now; None if the package has none."""
-        try:
-            found: Any = importlib.import_module(self.module)
-        except ImportError:
-            return None
+    def prepare(self, around: Callable[[Seam], Function] | None = None) -> bool:
+        """Make the wrapper (``around`` does in a shadow run). False if the function is absent."""
+        found: Any = self.module
         for part in self.attribute.split("."):
             found = getattr(found, part, None)
-        return found if callable(found) else None
+        if not callable(found):
+            return False
+        self.original = found
+        if self.needs_original:
+            self.ours = functools.partial(self.ours, found)
+        self.wrapped = functools.wraps(found)((around or _plain)(self))
+        return True
 
     def spread(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Positional arguments again, with iterators read; keyword ones are read in place."""
@@ -68,7 +70,6 @@ class Seam:
 
     def attempt(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
         """Whether ours answered, and its answer."""
-        assert self.ours is not None
         self.calls += 1
         try:
             return True, self.ours(*args, **kwargs)
@@ -76,68 +77,49 @@ class Seam:
             self.declined += 1
             return False, None
 
-    def prepare(self, around: Callable[[Seam], Function] | None = None) -> bool:
-        """Makes the wrapper (``around`` does in a shadow run). False if the function is absent."""
-        original = self.find()
-        if original is None:
-            return False
-        self.original, self.ours = original, self.make(original)
-        wrapper = _plain(self) if around is None else around(self)
-        self.wrapped = functools.wraps(original)(wrapper)
-        return True
 
-
-def take(seams: list[Seam]) -> None:
-    """Puts every prepared wrapper wherever its original is."""
-    places = _swap([(seam.original, seam.wrapped) for seam in seams])
-    for seam, found in zip(seams, places, strict=True):
-        seam.places = found
+def take(seams: Sequence[Seam]) -> None:
+    """Put every prepared wrapper wherever its original is."""
+    _swap({id(seam.original): (seam.wrapped, seam.places) for seam in seams})
 
 
 def release(seams: Sequence[Seam]) -> None:
-    """Puts the originals back wherever ours is now, also in modules imported since."""
-    _swap([(seam.wrapped, seam.original) for seam in seams])
+    """Put the originals back wherever ours is now, also in modules imported since."""
     for seam in seams:
-        seam.wrapped = seam.original = seam.ours = None
-        seam.places = []
+        seam.places.clear()
+    _swap({id(seam.wrapped): (seam.original, []) for seam in seams})
 
 
 def _plain(seam: Seam) -> Function:
     """Ours, or the original where ours declines."""
+    original = seam.original
+    assert original is not None
 
     def call(*args: Any, **kwargs: Any) -> Any:
         args = seam.spread(args, kwargs)
         answered, value = seam.attempt(args, kwargs)
-        if answered:
-            return value
-        assert seam.original is not None
-        return seam.original(*args, **kwargs)
+        return value if answered else original(*args, **kwargs)
 
     return call
 
 
-def modules() -> Iterator[tuple[str, ModuleType]]:
-    """Modules of the package that are imported, by name."""
-    for name, module in sorted(sys.modules.items()):
-        if module is not None and (name == PACKAGE or name.startswith(f"{PACKAGE}.")):
-            yield name, module
+def _swap(swaps: dict[int, tuple[Function | None, list[str]]]) -> None:
+    """Replace functions, by identity, in every module of the package and its classes.
 
-
-def _swap(pairs: list[tuple[Any, Any]]) -> list[list[str]]:
-    """Replaces each first by its second in every module of the package and its classes."""
-    index = {id(old): i for i, (old, _) in enumerate(pairs)}
-    places: list[list[str]] = [[] for _ in pairs]
+    Each comes with its replacement and a list that gets the names of its places.
+    """
 
     def put(holder: Any, key: str, value: Any, where: str) -> None:
-        i = index.get(id(value))
-        if i is not None:
-            setattr(holder, key, pairs[i][1])
-            places[i].append(where)
+        if id(value) in swaps:
+            new, places = swaps[id(value)]
+            setattr(holder, key, new)
+            places.append(where)
 
-    for name, module in list(modules()):
+    for name, module in sorted(sys.modules.items()):
+        if module is None or name.partition(".")[0] != PACKAGE:
+            continue
         for key, value in list(vars(module).items()):
             put(module, key, value, f"{name}.{key}")
-            if isinstance(value, type) and value.__module__.startswith(PACKAGE):
+            if isinstance(value, type) and value.__module__.partition(".")[0] == PACKAGE:
                 for method, function in list(vars(value).items()):
                     put(value, method, function, f"{name}.{key}.{method}")
-    return places

@@ -1,43 +1,92 @@
-"""Running both planners: the first difference is raised or logged, its inputs saved."""
+"""Runs both planners at every seam, counts equal results, and raises or logs differences."""
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from waveplan.errors import WaveplanError, one_line
 
-from ._classes import field_names
 from ._seams import Function, Seam
 
 LOG = logging.getLogger("waveplan.art")
+KEPT = 3
+"""Differences of one seam that are logged and kept; later ones are counted."""
 
 
 class Difference(WaveplanError):  # noqa: N818 - a finding
-    """Ours and the replaced planner gave different results; ``saved`` holds the inputs.
+    """Ours and the replaced function gave different results at one seam."""
 
-    If they could not be saved, ``unsaved`` says why.
-    """
+    def __init__(self, seam: str, what: str) -> None:
+        super().__init__(seam, what)
+        self.seam, self.what = seam, what
 
-    def __init__(self, seam: str, what: str, saved: Path | None, unsaved: str = "") -> None:
-        self.seam, self.what, self.saved, self.unsaved = seam, what, saved, unsaved
-        kept = f"; inputs in {saved}, see waveplan.integrations.art.replay" if saved else ""
-        if unsaved:
-            kept = f"; its inputs could not be saved: {unsaved}"
-        super().__init__(one_line(f"{seam}: {what}{kept}"))
+    def __str__(self) -> str:
+        return one_line(f"{self.seam}: {self.what}")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.seam, self.what, self.saved, self.unsaved)
+
+class Shadow:
+    """Wraps functions so that both run; the replaced function's result is kept if they differ."""
+
+    def __init__(self, *, raises: bool) -> None:
+        self.raises = raises
+        self.equal = 0
+        """Equal results so far."""
+        self.different: Counter[str] = Counter()
+        """Different results so far, by the seam's name."""
+        self.found: list[Difference] = []
+        """The first three differences of each seam."""
+        self._lock = threading.Lock()
+
+    def __call__(self, seam: Seam) -> Function:
+        original = seam.original
+        assert original is not None
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            args = seam.spread(args, kwargs)
+            answered, ours = seam.attempt(args, kwargs)
+            if not answered:
+                return original(*args, **kwargs)
+            try:
+                theirs = original(*args, **kwargs)
+            except RecursionError:
+                return ours  # their walk ran out of stack; ours has none
+            except Exception as error:
+                raised = f"an answer where the replaced planner raises {type(error).__name__}"
+                self._report(seam, raised)
+                raise
+            what = (seam.differ or difference)(ours, theirs)
+            if what is None:
+                with self._lock:
+                    self.equal += 1
+                return ours
+            self._report(seam, what)
+            return theirs
+
+        return call
+
+    def _report(self, seam: Seam, what: str) -> None:
+        found = Difference(seam.name, what)
+        with self._lock:
+            self.different[seam.name] += 1
+            first = self.different[seam.name] <= KEPT
+            if first:
+                self.found.append(found)
+        if self.raises:
+            raise found
+        if first:
+            LOG.error("%s", found)
 
 
 def difference(ours: Any, theirs: Any, at: str = "result") -> str | None:
-    """Where two results differ first, or None. Classes count, late ones as their base."""
+    """Return where two results differ first, or None. A late class counts as its base."""
     if ours is theirs:
         return None
-    fields = field_names(type(theirs))
+    fields = _field_names(type(theirs))
     if fields is not None:
         if not isinstance(ours, type(theirs)):
             return f"{at}: a {type(ours).__name__}, not a {type(theirs).__name__}"
@@ -60,6 +109,14 @@ def difference(ours: Any, theirs: Any, at: str = "result") -> str | None:
     return None if ours == theirs else f"{at}: {ours!r:.80} is not {theirs!r:.80}"
 
 
+def _field_names(cls: type) -> list[str] | None:
+    """Fields of a dataclass or a pydantic model; None for any other class."""
+    if dataclasses.is_dataclass(cls):
+        return [field.name for field in dataclasses.fields(cls)]
+    fields = getattr(cls, "model_fields", None)
+    return None if fields is None else list(fields)
+
+
 def _first(pairs: Any, at: str) -> str | None:
     for name, a, b in pairs:
         found = difference(a, b, at + name)
@@ -69,7 +126,7 @@ def _first(pairs: Any, at: str) -> str | None:
 
 
 class SameNames:
-    """Two namings agree if each name of one goes with one name of the other."""
+    """Finds a difference unless each name of one goes with one name of the other."""
 
     def __init__(self) -> None:
         self.pairs: dict[Any, Any] = {}
@@ -77,52 +134,5 @@ class SameNames:
     def __call__(self, ours: Any, theirs: Any) -> str | None:
         for key, value in ((("ours", ours), theirs), (("theirs", theirs), ours)):
             if self.pairs.setdefault(key, value) != value:
-                return "two groups of rows share a name"
+                return "two groups of sequences share a name"
         return None
-
-
-class Shadow:
-    """Makes wrappers that run both; counts what agreed."""
-
-    def __init__(self, *, raises: bool, save: Callable[[Seam, Any, Any, str], Path | None]) -> None:
-        self.raises, self.save = raises, save
-        self.equal = 0
-        self.found: list[Difference] = []
-        self._lock = threading.Lock()
-
-    def __call__(self, seam: Seam) -> Function:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            args = seam.spread(args, kwargs)
-            answered, ours = seam.attempt(args, kwargs)
-            assert seam.original is not None
-            if not answered:
-                return seam.original(*args, **kwargs)
-            try:
-                theirs = seam.original(*args, **kwargs)
-            except RecursionError:
-                return ours  # their walk ran out of stack; ours has none
-            except Exception as error:
-                raised = f"an answer where the replaced planner raises {type(error).__name__}"
-                self._report(seam, args, kwargs, raised)
-                raise
-            what = (seam.differ or difference)(ours, theirs)
-            if what is None:
-                with self._lock:
-                    self.equal += 1
-                return ours
-            self._report(seam, args, kwargs, what)
-            return theirs
-
-        return call
-
-    def _report(self, seam: Seam, args: Any, kwargs: Any, what: str) -> None:
-        with self._lock:
-            try:
-                saved, unsaved = self.save(seam, args, kwargs, what), ""
-            except (OSError, WaveplanError) as error:  # a full disk must not end the training
-                saved, unsaved = None, one_line(str(error))
-            found = Difference(seam.name, what, saved, unsaved)
-            self.found.append(found)
-        if self.raises:
-            raise found
-        LOG.error("%s", found)

@@ -10,238 +10,138 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
+from art.trainer_rank import _impl as impl
+from art.trainer_rank import _micro_batch_planner as steps
+from art.trainer_rank import _planner_cost as cost
+from art.trainer_rank import _prefix_tree_performance_search as search
+from art.trainer_rank import _prefix_tree_planner as planner
 
 from waveplan import _core
 from waveplan.scoring import TERMS
 
 from ._seams import Declined, Function, Seam
-from ._values import Int64, filled, late, members, token_rows
-
-PLANNER = "art.trainer_rank._prefix_tree_planner"
-SEARCH = "art.trainer_rank._prefix_tree_performance_search"
-STEPS = "art.trainer_rank._micro_batch_planner"
-IMPL = "art.trainer_rank._impl"
+from ._shadow import SameNames
+from ._values import Int64, arrays, filled, late, members
 
 _KEY = (secrets.randbits(64), secrets.randbits(64))
 _MOST_DIGESTS = 1 << 16
 _ANCHORS = {"full_sharing": "full", "no_sharing": "none"}
 _NO_TERMS = [0] * len(TERMS)
+_digests: dict[bytes, str] = {}
+_lock = threading.Lock()
 
 
-class Trees:
-    """What is built once per installation: late classes and digests of rows already seen."""
-
-    def __init__(self, torch: Any, planner: Any, search: Any, *, keep_rows: bool) -> None:
-        self.torch, self.planner, self.keep_rows = torch, planner, keep_rows
-        self.tree_class: Any = late(
-            planner.CanonicalPrefixTree, self._tree_part, ("_core", "_rows", "_segment_rows")
-        )
-        self.layout_class: Any = late(
-            planner.PrefixTreeLayout, _layout_part, ("_tree", "_flags", "_count", "_packing")
-        )
-        self.choice_class: Any = late(
-            search.NonuniformSearchCandidate, _choice_part, ("_layout", "_again")
-        )
-        # the base reads its layout through fields that are computed late
-        self.choice_class.layout = property(lambda choice: choice._layout)
-        self._digests: dict[bytes, str] = {}
-        self._lock = threading.Lock()
-
-    def content_key(self, rows: list[Int64]) -> str:
-        """A name for these rows in this process."""
-        return hashlib.sha256(_core.hash_rows(rows, _KEY)).hexdigest()
-
-    def fingerprints(self, rows: list[Int64]) -> tuple[str, ...]:
-        """SHA-256 of each row as the other package defines it; a row seen before is looked up."""
-        hashes = _core.hash_rows(rows, _KEY)
-        found = []
-        with self._lock:
-            for i, row in enumerate(rows):
-                key = hashes[16 * i : 16 * i + 16]
-                digest = self._digests.get(key)
-                if digest is None:
-                    digest = self._sha(row)
-                    if len(self._digests) >= _MOST_DIGESTS:
-                        self._digests.pop(next(iter(self._digests)))
-                    self._digests[key] = digest
-                found.append(digest)
-        return tuple(found)
-
-    def _sha(self, row: Int64) -> str:
-        digest = hashlib.sha256(self.planner._TOKEN_ROW_FINGERPRINT_DOMAIN)
-        digest.update(row.astype("<i8", copy=False).data)
-        digest.update(struct.pack("<Q", len(row)))
-        return digest.hexdigest()
-
-    def tree(self, sequences: Iterable[Any]) -> Any:
-        """The canonical tree of some rows."""
-        rows = token_rows(
-            [s.cpu() if isinstance(s, self.torch.Tensor) else s for s in sequences], self.torch
-        )
-        if not rows or not all(map(len, rows)):
-            raise Declined
-        return filled(
-            self.tree_class,
-            sequence_lengths=tuple(map(len, rows)),
-            row_fingerprints=self.fingerprints(rows),
-            _core=_core.tree_of(rows),
-            _rows=[row.copy() for row in rows] if self.keep_rows else None,
-        )
-
-    def layout(self, tree: Any, found: _core.Layout) -> Any:
-        """A layout of one of our trees."""
-        return filled(
-            self.layout_class,
-            packed_tokens=found.packed_tokens,
-            maximum_depth=found.depth,
-            _tree=tree,
-            _flags=found.shared,
-            _count=found.segments,
-        )
-
-    def _tree_part(self, tree: Any, name: str) -> Any:
-        core = tree._core
-        if name == "segments":
-            return self._segments(core)
-        if name == "terminal_segment_indices":
-            return tuple(core.terminal.tolist())
-        if name == "sequence_indices_by_terminal":
-            ends: list[list[int]] = [[] for _ in range(len(core))]
-            for row, segment in enumerate(core.terminal.tolist()):
-                ends[segment].append(row)
-            return tuple(map(tuple, ends))
-        if name == "decision_indices":
-            return tuple(np.flatnonzero(core.count > 1).tolist())
-        whole = self.planner._finalize_canonical_prefix_tree(
-            sequence_lengths=tree.sequence_lengths,
-            segments=tree.segments,
-            row_fingerprints=tree.row_fingerprints,
-        )
-        return getattr(whole, name)
-
-    def _segments(self, core: _core.Tree) -> tuple[Any, ...]:
-        cls = self.planner.CanonicalSegment
-        columns = (core.parent, core.start, core.end, core.depth)
-        return tuple(
-            cls(i, None if parent < 0 else parent, rows, start, end, depth)
-            for i, (parent, start, end, depth, rows) in enumerate(
-                zip(*(c.tolist() for c in columns), members(*core.members()), strict=True)
-            )
-        )
-
-
-def _layout_part(layout: Any, name: str) -> Any:
-    tree, planner = layout._tree, _planner_of(layout)
-    if name == "tree_fingerprint":
-        return tree.fingerprint
-    if name == "selected_decisions":
-        return frozenset(np.flatnonzero(layout._flags).tolist())
-    if name == "segments":
-        return planner._PlannedSegments(tree, layout.selected_decisions, layout._count)
-    payload = {
-        "schema": planner._LAYOUT_SCHEMA_VERSION,
-        "tree": tree.fingerprint,
-        "selected": tuple(np.flatnonzero(layout._flags).tolist()),
-    }
-    return planner._fingerprint(payload)
-
-
-def _planner_of(layout: Any) -> Any:
-    import importlib
-
-    return importlib.import_module(type(layout).__module__)
-
-
-def _choice_part(choice: Any, name: str) -> Any:
-    # how the published search came upon it: only its own search can tell
-    return getattr(choice._again(), name)
-
-
-def seams(trees: Trees, impl: Any, steps: Any) -> list[Seam]:
-    """Trees, selected layouts, and the cache key that names a group's rows."""
-
-    def build(_: Function) -> Function:
-        return trees.tree
-
-    def select(original: Function) -> Function:
-        def ours(tree: Any, **facts: Any) -> Any:
-            if facts.get("reranker") is not None or type(tree) is not trees.tree_class:
-                raise Declined
-            found = _core.choose_layout(tree._core, *_scoring(facts))
-            assert found is not None
-            return filled(
-                trees.choice_class,
-                score=tuple(found.score),
-                _layout=trees.layout(tree, found),
-                _again=lambda: original(tree, **facts),
-            )
-
-        return ours
-
-    def group(original: Function) -> Function:
-        def ours(self: Any, input_ids: Sequence[Any], key: Any) -> Any:
-            content, _, anchor = key
-            if anchor is None:
-                return original(self, input_ids, key)
-            if anchor not in _ANCHORS:
-                raise Declined
-            with self._layout_cache_lock:
-                tree = self._tree_cache.get(content)
-            if tree is None:
-                tree = steps.build_canonical_prefix_tree(input_ids)
-            if type(tree) is not trees.tree_class:
-                raise Declined
-            found = _core.choose_layout(
-                tree._core, 1, _NO_TERMS, 1, 1, 1, 0, False, _ANCHORS[anchor], 0
-            )
-            assert found is not None
-            answer = (tree, trees.layout(tree, found))
-            most = impl._LAYOUT_SELECTION_CACHE_LIMIT
-            with self._layout_cache_lock:
-                _remember(self._tree_cache, content, tree, most)
-                _remember(self._layout_selection_cache, key, answer, most)
-            return answer
-
-        return ours
-
-    def cache_key(_: Function) -> Function:
-        def ours(
-            self: Any,
-            input_ids: Sequence[Any],
-            *,
-            memory_minimal: bool = False,
-            grad_enabled: bool = True,
-        ) -> Any:
-            rows = token_rows([row.cpu() for row in input_ids], trees.torch)
-            return (
-                trees.content_key(rows),
-                self._planner_topology_facts(grad_enabled=grad_enabled),
-                self._layout_anchor(memory_minimal=memory_minimal),
-            )
-
-        return ours
-
+def seams() -> list[Seam]:
+    """Trees, selected layouts, and the key of a group's layout."""
     return [
         Seam(
-            "canonical tree", PLANNER, "build_canonical_prefix_tree", build, "tree", ("sequences",)
+            "canonical tree",
+            "tree",
+            planner,
+            "build_canonical_prefix_tree",
+            build,
+            ("sequences",),
         ),
-        Seam("layout selection", PLANNER, "select_prefix_tree_layout", select, "layout"),
-        Seam("layout of a group", IMPL, "TrainerRank._compute_group_layout", group, "layout"),
-        Seam("name of a group's rows", IMPL, "TrainerRank._layout_cache_key", cache_key, "layout"),
+        Seam(
+            "layout selection",
+            "layout",
+            planner,
+            "select_prefix_tree_layout",
+            select,
+            needs_original=True,
+        ),
+        Seam(
+            "layout of a group",
+            "layout",
+            impl,
+            "TrainerRank._compute_group_layout",
+            group_layout,
+            needs_original=True,
+        ),
+        Seam(
+            "layout key",
+            "layout",
+            impl,
+            "TrainerRank._layout_cache_key",
+            layout_key,
+            differ=SameNames(),
+        ),
     ]
 
 
-def _remember(cache: Any, key: Any, value: Any, most: int) -> None:
+def build(sequences: Iterable[Any]) -> Any:
+    """The canonical tree of some sequences."""
+    tokens = arrays(s.cpu() if isinstance(s, torch.Tensor) else s for s in sequences)
+    return filled(
+        tree_class,
+        _core=_core.tree_of(tokens),
+        sequence_lengths=tuple(map(len, tokens)),
+        row_fingerprints=_fingerprints(tokens),
+    )
+
+
+def select(original: Function, tree: Any, **facts: Any) -> Any:
+    """The best layout of one of our trees, under the other package's facts."""
+    if facts.get("reranker") is not None or type(tree) is not tree_class:
+        raise Declined
+    found = _core.choose_layout(tree._core, *_scoring(facts))
+    assert found is not None
+    return filled(
+        choice_class,
+        score=tuple(found.score),
+        _layout=_layout(tree, found),
+        _again=lambda: original(tree, **facts),
+    )
+
+
+def group_layout(original: Function, rank: Any, input_ids: Sequence[Any], key: Any) -> Any:
+    """The memory-minimal or unshared layout of a group, kept in the rank's own caches."""
+    content, _, anchor = key
+    if anchor is None:
+        return original(rank, input_ids, key)
+    if anchor not in _ANCHORS:
+        raise Declined
+    with rank._layout_cache_lock:
+        tree = rank._tree_cache.get(content)
+    if tree is None:
+        tree = steps.build_canonical_prefix_tree(input_ids)
+    if type(tree) is not tree_class:
+        raise Declined
+    found = _core.choose_layout(tree._core, 1, _NO_TERMS, 1, 1, 1, 0, False, _ANCHORS[anchor], 0)
+    assert found is not None
+    answer = (tree, _layout(tree, found))
+    with rank._layout_cache_lock:
+        _remember(rank._tree_cache, content, tree)
+        _remember(rank._layout_selection_cache, key, answer)
+    return answer
+
+
+def layout_key(
+    rank: Any,
+    input_ids: Sequence[Any],
+    *,
+    memory_minimal: bool = False,
+    grad_enabled: bool = True,
+) -> Any:
+    """The key of a group's layout: its sequences named by a hash of this process."""
+    tokens = arrays(sequence.cpu() for sequence in input_ids)
+    return (
+        hashlib.sha256(_core.hash_rows(tokens, _KEY)).hexdigest(),
+        rank._planner_topology_facts(grad_enabled=grad_enabled),
+        rank._layout_anchor(memory_minimal=memory_minimal),
+    )
+
+
+def _remember(cache: Any, key: Any, value: Any) -> None:
     cache[key] = value
     cache.move_to_end(key)
-    while len(cache) > most:
+    while len(cache) > impl._LAYOUT_SELECTION_CACHE_LIMIT:
         cache.popitem(last=False)
 
 
 def _scoring(facts: dict[str, Any]) -> tuple[Any, ...]:
     """Arguments of our choice from the other package's facts."""
-    from art.trainer_rank import _planner_cost as cost
-
     version = facts.get("coefficient_version")
     version = cost.COEFFICIENT_VERSION if version is None else version
     coefficients = _NO_TERMS
@@ -271,3 +171,82 @@ def _scoring(facts: dict[str, Any]) -> tuple[Any, ...]:
         None,
         False,
     )
+
+
+def _fingerprints(tokens: list[Int64]) -> tuple[str, ...]:
+    """SHA-256 of each sequence as the other package defines it; one seen before is looked up."""
+    hashes = _core.hash_rows(tokens, _KEY)
+    found = []
+    with _lock:
+        for i, sequence in enumerate(tokens):
+            key = hashes[16 * i : 16 * i + 16]
+            if key not in _digests:
+                if len(_digests) >= _MOST_DIGESTS:
+                    del _digests[next(iter(_digests))]
+                digest = hashlib.sha256(planner._TOKEN_ROW_FINGERPRINT_DOMAIN)
+                digest.update(sequence.astype("<i8", copy=False).data)
+                digest.update(struct.pack("<Q", len(sequence)))
+                _digests[key] = digest.hexdigest()
+            found.append(_digests[key])
+    return tuple(found)
+
+
+def _layout(tree: Any, found: _core.Layout) -> Any:
+    """A layout of one of our trees."""
+    return filled(
+        layout_class,
+        packed_tokens=found.packed_tokens,
+        maximum_depth=found.depth,
+        _tree=tree,
+        _flags=found.shared,
+        _count=found.segments,
+    )
+
+
+def _tree_part(tree: Any, name: str) -> Any:
+    core = tree._core
+    if name == "segments":
+        columns = (core.parent, core.start, core.end, core.depth)
+        return tuple(
+            planner.CanonicalSegment(i, None if parent < 0 else parent, among, start, end, depth)
+            for i, (parent, start, end, depth, among) in enumerate(
+                zip(*(c.tolist() for c in columns), members(*core.members()), strict=True)
+            )
+        )
+    if name == "sequence_indices_by_terminal":
+        ends: list[list[int]] = [[] for _ in range(len(core))]
+        for sequence, segment in enumerate(core.terminal.tolist()):
+            ends[segment].append(sequence)
+        return tuple(map(tuple, ends))
+    whole = planner._finalize_canonical_prefix_tree(
+        sequence_lengths=tree.sequence_lengths,
+        segments=tree.segments,
+        row_fingerprints=tree.row_fingerprints,
+    )
+    return getattr(whole, name)
+
+
+def _layout_part(layout: Any, name: str) -> Any:
+    tree, picked = layout._tree, np.flatnonzero(layout._flags).tolist()
+    if name == "tree_fingerprint":
+        return tree.fingerprint
+    if name == "selected_decisions":
+        return frozenset(picked)
+    if name == "segments":
+        return planner._PlannedSegments(tree, layout.selected_decisions, layout._count)
+    schema = planner._LAYOUT_SCHEMA_VERSION
+    return planner._fingerprint(
+        {"schema": schema, "tree": tree.fingerprint, "selected": tuple(picked)}
+    )
+
+
+def _choice_part(choice: Any, name: str) -> Any:
+    # how the published search came upon it: only its own search can tell
+    return getattr(choice._again(), name)
+
+
+tree_class = late(planner.CanonicalPrefixTree, _tree_part, ("_core",))
+layout_class = late(planner.PrefixTreeLayout, _layout_part, ("_tree", "_flags", "_count"))
+choice_class = late(search.NonuniformSearchCandidate, _choice_part, ("_layout", "_again"))
+# the base reads its layout through fields that are computed late
+choice_class.layout = property(lambda choice: choice._layout)

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ._seams import Declined
@@ -15,7 +16,7 @@ from ._seams import Declined
 Int64 = NDArray[np.int64]
 
 
-def array(tensor: Any, torch: Any) -> Int64:
+def array(tensor: Any) -> Int64:
     """The int64 numbers of a CPU tensor, without a copy where they are that already."""
     if tensor.device.type != "cpu":
         raise Declined
@@ -25,21 +26,25 @@ def array(tensor: Any, torch: Any) -> Int64:
     return numbers
 
 
-def token_rows(sequences: Iterable[Any], torch: Any) -> list[Int64]:
-    """Rows of tokens given as CPU tensors or as sequences of integers."""
-    return [
-        array(row, torch) if isinstance(row, torch.Tensor) else integers(row) for row in sequences
-    ]
+def arrays(sequences: Iterable[Any]) -> list[Int64]:
+    """Tokens given as CPU tensors or as sequences of integers."""
+    return [array(s) if isinstance(s, torch.Tensor) else integers(s) for s in sequences]
 
 
-def integers(row: Sequence[int]) -> Int64:
-    """A row given as integers; declines anything that is not a plain int64."""
-    numbers = np.asarray(row)
+def integers(sequence: Sequence[int]) -> Int64:
+    """Tokens given as integers; declines anything that is not a plain int64."""
+    numbers = np.asarray(sequence)
     if numbers.size == 0:
         return np.empty(0, dtype=np.int64)
     if numbers.ndim != 1 or numbers.dtype.kind != "i":
         raise Declined
     return np.ascontiguousarray(numbers, dtype=np.int64)
+
+
+def members(offsets: Int64, flat: Int64) -> list[tuple[int, ...]]:
+    """Ragged numbers as tuples."""
+    numbers = flat.tolist()
+    return [tuple(numbers[a:b]) for a, b in pairwise(offsets.tolist())]
 
 
 def filled(cls: type, **values: Any) -> Any:
@@ -50,7 +55,7 @@ def filled(cls: type, **values: Any) -> Any:
     return made
 
 
-def late(base: type, part: Callable[[Any, str], Any], extra: tuple[str, ...]) -> Any:
+def late(base: type, part: Callable[[Any, str], Any], extra: tuple[str, ...] = ()) -> Any:
     """A subclass of a frozen dataclass whose missing fields are computed when first read.
 
     ``part(value, name)`` gives a field; ``extra`` names attributes of our own. An instance
@@ -73,12 +78,11 @@ def late(base: type, part: Callable[[Any, str], Any], extra: tuple[str, ...]) ->
             return True
         return fields(self) == fields(other) if isinstance(other, base) else NotImplemented
 
-    slotted = "__slots__" in vars(base)
     return type(
         base.__name__,
         (base,),
         {
-            "__slots__": extra if slotted else (),
+            "__slots__": extra if "__slots__" in vars(base) else (),
             "__module__": base.__module__,
             "__qualname__": base.__qualname__,
             "__doc__": base.__doc__,
@@ -88,9 +92,3 @@ def late(base: type, part: Callable[[Any, str], Any], extra: tuple[str, ...]) ->
             "__reduce__": lambda self: (base, fields(self)),
         },
     )
-
-
-def members(offsets: Int64, rows: Int64) -> list[tuple[int, ...]]:
-    """Ragged rows as tuples."""
-    ends, flat = offsets.tolist(), rows.tolist()
-    return [tuple(flat[a:b]) for a, b in pairwise(ends)]

@@ -1,0 +1,108 @@
+"""Gdn layers: the other package's decision, from our placement of its segments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from art.megatron.gdn import gdn_prefix_tree as gdn
+
+from waveplan import _core
+
+from ._seams import Declined, Seam
+from ._settings import gdn_settings
+from ._values import Int64
+
+
+def seams() -> list[Seam]:
+    """The decision for gdn layers."""
+    return [Seam("gdn decision", "gdn", gdn, "build_gdn_global_execution_decision", decide)]
+
+
+def decide(
+    spec: Any,
+    *,
+    cp_size: int = 1,
+    attention_token_layout_index: Any = None,
+    planner_config: Any = None,
+) -> Any:
+    """Owners, chains and ranges of each rank for one packed line."""
+    segments, parents, depths = spec.tree_segments, spec.tree_parent_indices, spec.tree_depths
+    if cp_size < 1 or spec.batch_size != 1 or not segments:
+        raise Declined
+    source = gdn._attention_source_layout(
+        spec, cp_size=cp_size, attention_token_layout_index=attention_token_layout_index
+    )
+    tokens, owner, chained, shards, cross, *_ = _core.recurrent(
+        np.asarray([s.end - s.start for s in segments], dtype=np.int64),
+        np.asarray(parents, dtype=np.int64),
+        cp_size,
+        *_chunks(source, cp_size),
+        gdn_settings(planner_config or gdn.GdnPlannerConfig()),
+    )
+    chains = np.flatnonzero(chained).tolist()
+    shard_lengths = dict(zip(chains, shards.reshape(-1, cp_size).tolist(), strict=True))
+    owners, depth_count = owner.tolist(), max(depths) + 1
+    children: list[list[int]] = [[] for _ in segments]
+    for node, parent in enumerate(parents):
+        if parent >= 0:
+            children[parent].append(node)
+
+    ranges: list[list[tuple[int, int, int]]] = [[] for _ in range(cp_size)]
+    held = [0] * cp_size
+    by_rank: list[list[list[Any]]] = [[[] for _ in range(depth_count)] for _ in range(cp_size)]
+    chains_by_depth: list[list[Any]] = [[] for _ in range(depth_count)]
+
+    def run(rank: int, start: int, end: int) -> None:
+        ranges[rank].append((start, end, held[rank]))
+        held[rank] += end - start
+
+    stack = [node for node, parent in enumerate(parents) if parent < 0][::-1]
+    while stack:  # depth first, as packed tokens of a rank follow one another
+        node = stack.pop()
+        stack += children[node][::-1]
+        segment, depth = segments[node], depths[node]
+        if node in shard_lengths:
+            chains_by_depth[depth].append(segment)
+            start = segment.start
+            for rank, length in enumerate(shard_lengths[node]):
+                run(rank, start, start + length)
+                start += length
+        else:
+            by_rank[owners[node]][depth].append(segment)
+            run(owners[node], segment.start, segment.end)
+
+    return gdn.GdnGlobalExecutionDecision(
+        cp_size=cp_size,
+        source_layout=source,
+        depth_count=depth_count,
+        gdn_token_counts_by_rank=tuple(tokens.tolist()),
+        owner_by_node=tuple(owners),
+        chained_nodes=tuple(chained.tolist()),
+        tree_has_children=tuple(map(bool, children)),
+        gdn_ranges_by_rank_by_position=tuple(map(tuple, ranges)),
+        gdn_ranges_by_rank_by_source=tuple(tuple(sorted(of)) for of in ranges),
+        segments_by_rank_depth=tuple(tuple(map(tuple, of)) for of in by_rank),
+        chain_segments_by_depth=tuple(map(tuple, chains_by_depth)),
+        cross_rank_token_count=int(cross),
+    )
+
+
+def _chunks(layout: Any, ranks: int) -> tuple[int, Int64]:
+    """Chunk size and owners behind a token layout; declines one without equal chunks."""
+    pieces = sorted(
+        (start, end, rank)
+        for rank, ranges in enumerate(layout.ownership_ranges_by_rank)
+        for start, end, _ in ranges
+    )
+    if not pieces or len(layout.ownership_ranges_by_rank) != ranks:
+        raise Declined
+    starts, ends, owners = np.asarray(pieces, dtype=np.int64).T
+    size = int(ends[0])
+    if (
+        not np.array_equal(starts, np.arange(len(pieces)) * size)
+        or not np.array_equal(ends[:-1], starts[1:])
+        or not starts[-1] < ends[-1] <= starts[-1] + size
+    ):
+        raise Declined
+    return size, np.ascontiguousarray(owners)
