@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import workloads
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from waveplan import (
     WaveRefused,
     models,
 )
+from waveplan.bench import workloads
 from waveplan.profiles import Observed, Profiles, Rates
 from waveplan.rules import published_rules
 from waveplan.scoring import Scoring

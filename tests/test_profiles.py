@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from slow_width import KINDS, Quote, Search
+from slow.width import KINDS, Quote, Search
 
 from waveplan import (
     InputError,

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import oracle
-import workloads
+
+from waveplan.bench import workloads
 
 SPLITS_FROM = 500
 """From this seed on, cases aim at the split ladder."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import HERE, ROOT
 
 from waveplan import InputError
 from waveplan._check_text import EXPLAINED
@@ -16,9 +17,9 @@ from waveplan.evidence import job
 from waveplan.pricing import bind, price
 from waveplan.rules import published_rules
 
-DATA = Path(__file__).parent / "data"
+DATA = HERE / "data"
 TABLE = DATA / "peaks_table.json"
-PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
+PAGE = ROOT / "docs" / "accuracy.md"
 
 
 @pytest.fixture(scope="module")

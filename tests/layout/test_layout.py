@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-import slow_layout as slow
 from hypothesis import given
 from hypothesis import strategies as st
+from slow import layout as slow
 
 import waveplan
 from waveplan import InputError, Scoring, choose_layout

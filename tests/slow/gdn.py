@@ -1,4 +1,4 @@
-"""The second layout, slow and readable: the differential target of `waveplan.recurrent`.
+"""The second layout, slow and readable: the differential target of gdn placement.
 
 Everything is recomputed from the segments for each set of chained segments; owners come from
 comparing whole tuples. Only the integers of a set walk are shared with nothing else: see
@@ -9,7 +9,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from set_order import walk_order
+from slow.set_order import walk_order
+
+MODEL = {
+    "hidden": 2048,
+    "key_heads": 16,
+    "value_heads": 32,
+    "key_dim": 128,
+    "value_dim": 128,
+    "conv": 4,
+    "tp": 1,
+}
+"""The layer's shape where a golden vector names none."""
 
 
 @dataclass

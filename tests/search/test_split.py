@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from slow_width import cut
+from slow.width import cut
 
 from waveplan import _core
 

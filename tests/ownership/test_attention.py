@@ -6,9 +6,9 @@ import dataclasses
 
 import numpy as np
 import pytest
-import slow_assign
 from hypothesis import given
 from hypothesis import strategies as st
+from slow import ownership as slow
 
 from waveplan import _core, attention_slices
 from waveplan.errors import InputError
@@ -62,8 +62,8 @@ def ids(draw):
 @given(ids())
 def test_parses_and_refuses_as_the_slow_parser(row):
     try:
-        want = slow_assign.parse(*row)
-    except slow_assign.ParseError:
+        want = slow.parse(*row)
+    except slow.ParseError:
         with pytest.raises(InputError):
             parse(*row)
         return
@@ -104,8 +104,8 @@ def test_odd_rows():
 @given(ids())
 def test_slices(row):
     try:
-        lengths, parents = slow_assign.parse(*row)
-    except slow_assign.ParseError:
+        lengths, parents = slow.parse(*row)
+    except slow.ParseError:
         return
     queries, keys = attention_slices(Row(lengths, parents))
-    assert list(zip(queries.tolist(), keys.tolist(), strict=True)) == slow_assign.slices(parents)
+    assert list(zip(queries.tolist(), keys.tolist(), strict=True)) == slow.slices(parents)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from slow_price import Slow
+from slow.price import Slow
 
 from waveplan import InputError, Topology, Training, UnpricedError, models
 from waveplan._core import PRICE_ROOTS, Program

@@ -6,6 +6,7 @@ import contextlib
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,7 +38,7 @@ from waveplan.rules import (
 from waveplan.rules.language import MAX_DEPTH, constant
 
 MODEL = models.get("qwen3.6-35b-a3b")
-PAGE = Path(__file__).parent.parent / "docs" / "rules.md"
+PAGE = ROOT / "docs" / "rules.md"
 
 
 def raw(rules: RuleSet, measures: Measures, **ranks: int) -> int:

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import workloads
 from conftest import golden_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from slow_width import KINDS, Quote, Search
+from slow.width import KINDS, Quote, Search
 from test_golden_wave import differences, expected, planner_of, search
 
 from waveplan import (
@@ -29,6 +28,7 @@ from waveplan import (
     in_step,
     models,
 )
+from waveplan.bench import workloads
 from waveplan.profiles import Observed, Rates
 from waveplan.ranks import Ranks
 

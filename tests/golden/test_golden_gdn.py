@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import pytest
 from conftest import golden_cases
-from test_golden_assign import Row
-from test_golden_assign import settings_of as assign_settings
+from slow.gdn import MODEL
+from test_golden_ownership import Row
+from test_golden_ownership import settings_of as assign_settings
 
 import waveplan
 from waveplan import InputError, RecurrentSettings
 
-MODEL = {
-    "hidden": 2048,
-    "key_heads": 16,
-    "value_heads": 32,
-    "key_dim": 128,
-    "value_dim": 128,
-    "conv": 4,
-    "tp": 1,
-}
 NAMES = {
     "cp_chain_beam_width": "beam_width",
     "cp_chain_beam_branch_factor": "branch",

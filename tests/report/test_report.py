@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import HERE
 
 from waveplan.jobs import Job
 from waveplan.planner import Planner, Waves
@@ -248,6 +249,6 @@ def test_check_picture(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from waveplan.cli import main
 
-    peaks = Path(__file__).parent / "data" / "peaks.json"
+    peaks = HERE / "data" / "peaks.json"
     assert main(["check", str(peaks), "--plot", str(tmp_path / "check.png")]) == 0
     assert (tmp_path / "check.png").read_bytes().startswith(b"\x89PNG")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from conftest import HERE
 
 from waveplan import Budget, Model, Topology, Training, models
 from waveplan.packing import Packing
@@ -18,9 +18,7 @@ from waveplan.rules import RuleSet, default_rules, published_rules
 
 RECORDS = {
     record["id"]: record
-    for record in json.loads(
-        (Path(__file__).parent / "data" / "components.json").read_text(encoding="utf-8")
-    )
+    for record in json.loads((HERE / "data" / "components.json").read_text(encoding="utf-8"))
 }
 MODEL_A = models.get("qwen3.6-35b-a3b")
 DENSE = models.get("qwen3.6-27b")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import slow_pack
 from hypothesis import given
 from hypothesis import strategies as st
+from slow import pack as slow_pack
 from test_golden_pack import segments_of
 
 import waveplan

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import slow_measures as slow
 from hypothesis import given
 from hypothesis import strategies as st
+from slow import measures as slow
 
 from waveplan import Requests, _core, tree
 

@@ -8,9 +8,9 @@ import threading
 
 import numpy as np
 import pytest
-import slow_assign
 from hypothesis import given
 from hypothesis import strategies as st
+from slow import ownership as slow
 
 from waveplan import (
     AssignSettings,
@@ -125,7 +125,7 @@ def check_invariants(made, tokens, ranks):
 def test_equals_the_slow_assignment(row, ranks, chosen):
     made = assign(Row(*row), ranks, chosen)
     check_invariants(made, sum(row[0]), ranks)
-    check_equal(made, slow_assign.assign(*row, ranks, chosen))
+    check_equal(made, slow.assign(*row, ranks, chosen))
 
 
 def forests(segments):
@@ -149,7 +149,7 @@ def test_small_rows_in_full(ranks):
                     remote_pair_ms=0.3,
                 )
                 made = assign(Row(list(lengths), list(parents)), ranks, chosen)
-                check_equal(made, slow_assign.assign(list(lengths), list(parents), ranks, chosen))
+                check_equal(made, slow.assign(list(lengths), list(parents), ranks, chosen))
 
 
 def test_no_assignment_beats_the_bound():
@@ -169,12 +169,10 @@ def test_no_assignment_beats_the_bound():
     for parents in forests(3):
         lengths = [4, 3, 3]
         made = assign(Row(lengths, list(parents)), 2, chosen)
-        pairs = slow_assign.chunk_pairs(slow_assign.visible(lengths, list(parents)), 2)
+        pairs = slow.chunk_pairs(slow.visible(lengths, list(parents)), 2)
         chunks = len(pairs)
         best = min(
-            slow_assign.evaluate(
-                pairs, [2] * chunks, owners, slow_assign.stages_of(chunks, stages), 2, chosen
-            )[0]
+            slow.evaluate(pairs, [2] * chunks, owners, slow.stages_of(chunks, stages), 2, chosen)[0]
             for owners in itertools.product(range(2), repeat=chunks)
             for stages in (1, 2)
         )

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import slow_measures as slow
 from hypothesis import given
 from hypothesis import strategies as st
+from slow import measures as slow
 
 import waveplan
 from waveplan import InputError, Requests, _core, tree

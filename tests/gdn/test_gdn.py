@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import slow_recurrent as slow
 from hypothesis import given
 from hypothesis import strategies as st
-from set_order import walk_order
-from test_golden_recurrent import MODEL
+from slow import gdn as slow
+from slow.gdn import MODEL
+from slow.set_order import walk_order
 
 from waveplan import (
     InputError,
