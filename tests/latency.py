@@ -1,8 +1,7 @@
-"""How soon Ctrl-C stops each long call, and how long the slowest errors take. Run by hand.
+"""How soon Ctrl-C stops each long call. Run by hand.
 
-    python tests/latency.py                     # both parts, some minutes
-    python tests/latency.py interrupts tree,read    # calls whose names begin so
-    python tests/latency.py errors
+    python tests/latency.py              # some minutes
+    python tests/latency.py tree,read    # calls whose names begin so
 
 Ctrl-C is pressed at several moments of a call, and what is printed is the processor time until the
 exception is out: other work on the machine does not count. Sweeps wait for other processes, so
@@ -29,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "attacks")]
+sys.path.insert(0, str(Path(__file__).parent))
 ROOT = Path(__file__).parents[1]
 MOMENTS = (0.03, 0.2, 0.4, 0.6, 0.8, 0.97)
 SHORT, ENOUGH = 0.05, 6.0
@@ -208,10 +207,8 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "plan of a chain", lambda: planner().plan(chain_pool, limit=1 << 60).to_dict()
     yield "signature of many", lambda: planner().signature_of(pool, np.arange(count))
 
-    from calls_python import DENSE, fields
-
-    sizes = fields(DENSE) | {"layers": 1 << 16, "layer_kinds": (), "moe_layers": ()}
-    tall = waveplan.Model(**sizes)
+    sizes = {"hidden": 64, "vocab": 1000, "heads": 4, "kv_groups": 2, "head_dim": 16, "ffn": 128}
+    tall = waveplan.Model(**sizes, layers=1 << 16)
     yield "resident of many stages", lambda: resident(tall, Topology(pp=1 << 16), Training())
     ranks = itertools.count(1)  # rules bound to a job before are kept
     yield (
@@ -292,7 +289,7 @@ def refusal(call: Callable[[], Any]) -> None:
         call()
 
 
-def interrupts(prefix: str) -> None:
+def interrupts(prefix: str = "") -> None:
     worst: dict[str, float] = {}
     presser = Presser()  # before memory is taken
     with tempfile.TemporaryDirectory() as folder:
@@ -309,67 +306,5 @@ def interrupts(prefix: str) -> None:
         print(f"{len(worst)} calls stopped, at the latest after {1e3 * worst[name]:.0f} ms: {name}")
 
 
-def errors() -> None:
-    """Every attack on an argument, and every test of hostile files, by processor time."""
-    import calls_core
-    import calls_python
-    import judge
-    import pytest
-
-    from waveplan import Model, Planner, Profiles, Rows, WaveplanError, cli
-    from waveplan.rules import RuleSet
-
-    for label, module in (("border", calls_core), ("library", calls_python)):
-        found = []
-        for call in module.CALLS:
-            for argument in call.arguments:
-                for name, make in judge.attacks(call, argument):
-                    function, arguments = call.make()
-                    arguments[argument] = make()
-                    begin = time.process_time()
-                    judge.fault(call, function, arguments)
-                    found.append((time.process_time() - begin, call.covers, argument, name))
-        found.sort(reverse=True)
-        print(f"{label}: {len(found)} attacks, the slowest:")
-        for took, *what in found[:8]:
-            print(f"  {took:.3f} s  {' '.join(what)}")
-
-    refused: list[tuple[float, str, str]] = []
-
-    def watch(owner: Any, name: str) -> None:
-        """Times the calls of a function that end in an error."""
-        plain = getattr(owner, name)
-
-        def watched(*args: Any, **options: Any) -> Any:
-            begin, ended = time.process_time(), "an error"
-            try:
-                answer = plain(*args, **options)
-                ended = "" if owner is not cli or answer != 2 else "status 2"
-                return answer
-            except WaveplanError as error:
-                ended = str(error)[-60:]
-                raise
-            finally:
-                if ended:
-                    refused.append((time.process_time() - begin, name, ended))
-
-        setattr(owner, name, watched)
-
-    readers = [(Rows, "load"), (Profiles, "load"), (RuleSet, "from_toml"), (Model, "from_hf")]
-    for owner, name in [*readers, (Planner, "wave"), (cli, "main")]:
-        watch(owner, name)
-    here = Path(__file__).parent / "attacks"
-    tests = [str(path) for path in sorted(here.glob("test_files_*.py"))]
-    pytest.main(["-q", "-p", "no:cacheprovider", *tests, str(here / "test_state.py")])
-    print(f"{len(refused)} errors in the tests of files and states, the slowest:")
-    for took, name, text in sorted(refused, reverse=True)[:10]:
-        print(f"  {took:.3f} s  {name}: {text}")
-
-
 if __name__ == "__main__":
-    part, prefix = ([*sys.argv[1:], "", ""])[:2]
-    if part in ("", "interrupts"):
-        interrupts(prefix)
-    if part in ("", "errors"):
-        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-            errors()
+    interrupts(*sys.argv[1:])

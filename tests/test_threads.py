@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import multiprocessing
-import os
 import pickle
 import subprocess
 import sys
@@ -20,7 +19,6 @@ from digest import planner, pools, text
 
 import waveplan
 from waveplan import InputError, Planner, Requests, Rows, WaveRefused
-from waveplan import profiles as profiles_module
 from waveplan.bench import workloads
 from waveplan.profiles import Observation, Observed, Profiles, Rates, Signature
 from waveplan.rules import default_rules
@@ -127,7 +125,7 @@ def test_prefetch_from_threads_changes_nothing() -> None:
     together(work)
 
 
-@pytest.mark.parametrize("stage", ["tree", "pack", "layout", "waves", "requests"])
+@pytest.mark.parametrize("stage", ["pack", "layout", "requests"])
 def test_arrays_that_change_during_a_call(stage: str) -> None:
     """Either answer or an error of ours, and the next call on quiet arrays is right again."""
     rows = workloads.blocks(3, count=60)
@@ -136,10 +134,8 @@ def test_arrays_that_change_during_a_call(stage: str) -> None:
     stop = threading.Event()
     plans = planner(2)
     calls: dict[str, Callable[[Rows], Any]] = {
-        "tree": waveplan.tree,
         "pack": waveplan.pack,
         "layout": lambda rows: waveplan.choose_layout(waveplan.tree(rows), plans.scoring),
-        "waves": lambda rows: list(plans.waves(rows, on_refusal="skip")),
         "requests": lambda rows: list(plans.waves(Requests(rows), on_refusal="skip")),
     }
     call = calls[stage]
@@ -169,34 +165,6 @@ def test_arrays_that_change_during_a_call(stage: str) -> None:
     assert answers
     assert not any("\n" in line for line in said)
     assert text(planner(2).waves(quiet, on_refusal="skip")) == wanted
-
-
-def test_offsets_that_change_during_a_call() -> None:
-    """What was checked is what is used: the planner keeps its own copy."""
-    tokens = np.arange(40_000, dtype=np.int64) % 7
-    offsets = np.arange(0, 40_001, 100)
-    rows, good = Rows(tokens, offsets), offsets.copy()
-    stop = threading.Event()
-    said: list[str] = []
-
-    def scribble() -> None:
-        while not stop.is_set():
-            offsets[1:-1] = 1 << 60
-            offsets[:] = good
-
-    other = threading.Thread(target=scribble)
-    other.start()
-    try:
-        for _ in range(50):
-            for call in (waveplan.tree, waveplan.pack, lambda rows: list(planner(1).waves(rows))):
-                try:
-                    assert call(rows) is not None
-                except InputError as error:
-                    said.append(str(error))
-    finally:
-        stop.set()
-        other.join()
-    assert not any("\n" in line for line in said)
 
 
 def _digest_in_child(name: str) -> str:
@@ -271,36 +239,6 @@ def test_a_forked_child_goes_on_with_its_parents_waves() -> None:
     assert child.exitcode == 0
 
 
-COLD = """
-import os, signal, sys, time
-import numpy as np
-from waveplan import Planner, Requests, Rows, Topology, Training, models
-sys.setswitchinterval(1e-6)
-planner = Planner(models.get("qwen3.6-35b-a3b"), Topology(cp=2), Training(), "70GiB")
-pool = Requests(Rows(np.arange(50), np.arange(0, 51, 5)))
-for i in range(200):
-    if (child := os.fork()) == 0:  # as if newly started: nothing was planned yet
-        planner.prefetch(pool)
-        until = time.perf_counter() + i % 50 * 1e-5
-        while time.perf_counter() < until:
-            pass
-        if (grandchild := os.fork()) == 0:
-            signal.alarm(20)
-            os._exit(planner.wave(pool).width - 10)
-        os._exit(os.waitpid(grandchild, 0)[1])
-    status = os.waitpid(child, 0)[1]
-    if status:
-        sys.exit(f"trial {i}: status {status}")
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
-def test_a_fork_during_the_first_search_ahead_of_a_process() -> None:
-    code = [sys.executable, "-W", "ignore", "-c", COLD]
-    done = subprocess.run(code, capture_output=True, text=True, timeout=120)
-    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
-
-
 def test_waves_asked_for_in_the_middle_of_a_search_refuse() -> None:
     """As a signal handler might: nothing is planned twice, nothing is left out."""
     waves = planner(1, "1200MiB").waves(POOLS["short"])
@@ -320,54 +258,6 @@ def test_waves_asked_for_in_the_middle_of_a_search_refuse() -> None:
     assert said == ["these waves are being planned already, further up this call"] * len(wanted)
 
 
-def test_observing_within_observing_and_prefetching_within_prefetching() -> None:
-    """Locks are re-entrant: a signal handler cannot wait for the code that it interrupted."""
-    plans = planner(1)
-    waves = plans.waves(POOLS["grpo"])
-    wave = next(waves)
-    with profiles_module._LEARNING.held:
-        plans.observe(wave, 1)
-    with plans._guard.held:
-        waves.prefetch()
-    assert len(plans.profiles) == 1
-
-
-def _use_all(plans: Planner, waves: Any, wave: Any, pipe: Any) -> None:
-    plans.observe(wave, wave.required)
-    waves.prefetch()
-    pipe.send(json.dumps([wave.to_dict() for wave in waves]))
-
-
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_fork_finds_every_lock_free() -> None:
-    """Another thread holds them all while the process forks."""
-    plans = planner(1, "1200MiB")
-    waves = plans.waves(POOLS["short"])
-    wave = next(waves)
-    held, go_on = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with profiles_module._LEARNING.held, plans._guard.held, waves._turn.held:
-            held.set()
-            go_on.wait(60)
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    held.wait(60)
-    context = multiprocessing.get_context("fork")
-    receive, send = context.Pipe(duplex=False)
-    child = context.Process(target=_use_all, args=(plans, waves, wave, send))
-    child.start()
-    send.close()
-    assert receive.poll(60), "the child waits for a lock that nobody holds there"
-    there = json.loads(receive.recv())
-    child.join()
-    go_on.set()
-    holder.join()
-    plans.observe(wave, wave.required)
-    assert there == [wave.to_dict() for wave in waves]
-
-
 def test_planners_are_copied_whole_while_others_observe() -> None:
     plans = planner(1)
     stop = threading.Event()
@@ -382,8 +272,8 @@ def test_planners_are_copied_whole_while_others_observe() -> None:
     other = threading.Thread(target=learn)
     other.start()
     try:
-        copies = [pickle.loads(pickle.dumps(plans)) for _ in range(30)]
-        copies += [copy.deepcopy(plans) for _ in range(30)]
+        copies = [pickle.loads(pickle.dumps(plans)) for _ in range(4)]
+        copies += [copy.deepcopy(plans) for _ in range(4)]
     finally:
         stop.set()
         other.join()

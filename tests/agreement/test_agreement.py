@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import golden_cases
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from slow.width import KINDS, Quote, Search
@@ -113,7 +113,6 @@ def test_all_ranks_get_the_same_waves_in_few_reductions(compatible: bool, reduct
     assert seen == list(range(30))
 
 
-@settings(max_examples=max(200, settings().max_examples))
 @given(
     seed=st.integers(0, 10_000),
     count=st.one_of(st.integers(2, 40), st.integers(64, 90)),
