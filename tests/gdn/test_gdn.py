@@ -74,12 +74,16 @@ def rows(draw):
         st.fixed_dictionaries(
             {},
             optional={
-                "beam_width": st.integers(0, 4),
-                "branch": st.integers(0, 5),
-                "candidates": st.sampled_from([0, 1, 2, 5, 100]),
-                "max_steps": st.integers(0, 6),
+                "beam_width": st.integers(-1, 4),
+                "branch": st.integers(-1, 5),
+                "candidates": st.sampled_from([-3, 0, 1, 2, 5, 100]),
+                "max_steps": st.integers(-1, 6),
                 "exchange_bandwidth": st.sampled_from([1e5, 1e7]),
-                "min_gain_ms": st.sampled_from([0.0, 0.5]),
+                "min_gain_ms": st.sampled_from([0.0, 0.5, 2.0]),
+                "parent_bytes": st.sampled_from([0, 1 << 30]),
+                "hidden_bytes": st.sampled_from([0, 1]),
+                "local_bucket_ms": st.just(0.0),
+                "local_rate": st.sampled_from([3.0, 1e12]),
             },
         )
     )

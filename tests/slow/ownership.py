@@ -203,7 +203,7 @@ def rank_ms(rank, pairs, lengths, owners, stages, ranks, s):
         end += stage_ms(*each["stage"], s.remote_backward_pair_ms, s, local=False)
         latest = max(latest, end + comm_ms(*each["comm"], s.reduce_token_ms, s))
     end += stage_ms(*local, s.local_backward_pair_ms, s, local=True)
-    backward = max(end, latest)
+    backward = max(end, latest) if remote else end
 
     owned = tokens(own) * s.owned_token_ms
     return forward + owned / 3.0, backward + owned * (2.0 / 3.0)
