@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import time
 from pathlib import Path
 
@@ -20,9 +21,10 @@ import numpy as np
 
 import waveplan
 from waveplan import _core as core
-from waveplan.bench import workloads
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+import workloads  # noqa: E402
 
 CORPORA = ("tau_turns_open", "tau_retail_open", "math_grpo_open", "coding_open")
 POOLS = {

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import workloads
 
 from waveplan import Planner, Topology, Training, Wave, models
-from waveplan.bench import workloads
 
 __all__ = ["digest", "planner", "pools", "text"]
 

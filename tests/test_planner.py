@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import workloads
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +21,6 @@ from waveplan import (
     WaveRefused,
     models,
 )
-from waveplan.bench import workloads
 from waveplan.profiles import Observed, Profiles, Rates
 from waveplan.rules import published_rules
 from waveplan.scoring import Scoring

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import workloads
 from digest import planner, pools, text
 
 import waveplan
 from waveplan import InputError, Planner, Requests, Rows, WaveRefused
-from waveplan.bench import workloads
 from waveplan.profiles import Observation, Observed, Profiles, Rates, Signature
 from waveplan.rules import default_rules
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import workloads
 from conftest import golden_cases
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +29,6 @@ from waveplan import (
     in_step,
     models,
 )
-from waveplan.bench import workloads
 from waveplan.profiles import Observed, Rates
 from waveplan.ranks import Ranks
 

@@ -35,7 +35,7 @@ def cases(pattern):
 
 def rows_of(given):
     """The rows of a golden case: listed, generated, or of a corpus."""
-    from waveplan.bench import workloads
+    import workloads
 
     if given.get("rows") is not None:
         return [np.asarray(row, dtype=np.int64) for row in given["rows"]]

@@ -21,8 +21,8 @@ boot.art()
 
 import rank as stub  # noqa: E402
 import torch  # noqa: E402
+import workloads  # noqa: E402
 
-from waveplan.bench import workloads  # noqa: E402
 from waveplan.integrations import art  # noqa: E402
 
 POOLS = {

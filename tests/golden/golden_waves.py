@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import workloads
 from conftest import corpus_rows
 
-from waveplan.bench import workloads
 from waveplan.requests import Requests
 
 

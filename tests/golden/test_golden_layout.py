@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
+import workloads
 from conftest import corpus_rows, golden_cases
 
 import waveplan
-from waveplan.bench import workloads
 from waveplan.models import get
 from waveplan.scoring import Device, Geometry, Shape, geometry_from, select_table
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import workloads
 from conftest import corpus_rows, golden_cases
 
 import waveplan
-from waveplan.bench import workloads
 
 
 def rows_of(given):

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 from conftest import golden_cases
+from workloads import make
 
 from waveplan import Topology, Training, models
-from waveplan.bench.workloads import make
 from waveplan.pricing import BoundRules, Measures, bind
 from waveplan.rules import RuleSet, published_rules
 

@@ -1,7 +1,7 @@
 """Makes tests/golden/d3_layout.json: layouts chosen by the published planner.
 
 Run with the published planner's environment, and on PYTHONPATH a module ``oracle`` that calls it
-(``layout``):
+(``layout``) and ``workloads`` (as tests/workloads.py):
 
     PYTHONPATH=HARNESS PEER_HOME=PEER python tests/peer/layout_vectors.py \\
         tests/golden/d3_layout.json 1050
@@ -77,8 +77,7 @@ def answer(oracle, workloads, given):
 
 def main() -> None:
     import oracle
-
-    from waveplan.bench import workloads
+    import workloads
 
     out = Path(sys.argv[1])
     count = int(sys.argv[2]) if len(sys.argv) > 2 else CASES

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import oracle
-
-from waveplan.bench import workloads
+import workloads
 
 SPLITS_FROM = 500
 """From this seed on, cases aim at the split ladder."""

@@ -9,13 +9,13 @@ import time
 
 import numpy as np
 import pytest
+import workloads
 from hypothesis import given
 from hypothesis import strategies as st
 from slow import tree as slow_tree
 
 import waveplan
 from waveplan import _core
-from waveplan.bench import workloads
 
 tokens = st.integers(-1, 2)
 some_rows = st.lists(st.lists(tokens, min_size=1, max_size=9), min_size=1, max_size=12)
