@@ -20,6 +20,7 @@ from digest import planner, pools, text
 
 import waveplan
 from waveplan import InputError, Planner, Requests, Rows, WaveRefused
+from waveplan import profiles as profiles_module
 from waveplan.profiles import Observation, Observed, Profiles, Rates, Signature
 from waveplan.rules import default_rules
 
@@ -256,6 +257,18 @@ def test_waves_asked_for_in_the_middle_of_a_search_refuse() -> None:
     waves.session = asked_again  # type: ignore[method-assign]
     assert [wave.to_dict() for wave in waves] == wanted
     assert said == ["these waves are being planned already, further up this call"] * len(wanted)
+
+
+def test_observing_within_observing_and_prefetching_within_prefetching() -> None:
+    """Locks are re-entrant: a signal handler cannot wait for the code that it interrupted."""
+    plans = planner(1)
+    waves = plans.waves(POOLS["grpo"])
+    wave = next(waves)
+    with profiles_module._LEARNING.held:
+        plans.observe(wave, 1)
+    with plans._guard.held:
+        waves.prefetch()
+    assert len(plans.profiles) == 1
 
 
 def test_planners_are_copied_whole_while_others_observe() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from slow import ownership as slow
+from slow import ownership as slow_assign
 
 from waveplan import _core, attention_slices
 from waveplan.errors import InputError
@@ -62,8 +62,8 @@ def ids(draw):
 @given(ids())
 def test_parses_and_refuses_as_the_slow_parser(row):
     try:
-        want = slow.parse(*row)
-    except slow.ParseError:
+        want = slow_assign.parse(*row)
+    except slow_assign.ParseError:
         with pytest.raises(InputError):
             parse(*row)
         return
@@ -104,8 +104,8 @@ def test_odd_rows():
 @given(ids())
 def test_slices(row):
     try:
-        lengths, parents = slow.parse(*row)
-    except slow.ParseError:
+        lengths, parents = slow_assign.parse(*row)
+    except slow_assign.ParseError:
         return
     queries, keys = attention_slices(Row(lengths, parents))
-    assert list(zip(queries.tolist(), keys.tolist(), strict=True)) == slow.slices(parents)
+    assert list(zip(queries.tolist(), keys.tolist(), strict=True)) == slow_assign.slices(parents)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from slow import ownership as slow
+from slow import ownership as slow_assign
 
 from waveplan import (
     AssignSettings,
@@ -73,11 +73,11 @@ settings = st.builds(
     remote_host_ms=costs,
     owned_token_ms=costs,
     comm_overhead_ms=costs,
-    interval_ms=costs | st.just(-0.1),
+    interval_ms=costs,
     merge_token_ms=costs,
     fetch_token_ms=costs,
     reduce_token_ms=costs,
-    local_pair_ms=costs | st.just(-3.0),
+    local_pair_ms=costs,
     remote_pair_ms=costs,
     local_backward_pair_ms=costs,
     remote_backward_pair_ms=costs,
@@ -102,7 +102,7 @@ def check_equal(made, want):
             assert ours == want["work"][field.name], field.name
 
 
-def check_invariants(made, tokens, ranks, bounded=True):
+def check_invariants(made, tokens, ranks):
     assert made.tokens == tokens == made.rank_tokens.sum()
     assert len(made.rank_tokens) == made.ranks == ranks
     assert set(made.owners.tolist()) <= set(range(ranks))
@@ -117,16 +117,15 @@ def check_invariants(made, tokens, ranks, bounded=True):
         assert (np.diff(made.owners) >= 0).all()
         assert made.score == max(made.forward_ms + made.backward_ms)
     assert (np.diff(made.stages) >= 0).all()
-    assert made.bound is not None or not bounded
-    assert made.bound is None or made.bound <= made.score
+    assert made.bound is not None
+    assert made.bound <= made.score
 
 
 @given(rows(), st.integers(1, 9), settings)
 def test_equals_the_slow_assignment(row, ranks, chosen):
     made = assign(Row(*row), ranks, chosen)
-    bounded = min(chosen.interval_ms, chosen.local_pair_ms) >= 0
-    check_invariants(made, sum(row[0]), ranks, bounded)
-    check_equal(made, slow.assign(*row, ranks, chosen))
+    check_invariants(made, sum(row[0]), ranks)
+    check_equal(made, slow_assign.assign(*row, ranks, chosen))
 
 
 def forests(segments):
@@ -150,7 +149,7 @@ def test_small_rows_in_full(ranks):
                     remote_pair_ms=0.3,
                 )
                 made = assign(Row(list(lengths), list(parents)), ranks, chosen)
-                check_equal(made, slow.assign(list(lengths), list(parents), ranks, chosen))
+                check_equal(made, slow_assign.assign(list(lengths), list(parents), ranks, chosen))
 
 
 def test_no_assignment_beats_the_bound():
@@ -170,10 +169,12 @@ def test_no_assignment_beats_the_bound():
     for parents in forests(3):
         lengths = [4, 3, 3]
         made = assign(Row(lengths, list(parents)), 2, chosen)
-        pairs = slow.chunk_pairs(slow.visible(lengths, list(parents)), 2)
+        pairs = slow_assign.chunk_pairs(slow_assign.visible(lengths, list(parents)), 2)
         chunks = len(pairs)
         best = min(
-            slow.evaluate(pairs, [2] * chunks, owners, slow.stages_of(chunks, stages), 2, chosen)[0]
+            slow_assign.evaluate(
+                pairs, [2] * chunks, owners, slow_assign.stages_of(chunks, stages), 2, chosen
+            )[0]
             for owners in itertools.product(range(2), repeat=chunks)
             for stages in (1, 2)
         )
@@ -190,8 +191,12 @@ def test_moving_away_from_the_start_only_helps(row):
     assert searched.score <= start.score + 1e-9
 
 
-def test_negative_costs_have_no_bound():
-    assert assign(Row([100, 50], [-1, 0]), 2, AssignSettings(interval_ms=-0.1)).bound is None
+@given(rows(), st.integers(1, 6), settings, st.sampled_from(["interval_ms", "local_pair_ms"]))
+def test_costs_below_zero_equal_the_slow_assignment(row, ranks, chosen, name):
+    chosen = dataclasses.replace(chosen, **{name: -0.1})
+    made = assign(Row(*row), ranks, chosen)
+    check_equal(made, slow_assign.assign(*row, ranks, chosen))
+    assert made.bound is None or chosen.profile is not None
 
 
 def test_fewer_tokens_than_ranks():
