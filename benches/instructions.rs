@@ -69,7 +69,7 @@ fn scoring(cp: i64) -> Scoring {
         cp,
         layers: 40,
         gdn_layers: 30,
-        uses_gdn: true,
+        uses_gdn: Some(true),
     }
 }
 

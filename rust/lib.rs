@@ -9,6 +9,7 @@ pub mod assign;
 pub mod attention;
 pub mod engine;
 pub mod error;
+pub mod fields;
 pub mod heads;
 pub mod interrupt;
 pub mod layout;

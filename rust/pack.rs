@@ -4,6 +4,7 @@
 mod tests;
 
 use crate::error::{Error, Result};
+use crate::fields::result;
 use crate::interrupt::Ticker;
 use crate::rows::Rows;
 use crate::segments::{NONE, Segments};
@@ -13,20 +14,145 @@ use crate::tree::Tree;
 /// declared, not there.
 pub const MOST_ABSENT: i64 = 1 << 24;
 
-/// One packed row made of token rows.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Packing {
-    /// Lengths, parents and packed starts.
-    pub segments: Segments,
-    /// Where each segment begins inside its rows (S entries).
-    pub row_start: Vec<i64>,
-    /// Rows of segment `s`: `members[member_offsets[s]..member_offsets[s + 1]]`, ascending.
-    pub member_offsets: Vec<u32>,
-    /// Row indices, see `member_offsets`.
-    pub members: Vec<u32>,
-    /// Per row: the segment that holds its end (`NONE` for an empty row). Its parents hold the
-    /// tokens before.
-    pub last: Vec<u32>,
+result! {
+    /// One packed row of S segments, in packed order, made of n token rows; a parent comes before
+    /// its children. A segment attends itself causally and all its ancestors fully.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct Packing as "Packing" {
+        /// Per row: the segment that holds its end (`NONE` for an empty row). Its parents hold
+        /// the tokens before.
+        pub last: Vec<u32>,
+        @core
+        /// Lengths, parents and packed starts.
+        pub segments: Segments,
+        /// Where each segment begins inside its rows (S entries).
+        pub row_start: Vec<i64>,
+        /// Rows of segment `s`: `members[member_offsets[s]..member_offsets[s + 1]]`, ascending.
+        pub member_offsets: Vec<u32>,
+        /// Row indices, see `member_offsets`.
+        pub members: Vec<u32>,
+    }
+    python {
+        /// A packed row made elsewhere, without rows: lengths, and parents (-1: a root).
+        #[staticmethod]
+        #[pyo3(name = "from_segments")]
+        fn py_from_segments(
+            py: Python<'_>,
+            lengths: &Bound<'_, PyAny>,
+            parents: &Bound<'_, PyAny>,
+        ) -> PyResult<Self> {
+            let (lengths, parents) = (ints("lengths", lengths)?, ints("parents", parents)?);
+            let (lengths, parents) =
+                (slice(py, "lengths", &lengths)?, slice(py, "parents", &parents)?);
+            let segments = detached(py, || Segments::new(lengths, parents))?;
+            Ok(Self::from_segments(segments))
+        }
+
+        /// The same given as ids per token, [T] or [1, T]: a run of one group id is a segment, its parent id
+        /// names the parent's group or its own for a root; group -1 is padding, which is cut off.
+        #[staticmethod]
+        fn from_ids<'py>(
+            py: Python<'py>,
+            group_ids: &Bound<'py, PyAny>,
+            parent_ids: &Bound<'py, PyAny>,
+        ) -> PyResult<Self> {
+            let line = |name, ids: &Bound<'py, PyAny>| match ids.getattr("shape") {
+                Ok(shape) if shape.extract::<(i64, i64)>().is_ok_and(|shape| shape.0 == 1) => {
+                    ints(name, &ids.get_item(0)?)
+                }
+                _ => ints(name, ids),
+            };
+            let (groups, parents) = (line("group_ids", group_ids)?, line("parent_ids", parent_ids)?);
+            let (groups, parents) =
+                (slice(py, "group_ids", &groups)?, slice(py, "parent_ids", &parents)?);
+            let segments = detached(py, || crate::attention::parse(groups, parents))?;
+            Ok(Self::from_segments(segments))
+        }
+
+        fn __len__(&self) -> usize {
+            self.segments.len()
+        }
+
+        /// Number of rows, n; 0 if only the segments are known.
+        #[getter]
+        fn row_count(&self) -> usize {
+            self.last.len()
+        }
+
+        /// Tokens of the packed row.
+        #[getter]
+        fn packed_tokens(&self) -> i64 {
+            self.segments.tokens()
+        }
+
+        /// Tokens of each segment, [S].
+        #[getter]
+        fn lengths<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            let all = (0..self.segments.len()).map(|s| self.segments.length(s));
+            all.collect::<Vec<i64>>().give(py)
+        }
+
+        /// Parent of each segment, -1 for a root, [S].
+        #[getter]
+        fn parents<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            self.segments.parents.give(py)
+        }
+
+        /// Where each segment begins in the packed row, [S].
+        #[getter]
+        fn packed_starts<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            self.segments.starts[..self.segments.len()].to_vec().give(py)
+        }
+
+        /// Where each segment begins inside its rows, [S].
+        #[getter]
+        fn row_starts<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            self.row_start.give(py)
+        }
+
+        /// Rows of each segment, ascending; S lists.
+        #[getter]
+        fn members<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            ragged(py, &self.members, &self.member_offsets)
+        }
+
+        /// The segments of a row, first to last.
+        #[pyo3(name = "path")]
+        fn py_path<'py>(&self, py: Python<'py>, row: i64) -> PyResult<Object<'py>> {
+            let row = row_indices(py, "row", &[row], self.last.len())?[0];
+            self.path(row as usize).give(py)
+        }
+
+        /// Where each token of a row lies in the packed row.
+        #[pyo3(name = "positions")]
+        fn py_positions<'py>(&self, py: Python<'py>, row: i64) -> PyResult<Object<'py>> {
+            let row = row_indices(py, "row", &[row], self.last.len())?[0];
+            py.detach(|| self.positions(row as usize)).give(py)
+        }
+
+        /// Segment number of each packed token, counted from 1, [packed_tokens].
+        #[getter]
+        fn group_ids<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            detached(py, || crate::scattered::ids(self))?[0].give(py)
+        }
+
+        /// Parent's number of each packed token; a root is its own parent, [packed_tokens].
+        #[getter]
+        fn parent_ids<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            detached(py, || crate::scattered::ids(self))?[1].give(py)
+        }
+
+        /// Position of each packed token inside its rows, [packed_tokens].
+        #[getter]
+        fn position_ids<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            detached(py, || crate::scattered::ids(self))?[2].give(py)
+        }
+
+        fn __repr__(&self) -> String {
+            let (segments, rows) = (self.segments.len(), self.last.len());
+            format!("Packing({segments} segments, {rows} rows, {} tokens)", self.segments.tokens())
+        }
+    }
 }
 
 /// How far rows are shared.

@@ -9,12 +9,14 @@ use std::cmp::Ordering;
 use super::settings::{StageWork, WorkloadProfile, ceil_div};
 use super::start;
 use crate::error::{Error, Result};
+use crate::fields::result;
 use crate::interrupt::Ticker;
 use crate::segments::{NONE, Segments};
 
+result! {
 /// Work of an assignment for a sparse-indexer model: maxima over ranks and pipeline stages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ProfiledWork {
+pub struct ProfiledWork as "ProfiledWork" {
     /// Flops that follow query tokens.
     pub query_flops: i128,
     /// The larger of sent and received, at the fetch and at the reduce rate.
@@ -37,6 +39,7 @@ pub struct ProfiledWork {
     pub sent_tokens: Vec<i64>,
     /// Key tokens each rank receives.
     pub received_tokens: Vec<i64>,
+}
 }
 
 /// Consecutive chunks of one owner.

@@ -33,6 +33,7 @@ pub use pack::{Shape, pack, shape};
 pub use scoring::{MOST_RANKS, Score, Scoring, Version};
 
 use crate::error::{Error, Result};
+use crate::fields::result;
 use crate::interrupt::Ticker;
 use crate::tree::Tree;
 
@@ -64,35 +65,72 @@ pub enum Stop {
     Complete,
 }
 
-/// A chosen layout and how good it is.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Layout {
-    /// Per tree segment: stored once for all its rows.
-    pub shared: Vec<bool>,
-    /// Predicted work and its tie-breaks.
-    pub score: Score,
-    /// No layout of this tree has less work than this.
-    pub bound: i128,
-    /// The score is proven to be the least of all layouts.
-    pub optimal: bool,
-    /// Tokens of the packed row.
-    pub packed_tokens: i64,
-    /// Segments on the longest path.
-    pub depth: i64,
-    /// Segments of the packed row.
-    pub segments: i64,
-    /// Chosen decisions.
-    pub chosen: usize,
-    /// The policies of the mandatory family that give this layout (compatible).
-    pub labels: Vec<Label>,
-    /// Distinct layouts of the mandatory family (compatible).
-    pub mandatory_candidates: usize,
-    /// Proposals spent (compatible).
-    pub refinement_work: usize,
-    /// Proposals that were new layouts (compatible).
-    pub evaluated_refinements: usize,
-    /// Why the search ended (compatible).
-    pub stop: Stop,
+result! {
+    /// A choice of shared segments of a tree of S segments, and how good it is.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct Layout as "Layout" {
+        /// Stored once for all its rows (S entries); false for segments of one row.
+        pub shared: Vec<bool>,
+        /// Predicted work and its tie-breaks.
+        pub score: Score,
+        /// No layout of this tree has less work than this.
+        pub bound: i128,
+        /// The score is proven to be the least of all layouts.
+        pub optimal: bool,
+        /// Tokens of the packed row.
+        pub packed_tokens: i64,
+        /// Segments on the longest path: 1 without sharing.
+        pub depth: i64,
+        /// Segments of the packed row.
+        pub segments: i64,
+        /// The policies of the mandatory family that give this layout (compatible): "none",
+        /// "depth 2", "span 18-40", "saves 5%", "full".
+        pub labels: Vec<Label>,
+        /// Distinct layouts of the mandatory family (compatible).
+        pub mandatory_candidates: usize,
+        /// Proposals spent (compatible).
+        pub refinement_work: usize,
+        /// Proposals that were new layouts (compatible).
+        pub evaluated_refinements: usize,
+        @core
+        /// Chosen decisions.
+        pub chosen: usize,
+        /// Why the search ended (compatible).
+        pub stop: Stop,
+    }
+    python {
+        /// The shared segments, ascending.
+        #[getter]
+        fn decisions<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            let flags = self.shared.iter().enumerate();
+            flags.filter(|f| *f.1).map(|f| f.0 as i64).collect::<Vec<i64>>().give(py)
+        }
+
+        /// Work that a better layout could save at most; 0 when proven optimal.
+        #[getter]
+        fn gap(&self) -> i128 {
+            if self.optimal { 0 } else { (self.score.work - self.bound).max(0) }
+        }
+
+        /// Why the refinement ended (compatible).
+        #[getter]
+        fn stop_reason(&self) -> Option<&'static str> {
+            match self.stop {
+                Stop::NotSearched => None,
+                Stop::NoDecisions => Some("no_shareable_decisions"),
+                Stop::BudgetExhausted => Some("refinement_budget_exhausted"),
+                Stop::Complete => Some("search_complete"),
+            }
+        }
+
+        fn __repr__(&self) -> String {
+            let proof = if self.optimal { "optimal".to_owned() } else { format!("gap {}", self.gap()) };
+            format!(
+                "Layout({} shared, {} segments, depth {}, {} tokens, {proof})",
+                self.chosen, self.segments, self.depth, self.packed_tokens
+            )
+        }
+    }
 }
 
 /// Proposals that the compatible refinement may spend: the published planner's budget.

@@ -69,7 +69,7 @@ fn refuses_what_has_no_layout() {
         cp: 1,
         layers: 1,
         gdn_layers: 0,
-        uses_gdn: false,
+        uses_gdn: Some(false),
     };
     let empty = Tree::default();
     assert!(choose(&empty, &scoring, Method::Full).is_err());
@@ -103,7 +103,7 @@ fn any_scoring(dice: &mut Dice) -> Scoring {
         cp: pick(dice, &[1, 2, 3, 4, 5, 8]),
         layers,
         gdn_layers: pick(dice, &[0, 1, layers]),
-        uses_gdn: dice.roll(2) == 1,
+        uses_gdn: Some(dice.roll(2) == 1),
     }
 }
 
@@ -318,7 +318,7 @@ fn rounding_is_settled_in_every_branch() {
         cp: 1,
         layers: 12,
         gdn_layers: 1,
-        uses_gdn: true,
+        uses_gdn: Some(true),
     };
     let weights = scoring.weights().unwrap();
     let forest = Forest::new(&tree, weights.tiny_below).unwrap();

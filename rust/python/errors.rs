@@ -70,7 +70,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 /// The one place where a core error becomes a Python exception.
-pub(super) fn to_python(py: Python<'_>, error: &Error) -> PyErr {
+pub(crate) fn to_python(py: Python<'_>, error: &Error) -> PyErr {
     let class = match error {
         Error::Input(_) | Error::Overflow(_) => "InputError",
         Error::Internal(_) => "InternalError",
@@ -90,8 +90,13 @@ pub(super) fn to_python(py: Python<'_>, error: &Error) -> PyErr {
     }
 }
 
+/// An input error from anything printable.
+pub(crate) fn refused(py: Python<'_>, message: impl Into<String>) -> PyErr {
+    to_python(py, &Error::Input(message.into()))
+}
+
 /// Runs `work` with the interpreter released and maps its error.
-pub(super) fn detached<T: Send>(
+pub(crate) fn detached<T: Send>(
     py: Python<'_>,
     work: impl Send + FnOnce() -> Result<T>,
 ) -> PyResult<T> {

@@ -8,7 +8,6 @@ use pyo3::prelude::*;
 use super::convert::{self, Flags, Ints, List, short, slice};
 use super::errors::{FEW_ROWS, FEW_TOKENS, detached, detached_unless, to_python};
 use super::recurrent::placed;
-use super::tree::PyTree;
 use crate::assign::Assignment;
 use crate::error::{Error, Result};
 use crate::heads::HeadWork;
@@ -251,7 +250,7 @@ impl PyPlanMeasures {
         &mut self,
         py: Python<'_>,
         g: usize,
-        tree: &PyTree,
+        tree: &Tree,
         shared: Flags<'_>,
         attention_tokens: Option<Ints<'_>>,
         owner: Option<Ints<'_>>,
@@ -273,7 +272,7 @@ impl PyPlanMeasures {
                 .map_or(Ok(&[][..]), |given| column("shards", given))?,
         };
         let shared = flags(py, "shared", &shared)?;
-        self.fill(g, &tree.tree, shared, &placement, head_sum)
+        self.fill(g, tree, shared, &placement, head_sum)
             .map_err(|error| to_python(py, &error))
     }
 

@@ -6,18 +6,21 @@
 
 use super::{KERNEL_CHUNK, Recurrent};
 use crate::error::Result;
+use crate::fields::result;
 use crate::interrupt::Ticker;
 use crate::segments::Segments;
 
-/// What one pass of a gated-delta-net layer executes and keeps, in rows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Schedule {
-    /// Rows that run through the kernel, replayed tails included.
-    pub executed_rows: i64,
-    /// Recurrent states kept: one per column, two in a bucket that hands states on.
-    pub state_rows: i64,
-    /// Rows of the output.
-    pub packed_rows: i64,
+result! {
+    /// What one pass of a gated-delta-net layer executes and keeps, in rows.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct Schedule as "GdnSchedule" {
+        /// Rows that run through the kernel, replayed tails included.
+        pub executed_rows: i64,
+        /// Recurrent states kept: one per column, two in a bucket that hands states on.
+        pub state_rows: i64,
+        /// Rows of the output.
+        pub packed_rows: i64,
+    }
 }
 
 /// The columns of one bucket so far.

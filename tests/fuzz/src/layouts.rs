@@ -64,7 +64,7 @@ fn scoring(draw: &mut Draw<'_>) -> Scoring {
         cp: draw.pick(&[1, 2, 3, 4, 5, 8]),
         layers,
         gdn_layers: draw.pick(&[0, 1, layers, 50]),
-        uses_gdn: draw.coin(),
+        uses_gdn: Some(draw.coin()),
     };
     for coefficient in &mut made.coefficients {
         *coefficient = draw.pick(&[0, 0, 1, 2, 7, 45, 229, 1_986, 52_742]);
