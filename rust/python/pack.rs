@@ -9,7 +9,6 @@ use pyo3::prelude::*;
 use super::convert::{Ints, column, indices, row_indices, slice};
 use super::errors::detached;
 use crate::error::{Error, Result};
-use crate::interrupt::Ticker;
 use crate::pack::{self, PackOptions, Packing};
 use crate::rows::Rows;
 use crate::segments::Segments;
@@ -138,7 +137,7 @@ fn pack_rows(
             min_shared: limit("min_shared", min_shared)? as i64,
             shareable: shareable.as_deref(),
         };
-        pack::pack(&Rows::new(tokens, &offsets)?, &options, &mut Ticker::new())
+        pack::pack(&Rows::new(tokens, &offsets)?, &options)
     })?;
     Ok(packing.into())
 }

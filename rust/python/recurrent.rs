@@ -147,7 +147,7 @@ fn schedule<'py>(
 ) -> PyResult<(i64, i64, i64)> {
     let lengths = slice(py, "lengths", &lengths)?;
     let parents = slice(py, "parents", &parents)?;
-    let schedule = detached(py, || gdn_schedule(&Segments::new(lengths, parents)?))?;
+    let schedule = detached(py, || Ok(gdn_schedule(&Segments::new(lengths, parents)?)))?;
     Ok(counts(schedule))
 }
 
@@ -168,7 +168,7 @@ fn schedule_per_rank<'py>(
     let schedules = detached(py, || {
         let segments = Segments::new(lengths, parents)?;
         let placed = placed(&segments, ranks, owner, shards)?;
-        gdn_schedule_per_rank(&segments, &placed)
+        Ok(gdn_schedule_per_rank(&segments, &placed))
     })?;
     Ok(schedules.into_iter().map(counts).collect())
 }

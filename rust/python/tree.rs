@@ -9,7 +9,6 @@ use pyo3::prelude::*;
 use super::convert::{Ints, column, indices, row_indices, slice};
 use super::errors::{detached, to_python};
 use crate::error::Error;
-use crate::interrupt::Ticker;
 use crate::pack::members;
 use crate::rows::Rows;
 use crate::segments::NONE;
@@ -79,9 +78,9 @@ impl PyTree {
         Ok((indices(py, &offsets), indices(py, &rows)))
     }
 
-    fn prefixes<'py>(&self, py: Python<'py>) -> PyResult<(Column<'py>, Column<'py>)> {
-        let prefixes = detached(py, || self.tree.packed_prefixes())?;
-        Ok((column(py, prefixes.packed), column(py, prefixes.shared)))
+    fn prefixes<'py>(&self, py: Python<'py>) -> (Column<'py>, Column<'py>) {
+        let prefixes = py.detach(|| self.tree.packed_prefixes());
+        (column(py, prefixes.packed), column(py, prefixes.shared))
     }
 
     fn restrict(&self, py: Python<'_>, rows: Ints<'_>) -> PyResult<Self> {
@@ -114,9 +113,7 @@ fn build_tree(py: Python<'_>, tokens: Ints<'_>, offsets: Ints<'_>) -> PyResult<P
     let tokens = slice(py, "tokens", &tokens)?;
     // Copied, so that what was checked stays true while other threads run.
     let offsets = slice(py, "offsets", &offsets)?.to_vec();
-    let tree = detached(py, || {
-        Tree::build(&Rows::new(tokens, &offsets)?, &mut Ticker::new())
-    })?;
+    let tree = detached(py, || Tree::build(&Rows::new(tokens, &offsets)?))?;
     refuse_empty(py, &tree)?;
     Ok(PyTree { tree })
 }
