@@ -3,9 +3,9 @@
 #[cfg(test)]
 mod tests;
 
+use crate::cancel;
 use crate::error::{Error, Result};
 use crate::fields::result;
-use crate::interrupt::Ticker;
 use crate::rows::Rows;
 use crate::segments::{NONE, Segments};
 use crate::tree::Tree;
@@ -177,26 +177,22 @@ impl Default for PackOptions<'_> {
 }
 
 /// Packs `rows`: the tree is built in one pass over the tokens, the rest reads no token.
-pub fn pack(rows: &Rows<'_>, options: &PackOptions<'_>, ticker: &mut Ticker) -> Result<Packing> {
+pub fn pack(rows: &Rows<'_>, options: &PackOptions<'_>) -> Result<Packing> {
     check_limits(rows.len(), options)?;
     let tree = match options.shareable {
-        None => Tree::build(rows, ticker)?,
-        Some(limits) => Tree::build_limited(rows, limits, ticker)?,
+        None => Tree::build(rows)?,
+        Some(limits) => Tree::build_limited(rows, limits)?,
     };
     let lengths = (0..rows.len()).map(|i| rows.length(i) as i64).collect();
-    Walk::new(&tree, lengths, options)?.run(ticker)
+    Walk::new(&tree, lengths, options).run()
 }
 
 /// Packs rows that lie apart from each other.
-pub fn pack_scattered(
-    rows: &[&[i64]],
-    options: &PackOptions<'_>,
-    ticker: &mut Ticker,
-) -> Result<Packing> {
+pub fn pack_scattered(rows: &[&[i64]], options: &PackOptions<'_>) -> Result<Packing> {
     check_limits(rows.len(), options)?;
-    let tree = Tree::build_scattered(rows, options.shareable, ticker)?;
+    let tree = Tree::build_scattered(rows, options.shareable)?;
     let lengths = rows.iter().map(|row| row.len() as i64).collect();
-    Walk::new(&tree, lengths, options)?.run(ticker)
+    Walk::new(&tree, lengths, options).run()
 }
 
 fn check_limits(rows: usize, options: &PackOptions<'_>) -> Result<()> {
@@ -210,19 +206,14 @@ fn check_limits(rows: usize, options: &PackOptions<'_>) -> Result<()> {
 }
 
 /// Packs the rows of a tree that is already built (`shareable` does not apply).
-pub fn pack_tree(
-    tree: &Tree,
-    max_depth: Option<usize>,
-    min_shared: i64,
-    ticker: &mut Ticker,
-) -> Result<Packing> {
+pub fn pack_tree(tree: &Tree, max_depth: Option<usize>, min_shared: i64) -> Result<Packing> {
     let lengths = (0..tree.rows()).map(|r| tree.row_length(r)).collect();
     let options = PackOptions {
         max_depth,
         min_shared,
         shareable: None,
     };
-    Walk::new(tree, lengths, &options)?.run(ticker)
+    Walk::new(tree, lengths, &options).run()
 }
 
 impl Packing {
@@ -310,14 +301,12 @@ impl Packing {
 /// Lists the rows that run through each segment, ascending, from the segment each row ends in:
 /// those of `s` are `rows[offsets[s]..offsets[s + 1]]`.
 pub(crate) fn members(parents: &[u32], last: &[u32]) -> Result<(Vec<u32>, Vec<u32>)> {
-    let mut ticker = Ticker::new();
     let mut counts = vec![0_u64; parents.len()];
-    ticker.each(last.iter().filter(|&&end| end != NONE), 4, |&end| {
+    for &end in last.iter().filter(|&&end| end != NONE) {
         counts[end as usize] += 1;
-    })?;
+    }
     // Parents come first, so backwards each count is complete when it is handed up.
     for s in (0..parents.len()).rev() {
-        ticker.work(2)?;
         if parents[s] != NONE {
             counts[parents[s] as usize] += counts[s];
         }
@@ -326,7 +315,6 @@ pub(crate) fn members(parents: &[u32], last: &[u32]) -> Result<(Vec<u32>, Vec<u3
     let mut total = 0_u64;
     offsets.push(0);
     for count in counts {
-        ticker.work(1)?;
         total += count;
         let offset = u32::try_from(total)
             .map_err(|_| Error::Overflow("the number of rows over all segments"))?;
@@ -335,9 +323,9 @@ pub(crate) fn members(parents: &[u32], last: &[u32]) -> Result<(Vec<u32>, Vec<u3
     let mut next = offsets.clone();
     let mut rows = vec![0; total as usize];
     for (row, &end) in last.iter().enumerate() {
+        cancel::check_at(row)?;
         let mut segment = end;
         while segment != NONE {
-            ticker.work(4)?;
             let at = &mut next[segment as usize];
             rows[*at as usize] = row as u32;
             *at += 1;
@@ -373,9 +361,9 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(tree: &'a Tree, lengths: Vec<i64>, options: &PackOptions<'_>) -> Result<Self> {
-        let (offsets, rows) = tree.terminal_rows()?;
-        Ok(Self {
+    fn new(tree: &'a Tree, lengths: Vec<i64>, options: &PackOptions<'_>) -> Self {
+        let (offsets, rows) = tree.terminal_rows();
+        Self {
             tree,
             last: vec![NONE; lengths.len()],
             lengths,
@@ -389,31 +377,30 @@ impl<'a> Walk<'a> {
             },
             row_start: Vec::new(),
             pending: Vec::new(),
-        })
+        }
     }
 
-    fn run(mut self, ticker: &mut Ticker) -> Result<Packing> {
+    fn run(mut self) -> Result<Packing> {
         let tree = self.tree;
         // Rows that may share nothing come first, like any rows that end at a node.
         for row in 0..self.lengths.len() {
-            ticker.work(2)?;
             if tree.terminal[row] == NONE && self.lengths[row] > 0 {
                 self.alone(row as u32, 0, NONE);
             }
         }
         if self.max_depth == 0 {
-            self.all_alone(0..tree.len(), 0, NONE, ticker)?;
+            self.all_alone(0..tree.len(), 0, NONE);
         } else {
-            self.branch(0..tree.len(), 0, 0, NONE, ticker)?;
+            self.branch(0..tree.len(), 0, 0, NONE);
         }
         while let Some(visit) = self.pending.pop() {
-            self.visit(visit, ticker)?;
+            cancel::check_at(self.segments.len())?;
+            self.visit(visit);
         }
         Packing::new(self.segments, self.row_start, self.last)
     }
 
-    fn visit(&mut self, visit: Visit, ticker: &mut Ticker) -> Result<()> {
-        ticker.work(8)?;
+    fn visit(&mut self, visit: Visit) {
         let Visit {
             node,
             from,
@@ -430,7 +417,6 @@ impl<'a> Walk<'a> {
             let segment = self.emit(from, end, parent);
             let going_on = self.tree.count[n] as usize - ended.len();
             for at in ended {
-                ticker.work(8)?;
                 let row = self.rows[at];
                 self.last[row as usize] = segment;
                 if self.lengths[row as usize] > end {
@@ -438,34 +424,24 @@ impl<'a> Walk<'a> {
                 }
             }
             if going_on == 1 || depth + 1 >= self.max_depth {
-                self.all_alone(below, end, segment, ticker)?;
+                self.all_alone(below, end, segment);
             } else {
-                self.branch(below, end, depth + 1, segment, ticker)?;
+                self.branch(below, end, depth + 1, segment);
             }
         } else {
             // Too short to share: the run is replayed by whoever goes on.
             for at in ended {
-                ticker.work(8)?;
                 self.alone(self.rows[at], from, parent);
             }
-            self.branch(below, from, depth, parent, ticker)?;
+            self.branch(below, from, depth, parent);
         }
-        Ok(())
     }
 
     /// Visits the topmost of the tree segments `below`, in order.
-    fn branch(
-        &mut self,
-        below: std::ops::Range<usize>,
-        from: i64,
-        depth: usize,
-        parent: u32,
-        ticker: &mut Ticker,
-    ) -> Result<()> {
+    fn branch(&mut self, below: std::ops::Range<usize>, from: i64, depth: usize, parent: u32) {
         let first = self.pending.len();
         let mut node = below.start;
         while node < below.end {
-            ticker.work(8)?;
             self.pending.push(Visit {
                 node: node as u32,
                 from,
@@ -475,21 +451,16 @@ impl<'a> Walk<'a> {
             node = self.tree.subtree[node] as usize;
         }
         self.pending[first..].reverse();
-        Ok(())
     }
 
     /// Emits the rest of every row that ends in the tree segments `below`, in input order.
-    fn all_alone(
-        &mut self,
-        below: std::ops::Range<usize>,
-        from: i64,
-        parent: u32,
-        ticker: &mut Ticker,
-    ) -> Result<()> {
+    fn all_alone(&mut self, below: std::ops::Range<usize>, from: i64, parent: u32) {
         let ended = self.offsets[below.start] as usize..self.offsets[below.end] as usize;
         let mut rows = self.rows[ended].to_vec();
-        ticker.sort_by_key(&mut rows, |&row| row)?;
-        ticker.each(rows, 8, |row| self.alone(row, from, parent))
+        rows.sort_unstable();
+        for row in rows {
+            self.alone(row, from, parent);
+        }
     }
 
     fn alone(&mut self, row: u32, from: i64, parent: u32) {

@@ -7,7 +7,6 @@ mod tests;
 
 use crate::error::Result;
 use crate::fields::result;
-use crate::interrupt::Ticker;
 use crate::rows::Rows;
 use crate::segments::NONE;
 
@@ -65,13 +64,13 @@ result! {
         /// Full-sharing tokens of the first 0, 1, ... n rows, [n + 1].
         #[getter(packed_prefixes)]
         fn py_packed_prefixes<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
-            detached(py, || self.packed_prefixes())?.packed.give(py)
+            py.detach(|| self.packed_prefixes()).packed.give(py)
         }
 
         /// Leading tokens of each row that an earlier row already holds, [n].
         #[getter]
         fn shared_prefixes<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
-            detached(py, || self.packed_prefixes())?.shared.give(py)
+            py.detach(|| self.packed_prefixes()).shared.give(py)
         }
 
         /// Packed tokens of the first `rows` rows (all by default) with everything shared.
@@ -80,7 +79,7 @@ result! {
             let Some(n) = rows else {
                 return Ok(self.packed_tokens());
             };
-            let prefixes = detached(py, || self.packed_prefixes())?;
+            let prefixes = py.detach(|| self.packed_prefixes());
             let found = usize::try_from(n).ok().and_then(|n| prefixes.packed.get(n));
             found.copied().ok_or_else(|| {
                 refused(py, format!("rows is {n}: the tree has {}", self.rows()))
@@ -123,25 +122,21 @@ pub struct Prefixes {
 impl Tree {
     /// Builds the tree in one pass over the tokens. A token that no other row shares is read
     /// at most once, and the unshared tail of a row not at all. Empty rows are allowed.
-    pub fn build(rows: &Rows<'_>, ticker: &mut Ticker) -> Result<Self> {
-        build::build(rows.len(), |i| rows.row(i), None, ticker)
+    pub fn build(rows: &Rows<'_>) -> Result<Self> {
+        build::build(rows.len(), |i| rows.row(i), None)
     }
 
     /// The same for rows cut to `limits[i]` leading tokens (clamped to `0..=length`).
     ///
     /// # Panics
     /// If there are fewer limits than rows.
-    pub fn build_limited(rows: &Rows<'_>, limits: &[i64], ticker: &mut Ticker) -> Result<Self> {
-        build::build(rows.len(), |i| rows.row(i), Some(limits), ticker)
+    pub fn build_limited(rows: &Rows<'_>, limits: &[i64]) -> Result<Self> {
+        build::build(rows.len(), |i| rows.row(i), Some(limits))
     }
 
     /// The same for rows that lie apart from each other.
-    pub fn build_scattered(
-        rows: &[&[i64]],
-        limits: Option<&[i64]>,
-        ticker: &mut Ticker,
-    ) -> Result<Self> {
-        build::build(rows.len(), |i| rows[i], limits, ticker)
+    pub fn build_scattered(rows: &[&[i64]], limits: Option<&[i64]>) -> Result<Self> {
+        build::build(rows.len(), |i| rows[i], limits)
     }
 
     /// Number of segments.
@@ -192,22 +187,25 @@ impl Tree {
     /// The rows that end at each segment: those of `s` are
     /// `rows[offsets[s]..offsets[s + 1]]`, in input order. Empty rows are left out. As segments
     /// come depth first, the rows through `s` are `rows[offsets[s]..offsets[subtree[s]]]`.
-    pub fn terminal_rows(&self) -> Result<(Vec<u32>, Vec<u32>)> {
-        let mut ticker = Ticker::new();
+    #[must_use]
+    pub fn terminal_rows(&self) -> (Vec<u32>, Vec<u32>) {
         let mut offsets = vec![0_u32; self.len() + 1];
         let ends = || self.terminal.iter().copied().filter(|&s| s != NONE);
-        ticker.each(ends(), 4, |s| offsets[s as usize + 1] += 1)?;
-        ticker.each(0..self.len(), 1, |s| offsets[s + 1] += offsets[s])?;
+        for s in ends() {
+            offsets[s as usize + 1] += 1;
+        }
+        for s in 0..self.len() {
+            offsets[s + 1] += offsets[s];
+        }
         let mut next = offsets.clone();
         let mut rows = vec![0_u32; offsets[self.len()] as usize];
         for (row, &s) in self.terminal.iter().enumerate() {
-            ticker.work(8)?;
             if s != NONE {
                 let at = &mut next[s as usize];
                 rows[*at as usize] = row as u32;
                 *at += 1;
             }
         }
-        Ok((offsets, rows))
+        (offsets, rows)
     }
 }

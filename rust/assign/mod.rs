@@ -11,7 +11,6 @@ mod tests;
 
 use crate::error::{Error, Result};
 use crate::fields::result;
-use crate::interrupt::Ticker;
 use crate::segments::Segments;
 
 use pairs::ChunkPairs;
@@ -145,9 +144,8 @@ pub fn assign(
     if tokens == 0 {
         return Ok(without_chunks(ranks, settings));
     }
-    let mut ticker = Ticker::new();
     let chunk = settings.chunk_size(tokens, ranks);
-    workspace.pairs.build(segments, chunk, &mut ticker)?;
+    workspace.pairs.build(segments, chunk)?;
     workspace.cut_contiguous(ranks, settings);
     let Workspace {
         pairs,
@@ -155,7 +153,7 @@ pub fn assign(
         search,
         ..
     } = workspace;
-    let stages = search.run(start, pairs, settings, &mut ticker)?;
+    let stages = search.run(start, pairs, settings)?;
     let chunks = pairs.len();
     search.evaluator.set_stages(stages, chunks);
     let mut made = Assignment {
@@ -177,7 +175,7 @@ pub fn assign(
             stages,
             profile,
         };
-        let (spans, work) = problem.choose(&best.cuts, &mut ticker)?;
+        let (spans, work) = problem.choose(&best.cuts)?;
         made.owners = profiled::owners(&spans).collect();
         for span in spans {
             made.rank_tokens[span.rank as usize] += pairs.span_tokens(span.low, span.high);
@@ -217,7 +215,7 @@ pub fn stage_times(
     let stages = search.evaluator.bounds.len() - 1;
     let times = search
         .evaluator
-        .stage_times(&search.best.cuts, &workspace.pairs, settings)?;
+        .stage_times(&search.best.cuts, &workspace.pairs, settings);
     Ok((stages, times))
 }
 

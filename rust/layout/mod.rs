@@ -34,7 +34,6 @@ pub use scoring::{MOST_RANKS, Score, Scoring, Version};
 
 use crate::error::{Error, Result};
 use crate::fields::result;
-use crate::interrupt::Ticker;
 use crate::tree::Tree;
 
 /// How a layout is chosen.
@@ -197,8 +196,7 @@ impl Workspace {
     }
 
     fn exact(&mut self, tree: &Tree, weights: &Weights) -> Result<Layout> {
-        let mut ticker = Ticker::new();
-        let best = exact::exact(&self.forest, weights, &mut self.tables, &mut ticker)?;
+        let best = exact::exact(&self.forest, weights, &mut self.tables)?;
         if let Some(best) = best.as_ref().filter(|best| best.optimal) {
             return Ok(self.proven(tree, weights, best));
         }
@@ -250,7 +248,6 @@ impl Workspace {
             &mut self.tables,
             &chosen,
             most_tokens,
-            &mut Ticker::new(),
         )?;
         let mut layout = self.proven(tree, &weights, &best);
         layout.bound = layout.bound.max(cheapest.bound);
@@ -264,13 +261,12 @@ impl Workspace {
     }
 
     fn compatible(&mut self, tree: &Tree, weights: &Weights, options: &Options) -> Result<Layout> {
-        let mut ticker = Ticker::new();
         let forest = &self.forest;
         self.keys.reserve(forest.len());
         let best = if options.counts {
             None
         } else {
-            exact::exact(forest, weights, &mut self.tables, &mut ticker)?
+            exact::exact(forest, weights, &mut self.tables)?
         };
         let best = best.filter(|best| best.optimal);
         // The best of all layouts is the answer of every search that meets it.
@@ -285,7 +281,7 @@ impl Workspace {
             .map(|best| self.keys.hash(&bits::words(&best.chosen)));
         self.arena.reset(forest.len());
         let keys = &self.keys;
-        let members = family::family(forest, keys, &mut self.arena, &mut ticker)?;
+        let members = family::family(forest, keys, &mut self.arena)?;
         let (search, points) = Search::new(
             forest,
             weights,
@@ -295,7 +291,7 @@ impl Workspace {
             options.budget,
             target,
         );
-        let found = search.run(points, &mut ticker)?;
+        let found = search.run(points)?;
         let words = self.arena.words(found.incumbent.set);
         let chosen: Vec<bool> = (0..forest.len()).map(|i| bits::has(words, i)).collect();
         let mut layout = finish(tree, forest, weights, &chosen);

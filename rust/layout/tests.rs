@@ -269,8 +269,7 @@ fn members_by_span_are_what_a_walk_gives() {
         let forest = Forest::new(&tree, 64).unwrap();
         let mut keys = Keys::default();
         keys.reserve(forest.len());
-        let mut ticker = Ticker::new();
-        let mut spans = spans::Spans::new(&forest, &keys, &mut ticker).unwrap();
+        let mut spans = spans::Spans::new(&forest, &keys);
         let mut least = 1;
         loop {
             let flags = family::by_span(&forest, least);
@@ -286,7 +285,7 @@ fn members_by_span_are_what_a_walk_gives() {
             };
             let chosen = (0..forest.len()).filter(|&i| flags[i]);
             let shortest = chosen.map(|i| forest.end[i] - near(i)).min();
-            assert_eq!(spans.next(&mut ticker), Ok(shortest.is_some()));
+            assert_eq!(spans.next(), Ok(shortest.is_some()));
             match shortest {
                 Some(span) => least = span + 1,
                 None => break,

@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyTypeError};
 use pyo3::prelude::*;
 
+use crate::cancel;
 use crate::error::{Error, Result};
-use crate::interrupt;
 
 thread_local! {
     /// What a signal handler raised while the core ran; re-raised at the border.
@@ -17,7 +17,7 @@ thread_local! {
 
 /// Makes Ctrl-C stop the core's long loops, and [`stop_if`] those of a thread.
 pub(super) fn install_interrupt_hook() {
-    interrupt::set_hook(|| {
+    cancel::set_hook(|| {
         Python::attach(|py| {
             let asked = ASKED.with_borrow(|slot| slot.as_ref().map(|asked| asked.clone_ref(py)));
             let stop = py.check_signals().and_then(|()| match asked {

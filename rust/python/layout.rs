@@ -75,7 +75,10 @@ fn choose_layout(
         return Err(refused(py, "most_tokens needs method \"exact\""));
     }
     let Ok(budget) = usize::try_from(budget) else {
-        return Err(refused(py, format!("budget is {budget}: it must be at least 0")));
+        return Err(refused(
+            py,
+            format!("budget is {budget}: it must be at least 0"),
+        ));
     };
     let options = Options {
         method,

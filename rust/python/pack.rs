@@ -8,7 +8,6 @@ use pyo3::prelude::*;
 use super::convert::{Ints, slice};
 use super::errors::detached;
 use crate::error::{Error, Result};
-use crate::interrupt::Ticker;
 use crate::pack::{self, PackOptions, Packing};
 use crate::rows::Rows;
 
@@ -46,7 +45,7 @@ fn pack_rows(
             min_shared: limit("min_shared", min_shared)? as i64,
             shareable: shareable.as_deref(),
         };
-        pack::pack(&Rows::new(tokens, &offsets)?, &options, &mut Ticker::new())
+        pack::pack(&Rows::new(tokens, &offsets)?, &options)
     })
 }
 

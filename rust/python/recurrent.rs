@@ -35,7 +35,7 @@ fn gdn(
 /// The bucket schedule of a whole packed row on one rank.
 #[pyfunction(name = "gdn_schedule")]
 fn schedule(py: Python<'_>, packing: &Packing) -> PyResult<Schedule> {
-    detached(py, || gdn_schedule(&packing.segments))
+    detached(py, || Ok(gdn_schedule(&packing.segments)))
 }
 
 /// The bucket schedule of each rank, over the segments and shards that it holds.
@@ -59,7 +59,7 @@ fn schedule_per_rank(
             "placement is of another packed row: give its own",
         ));
     }
-    detached(py, || gdn_schedule_per_rank(segments, placement))
+    detached(py, || Ok(gdn_schedule_per_rank(segments, placement)))
 }
 
 /// A placement from its columns, checked; `owner` is -1 where a segment is chained.

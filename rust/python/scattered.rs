@@ -12,7 +12,6 @@ use super::errors::{detached, to_python};
 use super::pack::limit;
 use super::tree::refuse_empty;
 use crate::error::Error;
-use crate::interrupt::Ticker;
 use crate::pack::{self, PackOptions, Packing};
 use crate::scattered::{self, HeadRow};
 use crate::tree::Tree;
@@ -28,9 +27,7 @@ fn slices<'a>(py: Python<'_>, name: &str, rows: &'a Arrays<'_>) -> PyResult<Vec<
 #[pyfunction]
 fn tree_of(py: Python<'_>, rows: Arrays<'_>) -> PyResult<Tree> {
     let rows = slices(py, "rows", &rows)?;
-    let tree = detached(py, || {
-        Tree::build_scattered(&rows, None, &mut Ticker::new())
-    })?;
+    let tree = detached(py, || Tree::build_scattered(&rows, None))?;
     refuse_empty(py, &tree)?;
     Ok(tree)
 }
@@ -57,7 +54,7 @@ fn pack_of(
             min_shared: limit("min_shared", min_shared)? as i64,
             shareable: shareable.as_deref(),
         };
-        pack::pack_scattered(&rows, &options, &mut Ticker::new())
+        pack::pack_scattered(&rows, &options)
     })
 }
 
@@ -87,7 +84,7 @@ fn gather_tokens<'py>(
     rows: Arrays<'py>,
 ) -> PyResult<Column<'py>> {
     let rows = slices(py, "rows", &rows)?;
-    let tokens = detached(py, || scattered::gather(packing, &rows, &mut Ticker::new()))?;
+    let tokens = detached(py, || scattered::gather(packing, &rows))?;
     Ok(tokens.into_pyarray(py))
 }
 
@@ -161,7 +158,7 @@ fn projected_rows(
     most: usize,
 ) -> PyResult<usize> {
     over_requests(py, &positions.0, &labels.0, &every.0, |requests| {
-        scattered::projected_rows(requests, most, &mut Ticker::new())
+        scattered::projected_rows(requests, most)
     })
 }
 
@@ -181,7 +178,7 @@ fn target_chunk_rows(
         ));
     }
     over_requests(py, &positions.0, &labels.0, &every.0, |requests| {
-        scattered::target_chunk(requests, chunk, &mut Ticker::new())
+        scattered::target_chunk(requests, chunk)
     })
 }
 

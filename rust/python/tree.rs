@@ -4,7 +4,6 @@ use pyo3::prelude::*;
 
 use super::convert::{Ints, slice};
 use super::errors::{detached, refused};
-use crate::interrupt::Ticker;
 use crate::rows::Rows;
 use crate::segments::NONE;
 use crate::tree::Tree;
@@ -30,9 +29,7 @@ fn build_tree(py: Python<'_>, tokens: Ints<'_>, offsets: Ints<'_>) -> PyResult<T
     let tokens = slice(py, "tokens", &tokens)?;
     // Copied, so that what was checked stays true while other threads run.
     let offsets = slice(py, "offsets", &offsets)?.to_vec();
-    let tree = detached(py, || {
-        Tree::build(&Rows::new(tokens, &offsets)?, &mut Ticker::new())
-    })?;
+    let tree = detached(py, || Tree::build(&Rows::new(tokens, &offsets)?))?;
     refuse_empty(py, &tree)?;
     Ok(tree)
 }

@@ -18,7 +18,6 @@ pub use settings::{RecurrentSettings, Shape};
 use crate::assign::{Assignment, MOST_RANKS};
 use crate::error::{Error, Result};
 use crate::fields::result;
-use crate::interrupt::Ticker;
 use crate::segments::{NONE, Segments};
 
 /// Tokens of one step of the recurrent kernel: shards of a chained segment are multiples of it.
@@ -106,16 +105,15 @@ pub fn recurrent(
     settings.check()?;
     check_assignment(segments, assignment)?;
     settings.check_sizes(segments)?;
-    let mut ticker = Ticker::new();
     let Workspace {
         forest,
         loads,
         search,
     } = workspace;
-    forest.fill(segments, assignment, settings, &mut ticker)?;
-    search.run(forest, loads, settings, &mut ticker)?;
+    forest.fill(segments, assignment, settings);
+    search.run(forest, loads, settings)?;
     let chosen = search.best();
-    let score = loads.record(forest, chosen, settings, &mut ticker)?;
+    let score = loads.record(forest, chosen, settings);
     let ranks = assignment.ranks;
     let mut answer = Recurrent {
         rank_tokens: loads.tokens.clone(),
