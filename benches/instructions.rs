@@ -7,7 +7,6 @@ use std::sync::Arc;
 use waveplan::Result;
 use waveplan::assign::{self, AssignSettings, assign};
 use waveplan::engine::{Engine, Found, Session, Settings, Trust};
-use waveplan::interrupt::Ticker;
 use waveplan::layout::{self, Method, Scoring, Version};
 use waveplan::measures::{self, Columns, Labels, Pool, plan};
 use waveplan::price::{Node, Program, ROOTS, root};
@@ -69,7 +68,7 @@ fn scoring(cp: i64) -> Scoring {
         cp,
         layers: 40,
         gdn_layers: 30,
-        uses_gdn: true,
+        uses_gdn: Some(true),
     }
 }
 
@@ -116,7 +115,7 @@ fn asked(seed: u64, offsets: &[i64]) -> Asked {
 /// Rows checked, no token negative, and the columns of their requests.
 #[inline(never)]
 fn measured_requests(tokens: &[i64], offsets: &[i64], asked: &Asked) -> Result<i64> {
-    Rows::new(tokens, offsets)?.refuse_negative(&mut Ticker::new())?;
+    Rows::new(tokens, offsets)?.refuse_negative()?;
     let pool = Pool::new(&Columns {
         lengths: &asked.lengths,
         targets: &asked.targets,
@@ -137,8 +136,8 @@ fn measured_requests(tokens: &[i64], offsets: &[i64], asked: &Asked) -> Result<i
 /// The pool's tree, packed tokens of every prefix, and the trees of sixteen waves.
 #[inline(never)]
 fn measured_tree(tokens: &[i64], offsets: &[i64]) -> Result<i64> {
-    let tree = Tree::build(&Rows::new(tokens, offsets)?, &mut Ticker::new())?;
-    let mut sum: i64 = tree.packed_prefixes()?.packed.iter().sum();
+    let tree = Tree::build(&Rows::new(tokens, offsets)?)?;
+    let mut sum: i64 = tree.packed_prefixes().packed.iter().sum();
     for wave in 0..16 {
         let rows: Vec<u32> = (0..tree.rows() as u32).filter(|r| r % 16 <= wave).collect();
         sum += tree.restrict(&rows)?.packed_tokens();
@@ -239,7 +238,7 @@ fn engine(tokens: &[i64], offsets: &[i64]) -> Result<Engine> {
         },
         program: Arc::new(Program::new(nodes, roots)?),
     };
-    let tree = Tree::build(&Rows::new(tokens, offsets)?, &mut Ticker::new())?;
+    let tree = Tree::build(&Rows::new(tokens, offsets)?)?;
     Engine::new(settings, Arc::new(pool), Arc::new(tree))
 }
 
@@ -258,7 +257,7 @@ fn run(name: &str) -> Result<i64> {
     if name == "search" {
         return measured_search(engine(&tokens, &offsets)?);
     }
-    let tree = Tree::build(&Rows::new(&tokens, &offsets)?, &mut Ticker::new())?;
+    let tree = Tree::build(&Rows::new(&tokens, &offsets)?)?;
     if name == "layout" {
         return measured_layout(&tree);
     }

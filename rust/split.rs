@@ -4,7 +4,6 @@
 //! plus the largest transient share.
 
 use crate::error::{Error, Result};
-use crate::interrupt::Ticker;
 use crate::segments::NONE;
 
 /// `int(bytes * 1.10)`: the safety factor, one float64 product, truncated.
@@ -48,8 +47,8 @@ impl Cost {
 ///
 /// `groups` gives, per group, the requests' indices and the terminal tree segment of each;
 /// requests of no group follow in input order.
-pub fn order(requests: usize, groups: &[(&[u32], &[u32])]) -> Result<Vec<u32>> {
-    let mut ticker = Ticker::new();
+#[must_use]
+pub fn order(requests: usize, groups: &[(&[u32], &[u32])]) -> Vec<u32> {
     let mut ordered = Vec::with_capacity(requests);
     let mut seen = vec![false; requests];
     let mut keyed: Vec<(u32, u32)> = Vec::new();
@@ -62,14 +61,14 @@ pub fn order(requests: usize, groups: &[(&[u32], &[u32])]) -> Result<Vec<u32>> {
                 .filter(|&(_, &terminal)| terminal != NONE)
                 .map(|(&member, &terminal)| (terminal, member)),
         );
-        ticker.sort_by_key(&mut keyed, |&(terminal, _)| terminal)?;
-        ticker.each(&keyed, 4, |&(_, member)| {
+        keyed.sort_by_key(|&(terminal, _)| terminal);
+        for &(_, member) in &keyed {
             seen[member as usize] = true;
             ordered.push(member);
-        })?;
+        }
     }
     ordered.extend((0..requests as u32).filter(|&i| !seen[i as usize]));
-    Ok(ordered)
+    ordered
 }
 
 /// Cuts ordered requests into `count` runs of about equal tokens. Returns the runs' ends.
@@ -84,9 +83,7 @@ pub fn cut(tokens: &[i64], count: usize) -> Result<Vec<usize>> {
     }
     let mut ends = Vec::with_capacity(count);
     let mut cumulative = 0_i128;
-    let mut ticker = Ticker::new();
     for (i, &mass) in tokens.iter().enumerate() {
-        ticker.work(4)?;
         cumulative += i128::from(mass);
         let open = count - ends.len() - 1;
         let left = tokens.len() - i - 1;
@@ -187,7 +184,7 @@ mod tests {
     #[test]
     fn requests_follow_their_tree_and_idle_ones_come_last() {
         let groups: [(&[u32], &[u32]); 2] = [(&[0, 3, 4], &[5, 1, 5]), (&[2], &[0])];
-        assert_eq!(order(5, &groups).unwrap(), [3, 0, 4, 2, 1]);
+        assert_eq!(order(5, &groups), [3, 0, 4, 2, 1]);
     }
 
     #[test]

@@ -62,11 +62,11 @@ def use() -> list[Any]:
         made += [planner, pool, waves, planner.make_engine(pool), planner.waves(pool).session()]
     tree, packing = waveplan.tree(ROWS), waveplan.pack(ROWS)
     layout = waveplan.choose_layout(tree, planner.scoring)
-    owned = waveplan.assign(packing, 2)
-    placed = waveplan.recurrent(packing, owned)
+    owned = waveplan.own(packing, 2)
+    placed = waveplan.gdn(packing, owned)
     waveplan.gdn_schedule_per_rank(packing, placed)
     waveplan.attention_slices(waveplan.Packing.from_ids(packing.group_ids, packing.parent_ids))
-    return [*made, tree, layout, layout.pack(), owned, placed]
+    return [*made, tree, layout, tree.pack(layout.shared), owned, placed]
 
 
 def is_core(value: Any) -> bool:

@@ -23,7 +23,7 @@ from waveplan import (
 )
 from waveplan.profiles import Observed, Profiles, Rates
 from waveplan.rules import published_rules
-from waveplan.scoring import Scoring
+from waveplan.scoring import Scoring, from_table
 
 MODEL = models.get("Qwen3.6-35B-A3B")
 GIB = 1 << 30
@@ -327,7 +327,7 @@ def test_never_narrower_than_the_published_planner(
     hint: int | None,
 ) -> None:
     facts = {"layers": MODEL.layers, "gdn_layers": MODEL.gdn_layers, "cp": cp}
-    score = Scoring(version=1, **facts) if scoring is None else Scoring.from_table(scoring, **facts)
+    score = Scoring(version=1, **facts) if scoring is None else from_table(scoring, **facts)
     pool = Requests(rows, gradient=gradient)
     tokens = sum(map(len, rows))
     widths = []

@@ -115,14 +115,14 @@ def test_declared_lengths_up_to_63_bits_end_in_an_answer_or_one_line(tokens: int
     packed = waveplan.Packing.from_segments([tokens], [-1])
     assert packed.packed_tokens == tokens
     for ask in (
-        lambda: waveplan.recurrent(packed, waveplan.assign(packed, 8)).rank_tokens.sum() == tokens,
+        lambda: waveplan.gdn(packed, waveplan.own(packed, 8)).rank_tokens.sum() == tokens,
         lambda: waveplan.gdn_schedule(packed).packed_rows == tokens,
         lambda: len(waveplan.attention_slices(packed)[0]) == 1,
     ):
         with suppress(InputError):
             assert ask()
     for ids in ("group_ids", "parent_ids", "position_ids"):
-        with pytest.raises(InputError, match=f"{tokens} tokens and no rows: {ids}"):
+        with pytest.raises(InputError, match=f"{tokens} tokens and no rows"):
             getattr(packed, ids)
 
 
@@ -141,11 +141,11 @@ def test_an_array_changed_after_the_call_changes_nothing() -> None:
 def _values() -> dict[str, Any]:
     made, pool = planner(), Requests(ROWS)
     tree, packed, wave = waveplan.tree(ROWS), waveplan.pack(ROWS), made.wave(pool)
-    owned = waveplan.assign(packed, 2)
-    settings = [waveplan.AssignSettings(), waveplan.RecurrentSettings(), made.scoring]
+    owned = waveplan.own(packed, 2)
+    settings = [waveplan.OwnershipSettings(), waveplan.GdnSettings(), made.scoring]
     facts = [MODEL, Topology(cp=2), Training(), Budget(device="80GiB"), Alone()]
     results = [tree, packed, waveplan.choose_layout(tree, made.scoring), owned]
-    results += [waveplan.recurrent(packed, owned), wave, wave.plan, wave.price]
+    results += [waveplan.gdn(packed, owned), wave, wave.plan, wave.price]
     values = [*facts, *settings, *results, Rows.from_any(ROWS), pool, made, made.waves(pool)]
     return {type(value).__name__: value for value in values}
 

@@ -16,13 +16,12 @@ import numpy as np
 
 from waveplan import _core, models
 from waveplan._values import integer
-from waveplan.assignment import AssignSettings, assign, owned_token_ms
+from waveplan.assignment import own, ownership_settings
 from waveplan.errors import InputError, WaveplanError
 from waveplan.layout import choose_layout
 from waveplan.model import Model
 from waveplan.pricing import Measures
-from waveplan.recurrent import RecurrentSettings
-from waveplan.recurrent import recurrent as place
+from waveplan.recurrent import gdn, gdn_settings
 from waveplan.requests import Requests
 from waveplan.rows import Rows
 from waveplan.rules import names
@@ -291,31 +290,15 @@ def _pipeline(
     )
     tokens = owner = shards = None
     if topology.cp > 1:
-        packing = layout.pack()
-        assignment = assign(packing, topology.cp, _assign_settings(model, topology))
+        packing = made.pack(layout.shared)
+        assignment = own(packing, topology.cp, ownership_settings(model, topology))
         tokens = assignment.rank_tokens
         if model.is_hybrid:
-            placed = place(packing, assignment, RecurrentSettings.of(model, topology.tp))
+            placed = gdn(packing, assignment, gdn_settings(model, topology.tp))
             owner, shards = placed.owner, placed.shards.reshape(-1)
-    measured.exact(
-        0, made._core, layout.shared, attention_tokens=tokens, owner=owner, shards=shards
-    )
+    measured.exact(0, made, layout.shared, attention_tokens=tokens, owner=owner, shards=shards)
     plan, groups = measured.finish()
     return (
         dict(zip(names.PLAN, plan, strict=True)),
         dict(zip(names.GROUP, groups[0], strict=True)),
     )
-
-
-def _assign_settings(model: Model, topology: Topology) -> AssignSettings:
-    cost = owned_token_ms(
-        hidden=model.hidden,
-        ffn=model.ffn or 4 * model.hidden,  # Megatron's width where none is given
-        topk=model.topk,
-        expert_ffn=model.expert_ffn,
-        shared_ffn=model.shared_ffn,
-        tp=topology.tp,
-        ep=topology.ep,
-        etp=topology.etp,
-    )
-    return AssignSettings(owned_token_ms=cost)

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from waveplan import _core as core
 from waveplan._values import choice
-from waveplan.assignment import Assignment
-from waveplan.assignment import _wrap as wrap
+from waveplan.assignment import Ownership
 from waveplan.packing import Packing
 from waveplan.pricing import BoundRules, Measures, Price
 from waveplan.pricing import price as price_of
-from waveplan.recurrent import Recurrent
+from waveplan.recurrent import Gdn
 from waveplan.tree import Tree
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ class ForwardGroup:
     @cached_property
     def tree(self) -> Tree:
         """The canonical tree of its rows."""
-        return Tree(self._core.tree(self._index))
+        return self._core.tree(self._index)
 
     @cached_property
     def shared(self) -> NDArray[np.bool_]:
@@ -64,33 +63,17 @@ class ForwardGroup:
     @cached_property
     def packing(self) -> Packing:
         """The packed row; rows are numbered within the group."""
-        return Packing(self._core.packing(self._index))
+        return self._core.packing(self._index)
 
     @cached_property
-    def assignment(self) -> Assignment | None:
+    def assignment(self) -> Ownership | None:
         """Chunks to context-parallel ranks, of the row padded to a multiple of TP; None at CP 1."""
-        made = self._core.assignment(self._index)
-        return None if made is None else wrap(made)
+        return self._core.assignment(self._index)
 
     @cached_property
-    def recurrent(self) -> Recurrent | None:
+    def recurrent(self) -> Gdn | None:
         """Segments to ranks for recurrent layers; None at CP 1 or without such layers."""
-        made = self._core.recurrent(self._index)
-        if made is None or self.assignment is None:
-            return None
-        ranks, owner, chained, shards, cross, score, bound, evaluations = made
-        attention = self.assignment.rank_tokens
-        return Recurrent(
-            rank_tokens=ranks,
-            owner=owner,
-            chained=chained,
-            shards=shards.reshape(-1, len(attention)),
-            cross_tokens=cross,
-            score=score,
-            bound=bound,
-            evaluations=evaluations,
-            attention_tokens=attention,
-        )
+        return self._core.recurrent(self._index)
 
     @property
     def packed_tokens(self) -> int:

@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from waveplan import _core as core
+from waveplan import scoring as scores
 from waveplan._lock import Lock
 from waveplan._values import choice, flag, instance, integer, real
 from waveplan.agreement import Agreement, Alone, check_agreement
 from waveplan.ahead import Ahead, Made
-from waveplan.assignment import AssignSettings, owned_token_ms
+from waveplan.assignment import OwnershipSettings, ownership_settings
 from waveplan.budget import Budget
 from waveplan.errors import InputError
 from waveplan.plan import Plan, plan_of
 from waveplan.pricing import BoundRules, Measures, bind
 from waveplan.profiles import MOST, Observation, Profiles, Signature
 from waveplan.ranks import Ranks, Step, digest
-from waveplan.recurrent import RecurrentSettings
+from waveplan.recurrent import GdnSettings, gdn_settings
 from waveplan.requests import Requests
 from waveplan.rows import integers
 from waveplan.scoring import Device, Scoring
@@ -71,7 +72,7 @@ class Planner:
         *,
         device: Device | None = None,
         scoring: Scoring | None = None,
-        assign: AssignSettings | None = None,
+        assign: OwnershipSettings | None = None,
         margin: float | None = None,
     ) -> None:
         choice("trust", trust, ("rules", "profile"))
@@ -89,10 +90,10 @@ class Planner:
         self.profiles = Profiles(published=self.compatible)
         self.device, self._assign = device, assign
         if scoring is None:
-            scoring = Scoring.select(model, topology, device=device)
+            scoring = scores.select(model, topology, device=device)
         self.scoring = instance("scoring", scoring, Scoring)
         if assign is not None:
-            instance("assign", assign, AssignSettings)
+            instance("assign", assign, OwnershipSettings)
         if device is not None:
             instance("device", device, Device)
         self._free = self._limit()
@@ -184,7 +185,7 @@ class Planner:
     def context(self) -> str:
         """What profiles of this job have in common: topology and layout score."""
         t = self.topology
-        score = self.scoring.table or f"version {self.scoring.version}"
+        score = scores.name_of(self.scoring)
         return f"tp{t.tp} cp{t.cp} pp{t.pp} ep{t.ep} etp{t.etp} {score}"
 
     @property
@@ -437,29 +438,18 @@ class _EngineSettings:
     has_recurrent: bool
     scoring: Scoring
     forward_scoring: Scoring
-    assign: AssignSettings
-    recurrent: RecurrentSettings | None
+    assign: OwnershipSettings
+    recurrent: GdnSettings | None
 
     @classmethod
-    def of(cls, planner: Planner, assign: AssignSettings | None) -> _EngineSettings:
+    def of(cls, planner: Planner, assign: OwnershipSettings | None) -> _EngineSettings:
         """From a planner's facts."""
         model, topology, facts = planner.model, planner.topology, planner.facts
         if assign is None:
-            assign = AssignSettings(
-                owned_token_ms=owned_token_ms(
-                    hidden=model.hidden,
-                    ffn=model.ffn or 4 * model.hidden,
-                    topk=model.topk,
-                    expert_ffn=model.expert_ffn,
-                    shared_ffn=model.shared_ffn,
-                    tp=topology.tp,
-                    ep=topology.ep,
-                    etp=topology.etp,
-                )
-            )
+            assign = ownership_settings(model, topology)
         recurrent = None
         if model.gdn_layers:
-            recurrent = RecurrentSettings.of(model, topology.tp)
+            recurrent = gdn_settings(model, topology.tp)
         nothing = planner.bound.results(Measures.of())
         full = bool(facts["recompute_full"])
         scoring = planner.scoring
@@ -485,14 +475,7 @@ class _EngineSettings:
             gdn_weights=_gdn_weights(facts),
             has_recurrent=model.gdn_layers > 0,
             scoring=scoring,
-            forward_scoring=Scoring(
-                version=1,
-                tp=scoring.tp,
-                cp=scoring.cp,
-                layers=scoring.layers,
-                gdn_layers=scoring.gdn_layers,
-                uses_gdn=scoring.uses_gdn,
-            ),
+            forward_scoring=scoring.replace(version=1),
             assign=assign,
             recurrent=recurrent,
         )

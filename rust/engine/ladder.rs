@@ -96,7 +96,7 @@ impl Pricer {
         let mut required = plan.required();
         let split = self.engine.settings.split;
         if share.requests.len() > 1 && split {
-            let order = order(share)?;
+            let order = order(share);
             for count in split::rungs(order.len()) {
                 match self.rung(share, &order, count, available, &mut tried)? {
                     Ok(rung) => return Ok(Climbed::Split(rung)),
@@ -184,7 +184,7 @@ impl Pricer {
 }
 
 /// Requests of the share (numbered within it) so that sharing stays inside chunks.
-fn order(share: &Share) -> Result<Vec<u32>> {
+fn order(share: &Share) -> Vec<u32> {
     let groups: Vec<(&[u32], &[u32])> = share
         .trees
         .iter()

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::profile::Scale;
 use super::{Engine, Profiles, Signature, Trust};
 use crate::assign::{self, Assignment};
+use crate::cancel;
 use crate::error::Result;
 use crate::heads::HeadWork;
-use crate::interrupt::Ticker;
 use crate::layout::{self, Layout, Method, Options, Scoring};
 use crate::measures::{self, Bound, Exact, GroupKey, Groups, HeadCount, Measures, group, plan};
 use crate::price::{Values, root};
@@ -214,7 +214,6 @@ pub(super) struct Pricer {
     pub(super) engine: Arc<Engine>,
     pub(super) profiles: Arc<Profiles>,
     pub(super) work: Work,
-    pub(super) ticker: Ticker,
 }
 
 impl Pricer {
@@ -223,7 +222,6 @@ impl Pricer {
             engine,
             profiles,
             work: Work::default(),
-            ticker: Ticker::new(),
         }
     }
 
@@ -236,7 +234,8 @@ impl Pricer {
         } = &*self.engine;
         share.requests.clear();
         share.requests.extend_from_slice(requests);
-        share.groups.form(pool, requests)?;
+        cancel::check()?;
+        share.groups.form(pool, requests);
         share.trees.resize_with(share.groups.len(), Tree::default);
         for (g, into) in share.trees.iter_mut().enumerate() {
             let rows = share.groups.requests(g);
@@ -249,16 +248,16 @@ impl Pricer {
             &settings.measures,
             &mut share.base,
         )?;
-        self.sign(share)
+        self.sign(share);
+        Ok(())
     }
 
     /// Finds the profile of the share's signature.
-    fn sign(&mut self, share: &mut Share) -> Result<()> {
+    fn sign(&mut self, share: &mut Share) {
         let pool = &self.engine.pool;
         let signature = &mut share.signature;
         signature.mixes.clear();
         for &request in &share.requests {
-            self.ticker.work(2)?;
             let r = request as usize;
             if let Err(at) = signature.mixes.binary_search(&pool.mix[r]) {
                 signature.mixes.insert(at, pool.mix[r]);
@@ -279,7 +278,6 @@ impl Pricer {
             signature.adapters.clear();
         }
         share.profile = (self.profiles.iter()).position(|(known, _)| *known == *signature);
-        Ok(())
     }
 
     /// Chooses layouts for a share and prices the plan.
@@ -386,7 +384,6 @@ impl Pricer {
             .choose(tree, scoring, mode, settings.compatible, room)?;
         let shape = layout::shape(tree, &chosen.shared)?;
         let segments = &shape.segments;
-        self.ticker.work(segments.len() as u64 * 64)?;
         let (mut assignment, mut recurrent) = (None, None);
         if settings.measures.cp > 1 {
             let padded = measures::pad(segments, settings.measures.tp)?;

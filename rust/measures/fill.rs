@@ -3,7 +3,6 @@
 use crate::assign::Assignment;
 use crate::error::{Error, Result};
 use crate::heads::{self, HeadWork};
-use crate::interrupt::Ticker;
 use crate::measures::{Groups, Measures, Pool, group, plan};
 use crate::recurrent::Recurrent;
 use crate::recurrent::schedule::{Schedule, gdn_schedule, gdn_schedule_per_rank};
@@ -151,9 +150,7 @@ fn outputs(
     settings: &Settings,
     plan: &mut [i64; plan::COUNT],
 ) -> Result<()> {
-    let mut ticker = Ticker::new();
     for &request in requests {
-        ticker.work(8)?;
         let r = request as usize;
         let length = pool.lengths[r];
         if pool.active(r) {
@@ -215,9 +212,7 @@ fn start_group(
         _ => 0,
     };
     row[group::REQUESTS] = groups.requests(g).len() as i64;
-    let mut ticker = Ticker::new();
     for &request in groups.requests(g) {
-        ticker.work(8)?;
         let r = request as usize;
         row[group::LOGICAL] += pool.lengths[r];
         row[group::HEAD_SUM] += pool.projected[r];
@@ -257,7 +252,7 @@ pub fn exact(
     row[group::HEAD_ROWS] = if by_sum || row[group::HEAD_SUM] == 0 {
         row[group::HEAD_SUM]
     } else {
-        heads::union(pool, requests, layout.tree, layout.shared, work)?
+        heads::union(pool, requests, layout.tree, layout.shared, work)
     };
     row[group::HEAD_BOUND] = 0;
     let rows = match layout.assignment {
@@ -292,14 +287,14 @@ fn schedules(
 ) -> Result<()> {
     let (mut whole, mut rank) = (Schedule::default(), Schedule::default());
     if pending {
-        whole = gdn_schedule(layout.segments)?;
+        whole = gdn_schedule(layout.segments);
         rank = whole;
     }
     if pending && let Some(recurrent) = layout.recurrent {
         let ranks = if settings.tp > 1 {
-            gdn_schedule_per_rank(&pad(layout.segments, settings.tp)?, recurrent)?
+            gdn_schedule_per_rank(&pad(layout.segments, settings.tp)?, recurrent)
         } else {
-            gdn_schedule_per_rank(layout.segments, recurrent)?
+            gdn_schedule_per_rank(layout.segments, recurrent)
         };
         // the first of equals
         rank = ranks

@@ -9,23 +9,23 @@ use std::thread::{self, ThreadId};
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 
-use super::assign::{AssignSettings, PyAssignment};
 use super::convert::{Ints, List, column, indices, row_indices, slice};
 use super::errors::{detached, to_python};
 use super::measures::PyPool;
-use super::pack::PyPacking;
 use super::price::PyProgram;
-use super::recurrent::settings_from;
-use super::tree::PyTree;
 use super::width::stop_name;
+use crate::assign::{AssignSettings, Assignment};
 use crate::engine::{
     Curve, Engine, FlatPlan, Found, GroupPlan, Kind, Observed, Planned, Probe, Profile, Profiles,
     Rates, Session, Settings, Signature, Tried, Trust,
 };
 use crate::error::{Error, Result};
-use crate::layout::{self, Scoring, Version};
+use crate::layout::{self, Scoring};
 use crate::measures;
+use crate::pack::Packing;
+use crate::recurrent::{Recurrent, RecurrentSettings};
 use crate::split::Cost;
+use crate::tree::Tree;
 use crate::width::{Quote, Stop};
 
 type Column<'py> = Bound<'py, PyArray1<i64>>;
@@ -52,46 +52,10 @@ struct EngineFacts<'py> {
     element_bytes: i64,
     gdn_weights: [i64; 3],
     has_recurrent: bool,
-    scoring: ScoringFacts,
-    forward_scoring: ScoringFacts,
-    assign: AssignSettings,
-    recurrent: Option<Bound<'py, PyAny>>,
-}
-
-/// A layout score, read from an object's attributes.
-#[derive(FromPyObject)]
-struct ScoringFacts {
-    version: i64,
-    coefficients: List<i64>,
-    tp: i64,
-    cp: i64,
-    layers: i64,
-    gdn_layers: i64,
-    uses_gdn: bool,
-}
-
-impl ScoringFacts {
-    fn scoring(&self) -> Result<Scoring> {
-        let version = match self.version {
-            1 => Version::One,
-            2 => Version::Two,
-            other => {
-                return Err(Error::input(format!(
-                    "scoring.version is {other}: it must be 1 or 2"
-                )));
-            }
-        };
-        let wrong = |_| Error::input("scoring.coefficients holds ten numbers");
-        Ok(Scoring {
-            version,
-            coefficients: <[i64; 10]>::try_from(self.coefficients.0.as_slice()).map_err(wrong)?,
-            tp: self.tp,
-            cp: self.cp,
-            layers: self.layers,
-            gdn_layers: self.gdn_layers,
-            uses_gdn: self.uses_gdn,
-        })
-    }
+    scoring: PyRef<'py, Scoring>,
+    forward_scoring: PyRef<'py, Scoring>,
+    assign: PyRef<'py, AssignSettings>,
+    recurrent: Option<PyRef<'py, RecurrentSettings>>,
 }
 
 type SignatureColumns = (List<u32>, List<bool>, List<(bool, i64)>);
@@ -174,7 +138,6 @@ impl PyEngine {
         program: &PyProgram,
         facts: EngineFacts<'_>,
     ) -> PyResult<Self> {
-        let recurrent = facts.recurrent.as_ref().map(settings_from).transpose()?;
         let trust = if facts.trust_rules {
             Trust::Rules {
                 margin: facts.margin,
@@ -182,8 +145,6 @@ impl PyEngine {
         } else {
             Trust::Profile
         };
-        let scoring = facts.scoring.scoring().map_err(|e| to_python(py, &e))?;
-        let forward = facts.forward_scoring.scoring();
         let settings = Settings {
             compatible: facts.compatible,
             trust,
@@ -195,10 +156,10 @@ impl PyEngine {
             adapter_pending: facts.adapter_pending,
             one_layer_recompute: facts.one_layer_recompute,
             segment_layer_bytes: facts.segment_layer_bytes,
-            scoring,
-            forward_scoring: forward.map_err(|e| to_python(py, &e))?,
-            assign: facts.assign.into(),
-            recurrent,
+            scoring: facts.scoring.clone(),
+            forward_scoring: facts.forward_scoring.clone(),
+            assign: facts.assign.clone(),
+            recurrent: facts.recurrent.map(|held| held.clone()),
             measures: measures::Settings {
                 tp: facts.tp,
                 cp: facts.cp,
@@ -662,58 +623,30 @@ impl PyPlan {
     }
 
     /// The canonical tree of group `g`.
-    fn tree(&self, py: Python<'_>, g: usize) -> PyResult<PyTree> {
+    fn tree(&self, py: Python<'_>, g: usize) -> PyResult<Tree> {
         let rows = &self.group(py, g)?.requests;
-        Ok(PyTree {
-            tree: detached(py, || self.engine.tree().restrict(rows))?,
-        })
+        detached(py, || self.engine.tree().restrict(rows))
     }
 
     /// The packed row of group `g`.
-    fn packing(&self, py: Python<'_>, g: usize) -> PyResult<PyPacking> {
+    fn packing(&self, py: Python<'_>, g: usize) -> PyResult<Packing> {
         let group = self.group(py, g)?;
-        let packing = detached(py, || {
+        detached(py, || {
             layout::pack(
                 &self.engine.tree().restrict(&group.requests)?,
                 &group.shared,
             )
-        })?;
-        Ok(packing.into())
+        })
     }
 
-    fn assignment(&self, py: Python<'_>, g: usize) -> PyResult<Option<PyAssignment>> {
-        Ok(self.group(py, g)?.assignment.clone().map(PyAssignment))
+    fn assignment(&self, py: Python<'_>, g: usize) -> PyResult<Option<Assignment>> {
+        Ok(self.group(py, g)?.assignment.clone())
     }
 
-    /// Rank tokens, owner, chained, shards, cross tokens, score, bound, evaluations of group
-    /// `g`'s recurrent layout.
-    fn recurrent<'py>(&self, py: Python<'py>, g: usize) -> PyResult<Option<RecurrentColumns<'py>>> {
-        let Some(made) = self.group(py, g)?.recurrent.as_ref() else {
-            return Ok(None);
-        };
-        Ok(Some((
-            PyArray1::from_slice(py, &made.rank_tokens),
-            indices(py, &made.owner),
-            made.chained.clone().into_pyarray(py),
-            PyArray1::from_slice(py, &made.shards),
-            made.cross_tokens,
-            made.score,
-            made.bound,
-            made.evaluations,
-        )))
+    fn recurrent(&self, py: Python<'_>, g: usize) -> PyResult<Option<Recurrent>> {
+        Ok(self.group(py, g)?.recurrent.clone())
     }
 }
-
-type RecurrentColumns<'py> = (
-    Column<'py>,
-    Column<'py>,
-    Bound<'py, PyArray1<bool>>,
-    Column<'py>,
-    i64,
-    f64,
-    f64,
-    usize,
-);
 
 /// Adds the engine's classes to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -6,13 +6,11 @@ use numpy::{IntoPyArray, PyArray1, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 
 use super::convert::{self, Flags, Ints, List, short, slice};
-use super::errors::{FEW_ROWS, FEW_TOKENS, detached, detached_unless, to_python};
+use super::errors::{FEW_ROWS, FEW_TOKENS, detached_unless, to_python};
 use super::recurrent::placed;
-use super::tree::PyTree;
 use crate::assign::Assignment;
 use crate::error::{Error, Result};
 use crate::heads::HeadWork;
-use crate::interrupt::Ticker;
 use crate::layout;
 use crate::measures::{self, Columns, Exact, Groups, HeadCount, Labels, Measures, Pool, Settings};
 use crate::recurrent::Recurrent;
@@ -105,9 +103,8 @@ impl PyPool {
         };
         let short = rows.len() <= FEW_ROWS && tokens.len() <= FEW_TOKENS;
         let (pool, tree) = detached_unless(py, short, || {
-            let mut ticker = Ticker::new();
-            rows.refuse_negative(&mut ticker)?;
-            Ok((Pool::new(&columns)?, Tree::build(&rows, &mut ticker)?))
+            rows.refuse_negative()?;
+            Ok((Pool::new(&columns)?, Tree::build(&rows)?))
         })?;
         Ok(Self {
             pool: Arc::new(pool),
@@ -135,7 +132,7 @@ impl PyPool {
     fn groups<'py>(&self, py: Python<'py>, requests: Ints<'_>) -> PyResult<Vec<GroupColumns<'py>>> {
         let picked = self.requests(py, &requests)?;
         let mut groups = Groups::default();
-        detached(py, || groups.form(&self.pool, &picked))?;
+        py.detach(|| groups.form(&self.pool, &picked));
         Ok((0..groups.len())
             .map(|g| {
                 let key = groups.key(g);
@@ -228,7 +225,7 @@ impl PyPlanMeasures {
             adapter_ranks: adapter_ranks.0,
         };
         let mut groups = Groups::default();
-        detached(py, || groups.form(&pool.pool, &picked))?;
+        py.detach(|| groups.form(&pool.pool, &picked));
         let mut measures = Measures::default();
         settings
             .check()
@@ -251,7 +248,7 @@ impl PyPlanMeasures {
         &mut self,
         py: Python<'_>,
         g: usize,
-        tree: &PyTree,
+        tree: &Tree,
         shared: Flags<'_>,
         attention_tokens: Option<Ints<'_>>,
         owner: Option<Ints<'_>>,
@@ -273,7 +270,7 @@ impl PyPlanMeasures {
                 .map_or(Ok(&[][..]), |given| column("shards", given))?,
         };
         let shared = flags(py, "shared", &shared)?;
-        self.fill(g, &tree.tree, shared, &placement, head_sum)
+        self.fill(g, tree, shared, &placement, head_sum)
             .map_err(|error| to_python(py, &error))
     }
 

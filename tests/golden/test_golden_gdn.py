@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from conftest import golden_cases
 from slow.gdn import MODEL
-from test_golden_ownership import Row
+from test_golden_ownership import packed
 from test_golden_ownership import settings_of as assign_settings
 
 import waveplan
-from waveplan import InputError, RecurrentSettings
+from waveplan import GdnSettings, InputError
 
 NAMES = {
     "cp_chain_beam_width": "beam_width",
@@ -25,17 +25,17 @@ NAMES = {
 }
 
 
-def settings_of(given: dict) -> RecurrentSettings:
+def settings_of(given: dict) -> GdnSettings:
     """Our settings from the vectors' names."""
     overrides = {NAMES[name]: value for name, value in (given["gdn_planner"] or {}).items()}
-    return RecurrentSettings.from_shape(**(given.get("gdn_shape") or MODEL), **overrides)
+    return GdnSettings.from_shape(**(given.get("gdn_shape") or MODEL)).replace(**overrides)
 
 
 def placed(given: dict):
     """The packed row, its assignment and its placement."""
-    row = Row(given)
-    assignment = waveplan.assign(row, given["cp"], assign_settings(given["config"]))
-    return row, assignment, waveplan.recurrent(row, assignment, settings_of(given))
+    row = packed(given)
+    assignment = waveplan.own(row, given["cp"], assign_settings(given["config"]))
+    return row, assignment, waveplan.gdn(row, assignment, settings_of(given))
 
 
 def test_golden_recurrent():

@@ -22,8 +22,8 @@ PLAN = [name for name, _ in _core.PLAN_MEASURES]
 GROUP = [name for name, _ in _core.GROUP_MEASURES]
 
 VOCAB, HIDDEN, LAYERS, GDN_LAYERS = 248_320, 2048, 40, 30
-ASSIGN = waveplan.AssignSettings(owned_token_ms=0.0006763315199999999)
-RECURRENT = waveplan.RecurrentSettings.from_shape(2048, 16, 32, 128, 128, 4)
+ASSIGN = waveplan.OwnershipSettings(owned_token_ms=0.0006763315199999999)
+RECURRENT = waveplan.GdnSettings.from_shape(2048, 16, 32, 128, 128, 4)
 FORWARD = [(192_512, 0), (159_872, 10_485_760)]
 GRADIENT = [(196_608, 0), (163_968, 10_485_760), (196_736, 0)]
 VALUE_HEADS, DIM, CONV, OUTPUT_RANK = 32, 128, 8192, 8
@@ -64,13 +64,13 @@ def measure(
         layout = waveplan.choose_layout(part, scoring_of(given, group.gradient), method)
         placement = {}
         if cp > 1:
-            packing = layout.pack()
-            assignment = waveplan.assign(packing, cp, ASSIGN)
+            packing = part.pack(layout.shared)
+            assignment = waveplan.own(packing, cp, ASSIGN)
             placement["attention_tokens"] = assignment.rank_tokens
             if gdn:
-                recurrent = waveplan.recurrent(packing, assignment, RECURRENT)
+                recurrent = waveplan.gdn(packing, assignment, RECURRENT)
                 placement |= {"owner": recurrent.owner, "shards": recurrent.shards.ravel()}
-        made.exact(g, part._core, layout.shared, **placement)
+        made.exact(g, part, layout.shared, **placement)
     plan, groups = made.finish()
     return (
         dict(zip(PLAN, plan, strict=True)),

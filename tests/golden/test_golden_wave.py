@@ -13,7 +13,7 @@ from golden_waves import requests_of
 
 from waveplan import Alone, Budget, Planner, Requests, Topology, Training, WaveRefused, models
 from waveplan.profiles import Rates
-from waveplan.scoring import Scoring
+from waveplan.scoring import Scoring, from_table
 
 
 def scoring_of(name: str, cp: int, gdn: bool) -> Scoring:
@@ -21,7 +21,7 @@ def scoring_of(name: str, cp: int, gdn: bool) -> Scoring:
     if name == "v1" or (name == "h200" and cp not in (1, 2, 4)):
         return Scoring(version=1, **facts)
     table = "gdn-moe-h2048" if name == "h200" else "dense-h2560"
-    return Scoring.from_table(table, **facts)
+    return from_table(table, **facts)
 
 
 def planner_of(case: dict[str, Any], **options: Any) -> Planner:

@@ -109,7 +109,7 @@ def test_measures_equal_the_slow_version(
         part = whole.restrict([picked[i] for i in members])
         drawn = data.draw(st.lists(st.booleans(), min_size=len(part), max_size=len(part)))
         shared = (part.count >= 2) & np.array(drawn)
-        made.exact(g, part._core, shared, head_sum=head == "union_or_sum")
+        made.exact(g, part, shared, head_sum=head == "union_or_sum")
         shape = slow.Tree(part.parent.tolist(), part.end.tolist(), part.terminal.tolist())
         group = [twins[picked[i]] for i in members]
         expected.append(slow.group_exact(shape, shared, group, tp, head))
@@ -167,7 +167,7 @@ def test_recurrent_schedule_equals_the_slow_version(
     built = tree(requests.rows)
     shared = built.count >= 2
     made = _core.PlanMeasures(requests._core, np.arange(len(paths)), recurrent=True)
-    made.exact(0, built._core, shared)
+    made.exact(0, built, shared)
     group = named(made.finish())[1][0]
     executed, states, packed = slow.gdn_schedule(
         (built.end - built.start).tolist(), built.parent.tolist()
@@ -197,9 +197,9 @@ def test_refusals() -> None:
     with pytest.raises(InputError, match='kind is "half"'):
         made.bound(0, "half")
     with pytest.raises(InputError, match="shared has 2 entries for 3"):
-        made.exact(0, built._core, np.zeros(2, bool))
+        made.exact(0, built, np.zeros(2, bool))
     with pytest.raises(InputError, match="tree is not of group 0's rows"):
-        made.exact(0, built.restrict([0])._core, np.zeros(1, bool))
+        made.exact(0, built.restrict([0]), np.zeros(1, bool))
     with pytest.raises(InputError, match="tp is 0: it must be at least 1"):
         _core.PlanMeasures(requests._core, everything, tp=0)
     logits = Requests([[1, 2], [1, 3]], logits=True)
@@ -226,16 +226,16 @@ def test_ranks_of_a_context_parallel_plan(
     for g, group in enumerate(requests.groups()):
         part = whole.restrict(group.indices)
         layout = waveplan.choose_layout(part, waveplan.Scoring(version=1, layers=4), "full")
-        packed = layout.pack()
+        packed = part.pack(layout.shared)
         pad = -packed.packed_tokens % tp
         padded = waveplan.Packing.from_segments(
             [*packed.lengths, *[1] * pad], [*packed.parents, *[-1] * pad]
         )
-        assignment = waveplan.assign(padded, cp)
-        placed = waveplan.recurrent(padded, assignment)
+        assignment = waveplan.own(padded, cp)
+        placed = waveplan.gdn(padded, assignment)
         made.exact(
             g,
-            part._core,
+            part,
             layout.shared,
             attention_tokens=assignment.rank_tokens,
             owner=placed.owner,
