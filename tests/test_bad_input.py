@@ -234,6 +234,7 @@ CONTRADICTIONS: list[tuple[Callable[[], Any], str]] = [
     (lambda: waveplan.pack(ROWS).path(4), "row"),
     (lambda: Packing.from_segments([0], [-1]), "lengths[0]"),
     (lambda: Packing.from_segments([4, 2], [-1, 1]), "parents[1]"),
+    (lambda: Packing.from_segments([4, 2], [-1, -2]), "parents[1]"),
     (lambda: Packing.from_segments([4, 2], [-1]), "parents"),
     (lambda: Packing.from_segments([2**62, 2**62], [-1, -1]), "too large"),
     (lambda: Packing.from_segments([2**63 - 1, 1], [-1, -1]), "too large"),
@@ -244,6 +245,8 @@ CONTRADICTIONS: list[tuple[Callable[[], Any], str]] = [
     (lambda: waveplan.own(PACKED, 2, {"block": 1}), "settings"),
     (lambda: waveplan.own(Packing.from_segments([2**33], [-1]), 2), "too large"),
     (lambda: OWNED.ranges(2), "rank"),
+    (lambda: OwnershipSettings(profile={"stages": []}), "profile"),
+    (lambda: WorkloadProfile(stages=(), **PROFILE), "stages"),
     (lambda: waveplan.gdn(Packing.from_segments([9], [-1]), OWNED), "tokens"),
     (lambda: waveplan.gdn(Packing.from_segments([], []), OWNED), "segments"),
     # Facts.
