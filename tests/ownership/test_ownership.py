@@ -86,6 +86,26 @@ settings = st.builds(
     profile=st.none() | profiles,
 )
 
+# Costs at which moves and stages pay in rows as short as these.
+moving = st.builds(
+    OwnershipSettings,
+    block=st.just(1),
+    chunk=st.integers(1, 3),
+    chunk_budget_base=st.just(0),
+    chunk_budget_per_rank=st.just(0),
+    max_stages=st.integers(1, 3),
+    candidates=st.sampled_from([1, 2, 8]),
+    remote_host_ms=st.sampled_from([0.0, 0.01]),
+    stage_overhead_ms=st.sampled_from([0.0, 0.02]),
+    owned_token_ms=st.sampled_from([0.0, 0.3, 2.0]),
+    interval_ms=st.sampled_from([0.0, 0.1]),
+    fetch_token_ms=st.sampled_from([0.01, 0.3]),
+    local_pair_ms=st.sampled_from([0.05, 0.003]),
+    remote_pair_ms=st.sampled_from([0.06, 0.003, 0.0]),
+    local_backward_pair_ms=st.sampled_from([0.1, 0.003]),
+    remote_backward_pair_ms=st.sampled_from([0.12, 0.001]),
+)
+
 
 def check_equal(made, want):
     assert made.chunk == want["chunk"]
@@ -125,6 +145,11 @@ def test_equals_the_slow_assignment(row, ranks, chosen):
     made = own(Row(*row), ranks, chosen)
     check_invariants(made, sum(row[0]), ranks)
     check_equal(made, slow_assign.assign(*row, ranks, chosen))
+
+
+@given(rows(most_segments=6, longest=8), st.integers(1, 5), moving)
+def test_moves_equal_the_slow_ones(row, ranks, chosen):
+    check_equal(own(Row(*row), ranks, chosen), slow_assign.assign(*row, ranks, chosen))
 
 
 def forests(segments):
