@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use waveplan::Result;
 use waveplan::assign::{self, AssignSettings, assign};
-use waveplan::engine::{Engine, Found, Session, Settings, Trust};
+use waveplan::engine::{Ending, Engine, Session, Settings, Trust};
 use waveplan::layout::{self, Method, Scoring, Version};
 use waveplan::measures::{self, Columns, Labels, Pool, plan};
 use waveplan::price::{Node, Program, ROOTS, root};
@@ -179,10 +179,11 @@ fn measured_assignment(tree: &Tree, shared: &[bool]) -> Result<i64> {
 #[inline(never)]
 fn measured_search(engine: Engine) -> Result<i64> {
     let mut session = Session::new(Arc::new(engine), Arc::default(), 0, 32 << 30, None)?;
-    match session.alone()? {
-        Found::Wave(wave) => Ok(wave.required),
-        Found::Refused(width, ..) => Ok(width as i64),
-    }
+    let found = session.alone()?;
+    Ok(match found.kind {
+        Ending::Refused => found.width as i64,
+        _ => found.required,
+    })
 }
 
 fn engine(tokens: &[i64], offsets: &[i64]) -> Result<Engine> {
@@ -237,6 +238,7 @@ fn engine(tokens: &[i64], offsets: &[i64]) -> Result<Engine> {
             adapter_ranks: vec![0],
         },
         program: Arc::new(Program::new(nodes, roots)?),
+        adapters: Vec::new(),
     };
     let tree = Tree::build(&Rows::new(tokens, offsets)?)?;
     Engine::new(settings, Arc::new(pool), Arc::new(tree))

@@ -84,6 +84,12 @@ impl Setting for f64 {
     }
 }
 
+impl Setting for String {
+    fn check(&self, _: &str, _: Range) -> Result<()> {
+        Ok(())
+    }
+}
+
 impl Setting for bool {
     fn check(&self, _: &str, _: Range) -> Result<()> {
         Ok(())
@@ -278,6 +284,11 @@ macro_rules! result {
                         self.$field.give(py)
                     }
                 )*
+
+                #[classattr]
+                fn __match_args__(py: Python<'_>) -> PyResult<Bound<'_, pyo3::types::PyTuple>> {
+                    pyo3::types::PyTuple::new(py, [$(stringify!($field)),*] as [&str; _])
+                }
 
                 $($($methods)*)?
             }

@@ -4,6 +4,7 @@
 //! plus the largest transient share.
 
 use crate::error::{Error, Result};
+use crate::fields::result;
 use crate::segments::NONE;
 
 /// `int(bytes * 1.10)`: the safety factor, one float64 product, truncated.
@@ -12,9 +13,10 @@ pub fn scaled(bytes: i64) -> i64 {
     (bytes as f64 * 1.10) as i64
 }
 
-/// Memory of one subforward, in bytes on the busiest rank.
+result! {
+/// Memory of one forward of a split, in bytes on the busiest rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Cost {
+pub struct Cost as "Cost" {
     /// Its own peak, with the factor.
     pub required: i64,
     /// What stays until its backward, with the factor.
@@ -31,8 +33,10 @@ pub struct Cost {
     pub hybridep_growth: i64,
     /// Adapter gradients, before the factor.
     pub adapter_gradient: i64,
+    @core
     /// Which adapters they belong to: equal keys share one allocation.
     pub adapter_slots: u64,
+}
 }
 
 impl Cost {

@@ -368,8 +368,8 @@ def test_the_ladders_bound_is_at_most_the_exact_price(
     profiles = plans.profiles.columns(plans.context, pool.mixes)
     lower, optimal, full = plans.make_engine(pool).part_costs(everything, profiles)
     for exact in (optimal, full):
-        assert lower[0] <= exact[0], "required"
-        assert lower[1] <= exact[1], "retained"
+        assert lower.required <= exact.required
+        assert lower.retained <= exact.retained
 
 
 def test_under_context_parallelism_whole_plans_decide() -> None:

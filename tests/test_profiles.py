@@ -23,6 +23,7 @@ from waveplan import (
     _core,
     models,
 )
+from waveplan._core import PRICE_ROOTS
 from waveplan.profiles import (
     MOST_POINTS,
     MOST_SIGNATURES,
@@ -165,7 +166,10 @@ def test_the_price_follows_the_busiest_ranks_rows() -> None:
         group = made.groups[0]
         assert group.rows == group.rank_rows.max() >= 4096
         assert group.rows not in (6964, 3482)
-        assert made.forwards[0].result("checkpoint_retained") == group.rows * 40 * 2048 * 2
+        assert (
+            made.forwards[0].roots[PRICE_ROOTS.index("checkpoint_retained")]
+            == group.rows * 40 * 2048 * 2
+        )
 
 
 @given(

@@ -550,6 +550,7 @@ class Engine:
     def __new__(
         cls,
         pool: Pool,
+        adapters: Sequence[str],
         adapter_ranks: Sequence[int],
         program: Program,
         facts: object,
@@ -559,18 +560,17 @@ class Engine:
     ) -> Session:
         """A search for the wave that starts at item `start`."""
     def plan(
-        self, requests: NDArray[int64], available: int, profiles: Sequence[object]
-    ) -> tuple[Found, list[tuple[int, int, str, int, int, bool, bool]]]:
+        self, requests: _Ints, available: int, profiles: Sequence[object]
+    ) -> tuple[SearchResult, list[Probe]]:
         """Plans these requests as one forward, split if it must be; with everything priced."""
-
-    def part_costs(self, requests: NDArray[int64], profiles: Sequence[object]) -> list[list[int]]:
+    def part_costs(self, requests: _Ints, profiles: Sequence[object]) -> list[Cost]:
         """The ladder's lower bound of a part's price, and its cost-optimal and shared price."""
 
 @final
 class Session:
     """One search, alone or in step with other ranks."""
 
-    def alone(self) -> Found:
+    def alone(self) -> SearchResult:
         """The whole search, for one data-parallel rank."""
     def set_available(self, available: int) -> None:
         """Sets the bytes free for this rank's share, before anything is priced."""
@@ -588,70 +588,130 @@ class Session:
         """Takes the second agreed table; entries of the third, 0 in compatible mode."""
     def refinement(self) -> NDArray[int64]:
         """Third table of quotes of this rank."""
-    def finish(self, agreed: NDArray[int64]) -> Found:
+    def finish(self, agreed: NDArray[int64]) -> SearchResult:
         """Takes the third agreed table; ends the search on this rank."""
     @property
     def rejected(self) -> int: ...
     @property
-    def probes(self) -> list[tuple[int, int, str, int, int, bool, bool]]: ...
+    def probes(self) -> list[Probe]: ...
 
 @final
-class Found:
-    """What a search ended with."""
+@_settings
+class Probe:
+    """One price that the search asked for, on this rank.
 
-    @property
-    def kind(self) -> str: ...
-    @property
-    def width(self) -> int: ...
-    @property
-    def items(self) -> NDArray[int64]: ...
-    @property
-    def required(self) -> int: ...
-    @property
-    def cold(self) -> bool: ...
-    @property
-    def stop(self) -> tuple[str, int]: ...
-    @property
-    def stopped(self) -> Plan | None: ...
-    @property
-    def plans(self) -> list[Plan]: ...
-    @property
-    def part_requests(self) -> list[NDArray[int64]]: ...
-    @property
-    def tried(self) -> list[tuple[int, str, int]]: ...
-    @property
-    def unsplittable(self) -> bool: ...
+    ``kind`` is how layouts were chosen ("optimal", "fitting", "full", "compatible"), or in
+    compatible mode a bound or an estimate without a plan ("bound:unshared", ...). ``width`` is
+    in items over all data-parallel ranks, 0 for prices of the split ladder."""
+
+    width: int
+    requests: int
+    kind: str
+    packed_tokens: int
+    required: int
+    fits: bool
+    trusted: bool
+    def replace(self, **changes: Any) -> Self: ...
 
 @final
-class Plan:
-    """One forward's plan."""
+@_settings
+class Attempt:
+    """One thing tried for a wave that does not fit: ``parts`` forwards (1: unsplit) with layouts of
+    this ``kind``; "bound": a lower bound already needed too much."""
 
-    def __len__(self) -> int: ...
-    @property
-    def mode(self) -> str: ...
-    @property
-    def requests(self) -> NDArray[int64]: ...
-    @property
-    def required(self) -> int: ...
-    @property
-    def covered(self) -> bool: ...
-    @property
-    def trusted(self) -> bool: ...
-    @property
-    def profiled(self) -> bool: ...
-    @property
-    def measures(self) -> NDArray[int64]: ...
-    @property
-    def group_measures(self) -> list[NDArray[int64]]: ...
-    @property
-    def roots(self) -> NDArray[int64]: ...
-    @property
-    def cost(self) -> list[int]: ...
-    def key(self, g: int) -> tuple[int, bool, bool]: ...
-    def group_requests(self, g: int) -> NDArray[int64]: ...
-    def shared(self, g: int) -> NDArray[bool_]: ...
-    def layout(self, g: int) -> tuple[int, int, int, bool]: ...
-    def tree(self, g: int) -> Tree: ...
-    def packing(self, g: int) -> Packing: ...
-    def assignment(self, g: int) -> Ownership | None: ...
-    def recurrent(self, g: int) -> Gdn | None: ...
+    parts: int
+    kind: str
+    required: int
+    def replace(self, **changes: Any) -> Self: ...
+
+@final
+class SearchResult:
+    """What a search ended with: "wave", "split" or "refused" (then `plans` is the fully shared one
+    and `tried` everything tried). `stopped` is the plan at `stop_width`, which says why it is not
+    wider; `part_requests` number each part's requests within the wave's share."""
+
+    kind: Final[Literal["wave", "split", "refused"]]
+    width: Final[int]
+    items: Final[_Ints]
+    required: Final[int]
+    cold: Final[bool]
+    plans: Final[tuple[ForwardPlan, ...]]
+    part_requests: Final[tuple[_Ints, ...]]
+    stopped: Final[ForwardPlan | None]
+    tried: Final[tuple[Attempt, ...]]
+    unsplittable: Final[bool]
+    stop: Final[Literal["memory", "trust", "end"]]
+    stop_width: Final[int]
+
+@final
+class Cost:
+    """A forward's price inside a split, in bytes on the busiest rank: `required` and `retained`
+    with the safety factor, the rest before it."""
+
+    required: Final[int]
+    retained: Final[int]
+    checkpoint_retained: Final[int]
+    checkpoint_workspace: Final[int]
+    input_gradient: Final[int]
+    peak_increment: Final[int]
+    hybridep_growth: Final[int]
+    adapter_gradient: Final[int]
+
+@final
+class ForwardPlan:
+    """One forward: all packs of some requests, run one after another, and its price.
+
+    ``mode`` is how layouts were chosen: "optimal", "fitting", "full" or "compatible"; ``requests``
+    are rows of the pool; ``roots`` and ``measures`` are in the order of `PRICE_ROOTS` and
+    `PLAN_MEASURES`; ``packed_tokens`` are padded to a multiple of TP, ``active_tokens`` those of
+    requests that ask for an output; ``covered`` by a profile, ``trusted``: may be believed."""
+
+    mode: Final[str]
+    requests: Final[_Ints]
+    groups: Final[tuple[Pack, ...]]
+    roots: Final[_Ints]
+    cost: Final[Cost]
+    covered: Final[bool]
+    trusted: Final[bool]
+    profiled: Final[bool]
+    measures: Final[_Ints]
+    required: Final[int]
+    packed_tokens: Final[int]
+    logical_tokens: Final[int]
+    active_tokens: Final[int]
+    output_bytes: Final[int]
+    depth: Final[int]
+
+@final
+class Pack:
+    """Requests of one adapter slot and one gradient mode, packed into one line of tokens.
+
+    ``requests`` are rows of the pool, in packing order; ``rows`` the tokens of the busiest rank,
+    ``rank_rows`` [C] of each, the larger of both layouts; ``balance`` the busiest over the mean.
+    ``packed_tokens`` are without padding; ``decisions`` counts prefixes that requests share, of
+    which ``shared_decisions`` are stored once. No layout has less ``work`` than ``work_bound``.
+    ``assignment`` is of the row padded to a multiple of TP, None at CP 1; ``recurrent`` None
+    besides without recurrent layers; ``measures`` in the order of `GROUP_MEASURES`."""
+
+    adapter: Final[str | None]
+    gradient: Final[bool]
+    routed: Final[bool]
+    requests: Final[_Ints]
+    shared: Final[NDArray[bool_]]
+    depth: Final[int]
+    optimal: Final[bool]
+    work: Final[int]
+    work_bound: Final[int]
+    assignment: Final[Ownership | None]
+    recurrent: Final[Gdn | None]
+    measures: Final[_Ints]
+    tree: Final[Tree]
+    packing: Final[Packing]
+    packed_tokens: Final[int]
+    logical_tokens: Final[int]
+    saved_tokens: Final[int]
+    decisions: Final[int]
+    shared_decisions: Final[int]
+    rows: Final[int]
+    rank_rows: Final[_Ints]
+    balance: Final[float]

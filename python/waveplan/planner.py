@@ -29,7 +29,7 @@ from waveplan.rows import integers
 from waveplan.scoring import Device, Scoring
 from waveplan.topology import Topology
 from waveplan.training import Training
-from waveplan.wave import Probe, Wave
+from waveplan.wave import Wave
 from waveplan.waves import Refusals, Waves
 
 if TYPE_CHECKING:
@@ -231,11 +231,10 @@ class Planner:
         free = self.limit if limit is None else integer("limit", limit)
         found, probes = engine.plan(everything, free, profiles)
         if found.kind == "refused":
-            tried = tuple(Probe(*row) for row in probes)
             from waveplan.refusal import refused
 
-            raise refused(self, pool, found, tried, free, indices=everything)
-        return plan_of(found, self.bound, pool)
+            raise refused(self, pool, found, tuple(probes), free, indices=everything)
+        return plan_of(found, self.bound)
 
     def observe(
         self,
@@ -365,7 +364,8 @@ class Planner:
         """Everything that planning this pool needs."""
         instance("pool", pool, Requests)
         ranks = [0, *(self.training.lora_rank for _ in pool.adapters)]
-        return core.Engine(pool._core, ranks, self.bound.program, self._settings)
+        names = list(pool.adapters)
+        return core.Engine(pool._core, names, ranks, self.bound.program, self._settings)
 
     @cached_property
     def digests(self) -> tuple[int, int]:

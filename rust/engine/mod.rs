@@ -20,11 +20,11 @@ use crate::price::Program;
 use crate::recurrent::RecurrentSettings;
 use crate::tree::Tree;
 
-pub use ladder::{Refusal, Rung, Tried};
+pub use ladder::Tried;
 pub use plan::{FlatPlan, GroupPlan, Mode};
-pub use probe::{Kind, Probe};
+pub use probe::Probed;
 pub use profile::{Curve, Observed, Profile, Rates, TRUST_GROWTH};
-pub use wave::{Found, Planned, Session, Wave, part_costs, plan};
+pub use wave::{Ending, Found, Session, part_costs, plan};
 
 /// Which prices may be believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +74,8 @@ pub struct Settings {
     pub measures: measures::Settings,
     /// The bound rules.
     pub program: Arc<Program>,
+    /// Names of the adapter slots 1, 2, ..., shown in plans.
+    pub adapters: Vec<String>,
 }
 
 /// What profiles are kept by: plans of one signature behave alike.

@@ -7,9 +7,10 @@ use super::{Engine, Profiles, Signature, Trust};
 use crate::assign::{self, Assignment};
 use crate::cancel;
 use crate::error::Result;
+use crate::fields::result;
 use crate::heads::HeadWork;
 use crate::layout::{self, Layout, Method, Options, Scoring};
-use crate::measures::{self, Bound, Exact, GroupKey, Groups, HeadCount, Measures, group, plan};
+use crate::measures::{self, Bound, Exact, Groups, HeadCount, Measures, group, plan};
 use crate::price::{Values, root};
 use crate::recurrent::{self, Recurrent};
 use crate::split::{Cost, scaled};
@@ -43,48 +44,198 @@ impl Mode {
     }
 }
 
-/// One group of a plan.
-#[derive(Debug, Clone)]
-pub struct GroupPlan {
-    /// What its requests have in common.
-    pub key: GroupKey,
-    /// Its requests, as pool indices.
-    pub requests: Vec<u32>,
-    /// Which segments of its canonical tree are stored once.
-    pub shared: Vec<bool>,
-    /// Segments on the longest path.
-    pub depth: i64,
-    /// The layout's score is proven to be the least.
-    pub proven: bool,
-    /// Predicted work of the layout, and a bound on any layout's.
-    pub work: (i128, i128),
-    /// Chunks to ranks, of the padded packed row; none at CP 1.
-    pub assignment: Option<Assignment>,
-    /// Segments to ranks; none at CP 1 or without recurrent layers.
-    pub recurrent: Option<Recurrent>,
+result! {
+    /// Requests of one adapter slot and one gradient mode, packed into one line of tokens.
+    #[derive(Debug, Clone)]
+    pub struct GroupPlan as "Pack" {
+        /// Its adapter slot's name; none for the model's own weights.
+        pub adapter: Option<String>,
+        /// Computes gradients.
+        pub gradient: bool,
+        /// Replays expert routing.
+        pub routed: bool,
+        /// Its requests, as pool indices, in packing order of input.
+        pub requests: Vec<u32>,
+        /// Which segments of its canonical tree are stored once.
+        pub shared: Vec<bool>,
+        /// Segments on the longest path.
+        pub depth: i64,
+        /// The layout's score is proven to be the least.
+        pub optimal: bool,
+        /// Predicted work of the layout, in the units of its score.
+        pub work: i128,
+        /// No layout of these requests has less work.
+        pub work_bound: i128,
+        /// Chunks to ranks, of the row padded to a multiple of TP; none at CP 1.
+        pub assignment: Option<Assignment>,
+        /// Segments to ranks; none at CP 1 or without recurrent layers.
+        pub recurrent: Option<Recurrent>,
+        /// Its measures, in the order of `GROUP_MEASURES`.
+        pub measures: Vec<i64>,
+        @core
+        /// The tree of the pool.
+        pub pool_tree: Arc<Tree>,
+    }
+    python {
+        /// The canonical tree of its requests.
+        #[getter]
+        fn tree(&self, py: Python<'_>) -> PyResult<Tree> {
+            detached(py, || self.pool_tree.restrict(&self.requests))
+        }
+
+        /// The packed row; rows are numbered within the pack.
+        #[getter]
+        fn packing(&self, py: Python<'_>) -> PyResult<crate::pack::Packing> {
+            detached(py, || {
+                layout::pack(&self.pool_tree.restrict(&self.requests)?, &self.shared)
+            })
+        }
+
+        /// Tokens of the packed row, without padding.
+        #[getter]
+        fn packed_tokens(&self) -> i64 {
+            self.measures[group::PACKED]
+        }
+
+        /// Tokens of its requests.
+        #[getter]
+        fn logical_tokens(&self) -> i64 {
+            self.measures[group::LOGICAL]
+        }
+
+        /// Tokens that sharing saves.
+        #[getter]
+        fn saved_tokens(&self) -> i64 {
+            self.measures[group::LOGICAL] - self.measures[group::PACKED]
+        }
+
+        /// Prefixes that two or more requests share.
+        #[getter]
+        fn decisions(&self, py: Python<'_>) -> PyResult<usize> {
+            let tree = self.tree(py)?;
+            Ok((0..tree.len()).filter(|&s| tree.is_decision(s)).count())
+        }
+
+        /// How many of them are stored once.
+        #[getter]
+        fn shared_decisions(&self) -> usize {
+            self.shared.iter().filter(|&&shared| shared).count()
+        }
+
+        /// Tokens of the busiest rank.
+        #[getter]
+        fn rows(&self) -> i64 {
+            self.measures[group::ROWS]
+        }
+
+        /// Tokens of each context-parallel rank, the larger of both layouts.
+        #[getter(rank_rows)]
+        fn py_rank_rows<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            self.rank_rows().give(py)
+        }
+
+        /// Tokens of the busiest rank over the mean of all ranks; 1 is even.
+        #[getter]
+        fn balance(&self) -> f64 {
+            let rows = self.rank_rows();
+            match (rows.iter().sum::<i64>(), rows.iter().max()) {
+                (sum, Some(&most)) if sum > 0 => most as f64 / (sum as f64 / rows.len() as f64),
+                _ => 1.0,
+            }
+        }
+
+        fn __repr__(&self) -> String {
+            let kind = if self.gradient { "gradient" } else { "forward only" };
+            let (rows, tokens) = (self.requests.len(), self.packed_tokens());
+            format!("Pack({rows} requests, {tokens} tokens, {kind})")
+        }
+    }
 }
 
-/// One forward: all groups of some requests, priced.
-#[derive(Debug, Clone)]
-pub struct FlatPlan {
-    /// How its layouts were chosen.
-    pub mode: Mode,
-    /// Its requests, as pool indices.
-    pub requests: Vec<u32>,
-    /// Its groups in order of execution.
-    pub groups: Vec<GroupPlan>,
-    /// What the price was made of.
-    pub measures: Measures,
-    /// Every named result of the price.
-    pub roots: Vec<i64>,
-    /// Its price inside a split.
-    pub cost: Cost,
-    /// A profile covers it.
-    pub covered: bool,
-    /// It may be believed.
-    pub trusted: bool,
-    /// A profile of its signature exists.
-    pub profiled: bool,
+impl GroupPlan {
+    /// Tokens of each context-parallel rank, the larger of both layouts.
+    #[must_use]
+    pub fn rank_rows(&self) -> Vec<i64> {
+        match (&self.assignment, &self.recurrent) {
+            (None, _) => vec![self.measures[group::PADDED]],
+            (Some(made), None) => made.rank_tokens.clone(),
+            (Some(made), Some(placed)) => placed.model_rows(made),
+        }
+    }
+}
+
+result! {
+    /// One forward: all packs of some requests, run one after another, and its price.
+    #[derive(Debug, Clone)]
+    pub struct FlatPlan as "ForwardPlan" {
+        /// How its layouts were chosen: "optimal", "fitting", "full" or "compatible".
+        pub mode: Mode,
+        /// Its requests, as pool indices.
+        pub requests: Vec<u32>,
+        /// Its packs in order of execution.
+        pub groups: Vec<GroupPlan>,
+        /// Every named result of the price, in the order of `PRICE_ROOTS`.
+        pub roots: Vec<i64>,
+        /// Its price inside a split.
+        pub cost: Cost,
+        /// A profile covers it.
+        pub covered: bool,
+        /// It may be believed.
+        pub trusted: bool,
+        /// A profile of its signature exists.
+        pub profiled: bool,
+        @core
+        /// What the price was made of.
+        pub measures: Measures,
+    }
+    python {
+        /// Its measures, in the order of `PLAN_MEASURES`.
+        #[getter]
+        fn measures<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            self.measures.plan.to_vec().give(py)
+        }
+
+        /// Bytes it needs by itself.
+        #[getter(required)]
+        fn py_required(&self) -> i64 {
+            self.required()
+        }
+
+        /// Packed tokens of all packs, padded to a multiple of TP.
+        #[getter]
+        fn packed_tokens(&self) -> i64 {
+            self.packed()
+        }
+
+        /// Tokens of all its requests.
+        #[getter]
+        fn logical_tokens(&self) -> i64 {
+            self.logical()
+        }
+
+        /// Tokens of its requests that ask for an output.
+        #[getter]
+        fn active_tokens(&self) -> i64 {
+            self.measures.plan[plan::LOGICAL]
+        }
+
+        /// Bytes of all requested outputs.
+        #[getter]
+        fn output_bytes(&self) -> i64 {
+            self.roots[root::OUTPUT]
+        }
+
+        /// Segments on the longest path of any pack.
+        #[getter]
+        fn depth(&self) -> i64 {
+            self.groups.iter().map(|group| group.depth).max().unwrap_or(0)
+        }
+
+        fn __repr__(&self) -> String {
+            let (rows, tokens) = (self.requests.len(), self.packed());
+            format!("ForwardPlan({rows} requests, {tokens} tokens, {})", self.mode.name())
+        }
+    }
 }
 
 impl FlatPlan {
@@ -288,6 +439,9 @@ impl Pricer {
             groups.push(self.group(share, g, mode, room, HeadCount::Union)?);
         }
         let (estimate, covered) = self.finish(share, false)?;
+        for (group, row) in groups.iter_mut().zip(&self.work.measures.groups) {
+            group.measures = row.to_vec();
+        }
         Ok(FlatPlan {
             mode,
             requests: share.requests.clone(),
@@ -415,11 +569,18 @@ impl Pricer {
             row,
         )?;
         Ok(GroupPlan {
-            key,
+            adapter: (key.slot as usize)
+                .checked_sub(1)
+                .and_then(|at| settings.adapters.get(at).cloned()),
+            gradient: key.gradient,
+            routed: key.routed,
             requests: requests.to_vec(),
             depth: chosen.depth,
-            proven: chosen.optimal,
-            work: (chosen.score.work, chosen.bound),
+            optimal: chosen.optimal,
+            work: chosen.score.work,
+            work_bound: chosen.bound,
+            measures: Vec::new(), // known once the plan is finished
+            pool_tree: Arc::clone(&self.engine.tree),
             shared: chosen.shared,
             assignment,
             recurrent,

@@ -36,6 +36,8 @@ give! {
     &'static str => |py, value| *value;
     String => |py, value| value;
     Vec<i64> => |py, value| PyArray1::from_slice(py, value);
+    Vec<usize> => |py, value| PyArray1::from_vec(py, value.iter().map(|&v| v as i64).collect());
+    Vec<Vec<u32>> => |py, value| PyTuple::new(py, value.iter().map(|v| indices(py, v)))?;
     Vec<f64> => |py, value| PyArray1::from_slice(py, value);
     Vec<u32> => |py, value| indices(py, value);
     Vec<bool> => |py, value| value.clone().into_pyarray(py);
@@ -134,6 +136,12 @@ impl Take for f64 {
             }
             Err(refused(value, name, "a number"))
         })
+    }
+}
+
+impl Take for String {
+    fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
+        (value.extract()).map_err(|_| refused(value, name, "text"))
     }
 }
 

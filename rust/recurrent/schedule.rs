@@ -19,6 +19,11 @@ result! {
         /// Rows of the output.
         pub packed_rows: i64,
     }
+    python {
+        fn __eq__(&self, other: &Self) -> bool {
+            self == other
+        }
+    }
 }
 
 /// The columns of one bucket so far.
