@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from slow import ownership as slow_assign
 
@@ -140,6 +141,7 @@ def check_invariants(made, tokens, ranks):
     assert made.bound <= made.score
 
 
+@hypothesis(max_examples=max(200, hypothesis().max_examples))
 @given(rows(), st.integers(1, 9), settings)
 def test_equals_the_slow_assignment(row, ranks, chosen):
     made = own(Row(*row), ranks, chosen)
@@ -147,6 +149,7 @@ def test_equals_the_slow_assignment(row, ranks, chosen):
     check_equal(made, slow_assign.assign(*row, ranks, chosen))
 
 
+@hypothesis(max_examples=max(200, hypothesis().max_examples))
 @given(rows(most_segments=6, longest=8), st.integers(1, 5), moving)
 def test_moves_equal_the_slow_ones(row, ranks, chosen):
     check_equal(own(Row(*row), ranks, chosen), slow_assign.assign(*row, ranks, chosen))
