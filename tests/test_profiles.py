@@ -23,6 +23,7 @@ from waveplan import (
     _core,
     models,
 )
+from waveplan.pricing import reference_rules
 from waveplan.profiles import (
     MOST_POINTS,
     MOST_SIGNATURES,
@@ -34,7 +35,6 @@ from waveplan.profiles import (
     at,
     envelope,
 )
-from waveplan.rules import published_rules
 from waveplan.scoring import Scoring
 
 MODEL = models.get("Qwen3.6-35B-A3B")
@@ -187,7 +187,7 @@ def test_a_profile_never_lowers_a_price_below_the_rules(
     pool = Requests(rows(*lengths))
 
     def required(profile: Profile) -> int:
-        plans = planner(compatible=compatible, rules=published_rules())
+        plans = planner(compatible=compatible, rules=reference_rules())
         plans.profiles[plans.signature_of(pool)] = profile
         return plans.plan(pool).required
 

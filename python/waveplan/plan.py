@@ -95,12 +95,12 @@ class ForwardGroup:
     @property
     def packed_tokens(self) -> int:
         """Tokens of the packed row, without padding."""
-        return self._measure("group_packed")
+        return self._measure("pack_tokens")
 
     @property
     def logical_tokens(self) -> int:
         """Tokens of its requests."""
-        return self._measure("group_logical")
+        return self._measure("pack_logical_tokens")
 
     @property
     def saved_tokens(self) -> int:
@@ -131,13 +131,13 @@ class ForwardGroup:
     @property
     def rows(self) -> int:
         """Rows of the busiest rank."""
-        return self._measure("rows")
+        return self._measure("local_tokens")
 
     @cached_property
     def rank_rows(self) -> Int64:
         """Rows of each context-parallel rank, the larger of both layouts."""
         if self.assignment is None:
-            return np.array([self._measure("group_tokens")])
+            return np.array([self._measure("padded_tokens")])
         rows = self.assignment.rank_tokens
         return rows if self.recurrent is None else self.recurrent.model_rows
 
@@ -270,8 +270,8 @@ class Forward:
 
     @property
     def output_bytes(self) -> int:
-        """Bytes of all requested outputs."""
-        return int(self.measures.plan[_PLAN["output_bytes"]])
+        """Bytes of all requested outputs, by the rules `output.*`."""
+        return self.result("output")
 
     @property
     def depth(self) -> int:
