@@ -209,9 +209,11 @@ fn engine(tokens: &[i64], offsets: &[i64]) -> Result<Engine> {
         Node::Plan(plan::PACKED as u32),
         Node::Const(192_512),
         Node::Mul(1, 2),
+        Node::Const(1),
     ];
     let mut roots = vec![0; ROOTS.len()];
     roots[root::REQUIRED] = 3;
+    roots[root::EXECUTED_ROW..=root::OUTPUT_ROW].fill(4);
     let settings = Settings {
         compatible: true,
         trust: Trust::Rules { margin: true },
@@ -221,8 +223,6 @@ fn engine(tokens: &[i64], offsets: &[i64]) -> Result<Engine> {
         moe: true,
         gdn_pending: true,
         adapter_pending: false,
-        one_layer_recompute: true,
-        segment_layer_bytes: 0,
         scoring: scoring(2),
         forward_scoring: scoring(2),
         assign: AssignSettings::default(),
@@ -230,14 +230,11 @@ fn engine(tokens: &[i64], offsets: &[i64]) -> Result<Engine> {
         measures: measures::Settings {
             tp: 1,
             cp: 2,
-            vocab: 248_320,
-            hidden: 2048,
-            element_bytes: 2,
             recurrent: true,
-            gdn_weights: [1, 1, 1],
+            gdn_weights: [0; 3],
             adapter_ranks: vec![0],
         },
-        program: Arc::new(Program::new(nodes, roots)?),
+        program: Arc::new(Program::new(nodes, roots, 1.1)?),
         adapters: Vec::new(),
     };
     let tree = Tree::build(&Rows::new(tokens, offsets)?)?;

@@ -118,7 +118,7 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
         models,
     )
     from waveplan.assignment import stage_times
-    from waveplan.resident import resident
+    from waveplan.pricing.resident import resident
 
     rng = np.random.default_rng(1)
     count = 1_000_000
@@ -317,7 +317,7 @@ def errors() -> None:
     import pytest
 
     from waveplan import Model, Planner, Profiles, Rows, WaveplanError, cli
-    from waveplan.rules import RuleSet
+    from waveplan.pricing import RuleSet
 
     for label, module in (("border", calls_core), ("library", calls_python)):
         found = []

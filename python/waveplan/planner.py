@@ -20,7 +20,7 @@ from waveplan.assignment import OwnershipSettings, ownership_settings
 from waveplan.budget import Budget
 from waveplan.errors import InputError
 from waveplan.plan import Plan, plan_of
-from waveplan.pricing import BoundRules, Measures, bind
+from waveplan.pricing import BoundRules, RuleSet, bind, default_rules, reference_rules
 from waveplan.profiles import MOST, Observation, Profiles, Signature
 from waveplan.ranks import Ranks, Step, digest
 from waveplan.recurrent import GdnSettings, gdn_settings
@@ -34,7 +34,6 @@ from waveplan.waves import Refusals, Waves
 
 if TYPE_CHECKING:
     from waveplan.model import Model
-    from waveplan.rules.ruleset import RuleSet
 
 __all__ = ["Planner", "Waves"]
 
@@ -154,7 +153,7 @@ class Planner:
     def _limit(self) -> int:
         used = None
         if self.budget.needs_resident:
-            from waveplan.resident import resident
+            from waveplan.pricing.resident import resident
 
             used = resident(self.model, self.topology, self.training).total
         free = self.budget.limit(used)
@@ -401,11 +400,9 @@ def _requests(requests: Any) -> Requests:
 
 
 def _rules(rules: RuleSet | None, compatible: bool) -> RuleSet:
-    from waveplan.rules import RuleSet, default_rules, published_rules
-
     if rules is not None:
         return instance("rules", rules, RuleSet)
-    return published_rules() if compatible else default_rules()
+    return reference_rules() if compatible else default_rules()
 
 
 def _margin(margin: float | None) -> float | None:
@@ -429,12 +426,6 @@ class _EngineSettings:
     moe: bool
     gdn_pending: bool
     adapter_pending: bool
-    one_layer_recompute: bool
-    segment_layer_bytes: int
-    vocab: int
-    hidden: int
-    element_bytes: int
-    gdn_weights: tuple[int, int, int]
     has_recurrent: bool
     scoring: Scoring
     forward_scoring: Scoring
@@ -450,7 +441,6 @@ class _EngineSettings:
         recurrent = None
         if model.gdn_layers:
             recurrent = gdn_settings(model, topology.tp)
-        nothing = planner.bound.results(Measures.of())
         full = bool(facts["recompute_full"])
         scoring = planner.scoring
         return cls(
@@ -465,31 +455,9 @@ class _EngineSettings:
             moe=model.experts > 0,
             gdn_pending=model.gdn_layers > 0 and full,
             adapter_pending=planner.training.gradients_pending,
-            one_layer_recompute=full
-            and bool(facts["recompute_uniform"])
-            and facts["recompute_num_layers"] == 1,
-            segment_layer_bytes=nothing["segment_layer_bytes"],
-            vocab=model.vocab,
-            hidden=model.hidden,
-            element_bytes=facts["dtype_bytes"],
-            gdn_weights=_gdn_weights(facts),
             has_recurrent=model.gdn_layers > 0,
             scoring=scoring,
             forward_scoring=scoring.replace(version=1),
             assign=assign,
             recurrent=recurrent,
         )
-
-
-def _gdn_weights(facts: dict[str, int]) -> tuple[int, int, int]:
-    """Pending bytes of a recurrent layer per executed row, state row and packed row."""
-    tp = facts["tp"]
-    keys, values = facts["gdn_key_heads"] // tp, facts["gdn_value_heads"] // tp
-    dk, dv = facts["gdn_key_dim"], facts["gdn_value_dim"]
-    conv = 2 * keys * dk + values * dv
-    executed = 2 * (2 * values * dk + values * dv + values + 64 * values + conv) + 12 * values
-    state = 4 * values * dk * dv + 2 * conv * max(0, facts["gdn_conv"] - 1)
-    packed = 2 * values * dv + 4 * values
-    if facts["output_lora_rank"]:
-        packed += 2 * (values * dv + facts["output_lora_rank"])
-    return executed, state, packed

@@ -16,7 +16,7 @@ use crate::assign::AssignSettings;
 use crate::error::{Error, Result};
 use crate::layout::{MOST_RANKS, Scoring};
 use crate::measures::{self, Pool};
-use crate::price::Program;
+use crate::price::{Program, root};
 use crate::recurrent::RecurrentSettings;
 use crate::tree::Tree;
 
@@ -58,10 +58,6 @@ pub struct Settings {
     pub gdn_pending: bool,
     /// Gradients of adapters are still to be allocated.
     pub adapter_pending: bool,
-    /// Full recompute, one layer at a time: packed pricing may apply.
-    pub one_layer_recompute: bool,
-    /// Recurrent state bytes of one segment in one layer.
-    pub segment_layer_bytes: i64,
     /// Layout score of groups with gradients.
     pub scoring: Scoring,
     /// Layout score of groups without.
@@ -96,13 +92,15 @@ pub type Profiles = Vec<(Signature, Profile)>;
 #[derive(Debug, Clone)]
 pub struct Engine {
     settings: Settings,
+    /// The results of the rules that a profile reads.
+    apart: Program,
     pool: Arc<Pool>,
     tree: Arc<Tree>,
 }
 
 impl Engine {
     /// Checks that the parts belong together.
-    pub fn new(settings: Settings, pool: Arc<Pool>, tree: Arc<Tree>) -> Result<Self> {
+    pub fn new(mut settings: Settings, pool: Arc<Pool>, tree: Arc<Tree>) -> Result<Self> {
         if tree.rows() != pool.requests() {
             return Err(Error::input(format!(
                 "the tree has {} rows for {} requests: give one each",
@@ -130,7 +128,15 @@ impl Engine {
         settings.scoring.check()?;
         settings.forward_scoring.check()?;
         settings.assign.check()?;
+        settings.measures.gdn_weights = settings.program.gdn_weights()?;
+        let read = [
+            root::PACKED_PRICED,
+            root::LOGICAL_BYTES,
+            root::APART_BYTES,
+            root::OUTPUT,
+        ];
         Ok(Self {
+            apart: settings.program.part(&read),
             settings,
             pool,
             tree,

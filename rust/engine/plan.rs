@@ -125,7 +125,7 @@ result! {
         /// Tokens of the busiest rank.
         #[getter]
         fn rows(&self) -> i64 {
-            self.measures[group::ROWS]
+            self.measures[group::LOCAL]
         }
 
         /// Tokens of each context-parallel rank, the larger of both layouts.
@@ -259,17 +259,19 @@ impl FlatPlan {
 }
 
 /// A price inside a split from the program's results. `retained` is the profile's, scaled.
-fn cost(roots: &[i64], retained: Option<i64>, adapter_slots: u64) -> Cost {
+fn cost(roots: &[i64], retained: Option<i64>, safety: f64, adapter_slots: u64) -> Cost {
     let forward = roots[root::FORWARD_REQUIRED];
-    let floor = roots[root::OUTPUT] + roots[root::FLOOR_RETAINED];
+    let floor = roots[root::OUTPUT] + roots[root::RETAINED];
     Cost {
         required: roots[root::COST_REQUIRED],
-        retained: retained.map_or(forward, |known| forward.min(known.max(scaled(floor)))),
+        retained: retained.map_or(forward, |known| {
+            forward.min(known.max(scaled(floor, safety)))
+        }),
         checkpoint_retained: floor,
-        checkpoint_workspace: roots[root::WORKSPACE],
+        checkpoint_workspace: roots[root::LADDER_WORKSPACE],
         input_gradient: roots[root::INPUT_GRADIENT],
         peak_increment: roots[root::PEAK_INCREMENT],
-        hybridep_growth: roots[root::HYBRIDEP_GROWTH],
+        hybridep_growth: roots[root::BUFFERS],
         adapter_gradient: roots[root::ADAPTER_GRADIENT],
         adapter_slots,
     }
@@ -326,6 +328,7 @@ pub(super) struct Work {
     recurrent: recurrent::Workspace,
     heads: HeadWork,
     measures: Measures,
+    scale: Scale,
     values: Values,
 }
 
@@ -382,6 +385,7 @@ impl Pricer {
             settings,
             pool,
             tree,
+            ..
         } = &*self.engine;
         share.requests.clear();
         share.requests.extend_from_slice(requests);
@@ -482,40 +486,51 @@ impl Pricer {
         let roots = self.work.values.roots();
         let loose = share.profile.is_some_and(|p| {
             let unshared = self.work.measures.plan[plan::UNSHARED];
-            self.profiles[p].1.bound_is_loose(&self.scale(), unshared)
+            (self.profiles[p].1).bound_is_loose(&self.work.scale, unshared)
         });
         if loose {
             let floor = roots[root::OUTPUT] + roots[root::CHECKPOINT_RETAINED];
-            lower.retained = lower.retained.min(scaled(floor));
+            lower.retained = (lower.retained).min(scaled(floor, self.work.scale.safety));
         }
         Ok(lower)
     }
 
     /// The price evaluated last, as part of a split.
     fn cost(&self, share: &Share) -> Cost {
+        let scale = &self.work.scale;
+        let retained = share
+            .profile
+            .and_then(|p| self.profiles[p].1.retained(scale));
         let slots = trained_slots(&share.groups);
-        cost(self.work.values.roots(), self.retained(share), slots)
+        cost(self.work.values.roots(), retained, scale.safety, slots)
     }
 
-    fn retained(&self, share: &Share) -> Option<i64> {
-        self.profiles[share.profile?].1.retained(&self.scale())
-    }
-
-    fn scale(&self) -> Scale {
-        let measures = &self.work.measures;
-        let segments = measures
-            .groups
-            .iter()
-            .map(|row| row[group::GRADIENT] * row[group::SEGMENTS]);
-        Scale {
+    /// Reads what a profile's price depends on; the results of the rules only where one exists.
+    fn scale(&mut self, profiled: bool) -> Result<()> {
+        let Engine {
+            settings, apart, ..
+        } = &*self.engine;
+        let Work {
+            measures,
+            scale,
+            values,
+            ..
+        } = &mut self.work;
+        *scale = Scale {
             packed: measures.plan[plan::PACKED],
             logical: measures.plan[plan::LOGICAL],
-            segments: segments.sum(),
-            packed_priced: self.engine.settings.one_layer_recompute
-                && measures.plan[plan::PACKED_PRICEABLE] == 1,
-            segment_layer_bytes: self.engine.settings.segment_layer_bytes,
-            output: measures.plan[plan::OUTPUT],
+            safety: settings.program.safety(),
+            ..Scale::default()
+        };
+        if profiled {
+            apart.evaluate(&measures.plan, &measures.groups, values)?;
+            let [packed_priced, logical_bytes, apart_bytes, output] =
+                [0, 1, 2, 3].map(|result| values.root(result));
+            scale.packed_priced = packed_priced != 0;
+            (scale.logical_bytes, scale.apart_bytes) = (logical_bytes, apart_bytes);
+            scale.output = output;
         }
+        Ok(())
     }
 
     fn group(
@@ -553,7 +568,6 @@ impl Pricer {
             tree,
             shared: &chosen.shared,
             segments,
-            depth: chosen.depth,
             assignment: assignment.as_ref(),
             recurrent: recurrent.as_ref(),
             head,
@@ -591,15 +605,14 @@ impl Pricer {
     fn finish(&mut self, share: &Share, even: bool) -> Result<(Estimate, bool)> {
         let settings = &self.engine.settings;
         measures::finish(&settings.measures, even, &mut self.work.measures)?;
-        let scale = self.scale();
-        let profile = share.profile.map(|p| &self.profiles[p].1);
         let columns = &mut self.work.measures.plan;
         columns[plan::ADAPTER_PENDING] = i64::from(settings.adapter_pending);
-        columns[plan::COLD] = i64::from(profile.is_none());
-        columns[plan::LEARNED] = profile.map_or(0, |p| p.learned(&scale));
-        let retained = profile.and_then(|p| p.retained(&scale));
-        columns[plan::RETAINED_KNOWN] = i64::from(retained.is_some());
-        columns[plan::PROFILE_RETAINED] = retained.unwrap_or(0);
+        columns[plan::COLD] = i64::from(share.profile.is_none());
+        self.scale(share.profile.is_some())?;
+        let scale = self.work.scale;
+        let profile = share.profile.map(|p| &self.profiles[p].1);
+        let settings = &self.engine.settings;
+        self.work.measures.plan[plan::LEARNED] = profile.map_or(0, |p| p.learned(&scale));
         let Work {
             measures, values, ..
         } = &mut self.work;
