@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use waveplan::Result;
 use waveplan::assign::{self, AssignSettings, assign};
-use waveplan::engine::{Ending, Engine, Session, Settings, Trust};
+use waveplan::engine::{Ending, Engine, Session, Settings};
 use waveplan::layout::{self, Method, Scoring, Version};
 use waveplan::measures::{self, Columns, Labels, Pool, plan};
 use waveplan::price::{Node, Program, ROOTS, root};
@@ -216,29 +216,23 @@ fn engine(tokens: &[i64], offsets: &[i64]) -> Result<Engine> {
     roots[root::EXECUTED_ROW..=root::OUTPUT_ROW].fill(4);
     let settings = Settings {
         compatible: true,
-        trust: Trust::Rules { margin: true },
-        dp: 1,
-        dp_rank: 0,
-        split: true,
+        margin: true,
+        cp: 2,
         moe: true,
         gdn_pending: true,
-        adapter_pending: false,
         scoring: scoring(2),
-        forward_scoring: scoring(2),
-        assign: AssignSettings::default(),
         recurrent: Some(RecurrentSettings::default()),
-        measures: measures::Settings {
-            tp: 1,
-            cp: 2,
-            recurrent: true,
-            gdn_weights: [0; 3],
-            adapter_ranks: vec![0],
-        },
-        program: Arc::new(Program::new(nodes, roots, 1.1)?),
-        adapters: Vec::new(),
+        ..Settings::default()
     };
+    let program = Arc::new(Program::new(nodes, roots, 1.1)?);
     let tree = Tree::build(&Rows::new(tokens, offsets)?)?;
-    Engine::new(settings, Arc::new(pool), Arc::new(tree))
+    Engine::new(
+        settings,
+        program,
+        Vec::new(),
+        Arc::new(pool),
+        Arc::new(tree),
+    )
 }
 
 fn run(name: &str) -> Result<i64> {

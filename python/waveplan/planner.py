@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import weakref
-from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,7 +22,7 @@ from waveplan.plan import Plan, plan_of
 from waveplan.pricing import BoundRules, RuleSet, bind, default_rules, reference_rules
 from waveplan.profiles import MOST, Observation, Profiles, Signature
 from waveplan.ranks import Ranks, Step, digest
-from waveplan.recurrent import GdnSettings, gdn_settings
+from waveplan.recurrent import gdn_settings
 from waveplan.requests import Requests
 from waveplan.rows import integers
 from waveplan.scoring import Device, Scoring
@@ -96,7 +95,7 @@ class Planner:
         if device is not None:
             instance("device", device, Device)
         self._free = self._limit()
-        self._settings = _EngineSettings.of(self, assign)
+        self._settings = _settings(self, assign)
         # The first reading of each setting takes a lock, which a fork would leave taken forever
         # if another thread (such as `prefetch`'s) read them then.
         self.make_engine(_NOTHING)
@@ -362,14 +361,13 @@ class Planner:
     def make_engine(self, pool: Requests) -> core.Engine:
         """Everything that planning this pool needs."""
         instance("pool", pool, Requests)
-        ranks = [0, *(self.training.lora_rank for _ in pool.adapters)]
-        names = list(pool.adapters)
-        return core.Engine(pool._core, names, ranks, self.bound.program, self._settings)
+        adapters = [(name, self.training.lora_rank) for name in pool.adapters]
+        return core.Engine(pool._core, self._settings, self.bound.program, adapters)
 
     @cached_property
     def digests(self) -> tuple[int, int]:
         """Hashes of the settings and of the rules, which all ranks must share."""
-        settings = replace(self._settings, dp_rank=0)
+        settings = self._settings.replace(dp_rank=0)
         facts = sorted(self.facts.items())
         return digest((core.__version__, settings, facts, self.trust, self.margin)), digest(
             self.bound.rules
@@ -411,53 +409,22 @@ def _margin(margin: float | None) -> float | None:
     return real("margin", margin, 0, 10)
 
 
-@dataclass(frozen=True)
-class _EngineSettings:
-    """What the core's engine reads by attribute."""
-
-    compatible: bool
-    trust_rules: bool
-    margin: bool
-    dp: int
-    dp_rank: int
-    tp: int
-    cp: int
-    split: bool
-    moe: bool
-    gdn_pending: bool
-    adapter_pending: bool
-    has_recurrent: bool
-    scoring: Scoring
-    forward_scoring: Scoring
-    assign: OwnershipSettings
-    recurrent: GdnSettings | None
-
-    @classmethod
-    def of(cls, planner: Planner, assign: OwnershipSettings | None) -> _EngineSettings:
-        """From a planner's facts."""
-        model, topology, facts = planner.model, planner.topology, planner.facts
-        if assign is None:
-            assign = ownership_settings(model, topology)
-        recurrent = None
-        if model.gdn_layers:
-            recurrent = gdn_settings(model, topology.tp)
-        full = bool(facts["recompute_full"])
-        scoring = planner.scoring
-        return cls(
-            compatible=planner.compatible,
-            trust_rules=planner.trust == "rules",
-            margin=planner.has_margin,
-            dp=topology.dp,
-            dp_rank=planner.agreement.dp_rank,
-            tp=topology.tp,
-            cp=topology.cp,
-            split=topology.ep == 1,
-            moe=model.experts > 0,
-            gdn_pending=model.gdn_layers > 0 and full,
-            adapter_pending=planner.training.gradients_pending,
-            has_recurrent=model.gdn_layers > 0,
-            scoring=scoring,
-            forward_scoring=scoring.replace(version=1),
-            assign=assign,
-            recurrent=recurrent,
-        )
+def _settings(planner: Planner, assign: OwnershipSettings | None) -> core.PlannerSettings:
+    """What the core plans with, from a planner's facts."""
+    model, topology, training = planner.model, planner.topology, planner.training
+    return core.PlannerSettings(
+        compatible=planner.compatible,
+        trust_rules=planner.trust == "rules",
+        margin=planner.has_margin,
+        dp=topology.dp,
+        dp_rank=planner.agreement.dp_rank,
+        tp=topology.tp,
+        cp=topology.cp,
+        split=topology.ep == 1,
+        moe=model.experts > 0,
+        gdn_pending=model.gdn_layers > 0 and bool(planner.facts["recompute_full"]),
+        adapter_pending=training.gradients_pending,
+        scoring=planner.scoring,
+        assign=ownership_settings(model, topology) if assign is None else assign,
+        recurrent=gdn_settings(model, topology.tp) if model.gdn_layers else None,
+    )

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::profile::Scale;
-use super::{Engine, Profiles, Signature, Trust};
+use super::{Engine, Profiles, Signature};
 use crate::assign::{self, Assignment};
 use crate::cancel;
 use crate::error::Result;
@@ -382,7 +382,7 @@ impl Pricer {
     /// Forms groups and trees of `requests`.
     pub(super) fn load(&mut self, requests: &[u32], share: &mut Share) -> Result<()> {
         let Engine {
-            settings,
+            measures: settings,
             pool,
             tree,
             ..
@@ -396,13 +396,7 @@ impl Pricer {
             let rows = share.groups.requests(g);
             tree.restrict_into(rows, &mut self.work.tree, into)?;
         }
-        measures::start(
-            pool,
-            requests,
-            &share.groups,
-            &settings.measures,
-            &mut share.base,
-        )?;
+        measures::start(pool, requests, &share.groups, settings, &mut share.base)?;
         self.sign(share);
         Ok(())
     }
@@ -471,7 +465,7 @@ impl Pricer {
     /// Prices a bound on all layouts of a share.
     pub(super) fn bound(&mut self, share: &Share, bound: fn(i64) -> Bound) -> Result<Estimate> {
         self.work.measures.clone_from(&share.base);
-        let settings = &self.engine.settings.measures;
+        let settings = &self.engine.measures;
         for (row, tree) in self.work.measures.groups.iter_mut().zip(&share.trees) {
             measures::bound(bound(tree.packed_tokens()), settings, row)?;
         }
@@ -507,9 +501,7 @@ impl Pricer {
 
     /// Reads what a profile's price depends on; the results of the rules only where one exists.
     fn scale(&mut self, profiled: bool) -> Result<()> {
-        let Engine {
-            settings, apart, ..
-        } = &*self.engine;
+        let Engine { program, apart, .. } = &*self.engine;
         let Work {
             measures,
             scale,
@@ -519,7 +511,7 @@ impl Pricer {
         *scale = Scale {
             packed: measures.plan[plan::PACKED],
             logical: measures.plan[plan::LOGICAL],
-            safety: settings.program.safety(),
+            safety: program.safety(),
             ..Scale::default()
         };
         if profiled {
@@ -541,12 +533,13 @@ impl Pricer {
         room: i64,
         head: HeadCount,
     ) -> Result<GroupPlan> {
-        let Engine { settings, pool, .. } = &*self.engine;
+        let engine = Arc::clone(&self.engine);
+        let (settings, pool) = (&engine.settings, &engine.pool);
         let (tree, key) = (&share.trees[g], share.groups.key(g));
         let scoring = if key.gradient {
             &settings.scoring
         } else {
-            &settings.forward_scoring
+            &engine.forward_scoring
         };
         let chosen = self
             .work
@@ -554,9 +547,9 @@ impl Pricer {
         let shape = layout::shape(tree, &chosen.shared)?;
         let segments = &shape.segments;
         let (mut assignment, mut recurrent) = (None, None);
-        if settings.measures.cp > 1 {
-            let padded = measures::pad(segments, settings.measures.tp)?;
-            let ranks = settings.measures.cp as usize;
+        if settings.cp > 1 {
+            let padded = measures::pad(segments, settings.tp)?;
+            let ranks = settings.cp as usize;
             let made = assign::assign(&padded, ranks, &settings.assign, &mut self.work.assign)?;
             if let Some(facts) = &settings.recurrent {
                 let work = &mut self.work.recurrent;
@@ -578,14 +571,14 @@ impl Pricer {
             pool,
             requests,
             &exact,
-            &settings.measures,
+            &engine.measures,
             &mut self.work.heads,
             row,
         )?;
         Ok(GroupPlan {
             adapter: (key.slot as usize)
                 .checked_sub(1)
-                .and_then(|at| settings.adapters.get(at).cloned()),
+                .and_then(|at| engine.adapters.get(at).cloned()),
             gradient: key.gradient,
             routed: key.routed,
             requests: requests.to_vec(),
@@ -594,7 +587,7 @@ impl Pricer {
             work: chosen.score.work,
             work_bound: chosen.bound,
             measures: Vec::new(), // known once the plan is finished
-            pool_tree: Arc::clone(&self.engine.tree),
+            pool_tree: Arc::clone(&engine.tree),
             shared: chosen.shared,
             assignment,
             recurrent,
@@ -604,7 +597,7 @@ impl Pricer {
     /// Sums the groups, adds what profiles know, and runs the program.
     fn finish(&mut self, share: &Share, even: bool) -> Result<(Estimate, bool)> {
         let settings = &self.engine.settings;
-        measures::finish(&settings.measures, even, &mut self.work.measures)?;
+        measures::finish(&self.engine.measures, even, &mut self.work.measures)?;
         let columns = &mut self.work.measures.plan;
         columns[plan::ADAPTER_PENDING] = i64::from(settings.adapter_pending);
         columns[plan::COLD] = i64::from(share.profile.is_none());
@@ -616,12 +609,10 @@ impl Pricer {
         let Work {
             measures, values, ..
         } = &mut self.work;
-        (settings.program).evaluate(&measures.plan, &measures.groups, values)?;
+        (self.engine.program).evaluate(&measures.plan, &measures.groups, values)?;
         let covered = scale.packed <= 0 || profile.is_some_and(|p| p.window() >= scale.packed);
-        let believed = match settings.trust {
-            Trust::Profile => false,
-            Trust::Rules { margin } => margin || values.root(root::UNPRICED) == 0,
-        };
+        let believed =
+            settings.trust_rules && (settings.margin || values.root(root::UNPRICED) == 0);
         let estimate = Estimate {
             required: values.root(root::REQUIRED),
             packed: scale.packed,
