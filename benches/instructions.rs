@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use waveplan::Result;
 use waveplan::assign::{self, AssignSettings, assign};
-use waveplan::engine::{Ending, Engine, Session, Settings, Trust};
+use waveplan::engine::{Ending, Engine, Session, Settings};
 use waveplan::layout::{self, Method, Scoring, Version};
 use waveplan::measures::{self, Columns, Labels, Pool, plan};
 use waveplan::price::{Node, Program, ROOTS, root};
@@ -209,39 +209,30 @@ fn engine(tokens: &[i64], offsets: &[i64]) -> Result<Engine> {
         Node::Plan(plan::PACKED as u32),
         Node::Const(192_512),
         Node::Mul(1, 2),
+        Node::Const(1),
     ];
     let mut roots = vec![0; ROOTS.len()];
     roots[root::REQUIRED] = 3;
+    roots[root::EXECUTED_ROW..=root::OUTPUT_ROW].fill(4);
     let settings = Settings {
         compatible: true,
-        trust: Trust::Rules { margin: true },
-        dp: 1,
-        dp_rank: 0,
-        split: true,
+        margin: true,
+        cp: 2,
         moe: true,
         gdn_pending: true,
-        adapter_pending: false,
-        one_layer_recompute: true,
-        segment_layer_bytes: 0,
         scoring: scoring(2),
-        forward_scoring: scoring(2),
-        assign: AssignSettings::default(),
         recurrent: Some(RecurrentSettings::default()),
-        measures: measures::Settings {
-            tp: 1,
-            cp: 2,
-            vocab: 248_320,
-            hidden: 2048,
-            element_bytes: 2,
-            recurrent: true,
-            gdn_weights: [1, 1, 1],
-            adapter_ranks: vec![0],
-        },
-        program: Arc::new(Program::new(nodes, roots)?),
-        adapters: Vec::new(),
+        ..Settings::default()
     };
+    let program = Arc::new(Program::new(nodes, roots, 1.1)?);
     let tree = Tree::build(&Rows::new(tokens, offsets)?)?;
-    Engine::new(settings, Arc::new(pool), Arc::new(tree))
+    Engine::new(
+        settings,
+        program,
+        Vec::new(),
+        Arc::new(pool),
+        Arc::new(tree),
+    )
 }
 
 fn run(name: &str) -> Result<i64> {

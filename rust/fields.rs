@@ -203,7 +203,7 @@ macro_rules! settings {
         #[cfg(feature = "python")]
         const _: () = {
             use pyo3::types::{PyDict, PyTuple};
-            use $crate::python::fields::Settings;
+            use $crate::python::fields::Settings as _;
             use $crate::python::prelude::*;
 
             #[pymethods]

@@ -7,10 +7,10 @@ use crate::error::{Error, Result};
 use crate::fields::result;
 use crate::segments::NONE;
 
-/// `int(bytes * 1.10)`: the safety factor, one float64 product, truncated.
+/// Bytes times the safety factor: one float64 product, truncated.
 #[must_use]
-pub fn scaled(bytes: i64) -> i64 {
-    (bytes as f64 * 1.10) as i64
+pub fn scaled(bytes: i64, safety: f64) -> i64 {
+    (bytes as f64 * safety) as i64
 }
 
 result! {
@@ -114,21 +114,24 @@ pub fn rungs(requests: usize) -> Vec<usize> {
     counts
 }
 
-/// What a rung needs while all its graphs are alive, with the factor.
+/// What a rung needs while all its graphs are alive, with the safety factor.
 ///
 /// The larger of two sums: everything retained and the largest transient share; or, with
 /// gradients, every checkpointed extent with its input gradient and one workspace. The largest
 /// buffer growth counts once in either. A sum past 63 bits is the largest number.
 #[must_use]
-pub fn rung_required(costs: &[Cost]) -> i64 {
+pub fn rung_required(costs: &[Cost], safety: f64) -> i64 {
     let growth = costs.iter().map(|c| c.hybridep_growth).max().unwrap_or(0);
     let retained = sum(costs.iter().map(|c| c.retained));
     let transient = costs
         .iter()
-        .map(|c| c.ephemeral().saturating_sub(scaled(c.hybridep_growth)))
+        .map(|c| {
+            c.ephemeral()
+                .saturating_sub(scaled(c.hybridep_growth, safety))
+        })
         .max()
         .unwrap_or(0);
-    let forward = sum([retained, transient, scaled(growth)]);
+    let forward = sum([retained, transient, scaled(growth, safety)]);
     if costs.iter().all(|c| c.input_gradient == 0) {
         return forward;
     }
@@ -151,7 +154,7 @@ pub fn rung_required(costs: &[Cost]) -> i64 {
         .map(|c| c.checkpoint_workspace)
         .max()
         .unwrap_or(0);
-    forward.max(scaled(sum([extents, workspace, adapters, growth])))
+    forward.max(scaled(sum([extents, workspace, adapters, growth]), safety))
 }
 
 /// A sum that stays at the largest number instead of wrapping.
@@ -204,7 +207,7 @@ mod tests {
             ..Cost::default()
         };
         // 2 x 100 retained, 900 transient without its growth of 110, the growth once.
-        assert_eq!(rung_required(&[cost, cost]), 200 + 790 + 110);
+        assert_eq!(rung_required(&[cost, cost], 1.1), 200 + 790 + 110);
         let heavy = |slots| Cost {
             required: 0,
             retained: 0,
@@ -212,7 +215,7 @@ mod tests {
             adapter_slots: slots,
             ..cost
         };
-        assert_eq!(rung_required(&[heavy(0), heavy(0)]), scaled(180 + 30 + 50));
-        assert_eq!(rung_required(&[heavy(0), heavy(1)]), scaled(180 + 30 + 100));
+        assert_eq!(rung_required(&[heavy(0), heavy(0)], 1.1), scaled(260, 1.1));
+        assert_eq!(rung_required(&[heavy(0), heavy(1)], 1.1), scaled(310, 1.1));
     }
 }

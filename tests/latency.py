@@ -117,7 +117,7 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
         models,
     )
     from waveplan.assignment import stage_times
-    from waveplan.resident import resident
+    from waveplan.pricing.resident import resident
 
     rng = np.random.default_rng(1)
     count = 1_000_000

@@ -31,8 +31,8 @@ from waveplan import (
     sweep,
 )
 from waveplan.jobs import Job
+from waveplan.pricing import default_rules
 from waveplan.profiles import Observation, Profiles, Signature
-from waveplan.rules import default_rules
 from waveplan.scoring import from_table
 
 NAN, HUGE = float("nan"), 10**30
@@ -58,6 +58,7 @@ BAD: dict[str, tuple[Any, ...]] = {
     "flag": (None, 1, 0.0, "yes", [True], np.array([True, False])),
     "choice": (None, "none of them", "", 3, ["full"], b"full"),
     "method": ("none of them", "", 3, ["full"], b"full"),
+    "text": (None, 3, b"x", ["x"]),
     "dtype": (None, "none of them", "", 3),
     "bytes": (-1, NAN, True, "", "70 bananas", "-1GiB", "9" * 9999, 2**63, [1]),
     "object": (None, 3, "x", {}, object()),
@@ -170,8 +171,8 @@ CALLS = [
     call("Profiles.observe", Profiles().observe, {"signature": SIGNATURE, "seen": SEEN},
          object="signature seen"),
     call("RuleSet.redefine", default_rules().redefine, {"name": "retained", "formula": "3 B"},
-         choice="name"),
-    call("RuleSet.without", default_rules().without, {}, choice="name"),
+         text="name"),
+    call("RuleSet.without", default_rules().without, {}, text="name"),
     call("Alone", waveplan.Alone, {}, size="dp_rank"),
     call("Job", lambda **given: Job(**given).planner(), {"model": "qwen3-4b", "available": "1GiB"},
          bytes="available", count="tp cp"),

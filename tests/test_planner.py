@@ -21,8 +21,8 @@ from waveplan import (
     WaveRefused,
     models,
 )
+from waveplan.pricing import reference_rules
 from waveplan.profiles import Observed, Profiles, Rates
-from waveplan.rules import published_rules
 from waveplan.scoring import Scoring, from_table
 
 MODEL = models.get("Qwen3.6-35B-A3B")
@@ -52,13 +52,13 @@ def test_a_first_wave_grows_under_measured_rules_and_not_under_profiles() -> Non
 def test_a_rule_that_is_off_needs_a_profile_or_a_margin() -> None:
     """The published rules charge no pending saves of recurrent layers under CP."""
     rows = grpo()
-    wave = planner(cp=2, rules=published_rules()).wave(rows)
+    wave = planner(cp=2, rules=reference_rules()).wave(rows)
     assert wave.width == 1
     assert wave.stopped.kind == "trust"
     assert "gdn.pending" in str(wave.stopped)
     assert any(rule.startswith("gdn.pending") for rule in wave.unpriced)
-    assert planner(cp=1, rules=published_rules()).wave(rows).width == len(rows)
-    kept = planner(cp=2, rules=published_rules(), margin=0.25)
+    assert planner(cp=1, rules=reference_rules()).wave(rows).width == len(rows)
+    kept = planner(cp=2, rules=reference_rules(), margin=0.25)
     assert kept.limit == int(24 * GIB / 1.25)
     assert kept.wave(rows).width == len(rows)
     assert planner(cp=2).wave(rows).width == len(rows), "our rules charge them"
@@ -335,7 +335,7 @@ def test_never_narrower_than_the_published_planner(
         plans = planner(
             1 << 50,
             cp=cp,
-            rules=published_rules(),
+            rules=reference_rules(),
             trust="profile",
             compatible=compatible,
             scoring=score,

@@ -24,6 +24,7 @@ from waveplan import (
     models,
 )
 from waveplan._core import PRICE_ROOTS
+from waveplan.pricing import reference_rules
 from waveplan.profiles import (
     MOST_POINTS,
     MOST_SIGNATURES,
@@ -35,7 +36,6 @@ from waveplan.profiles import (
     at,
     envelope,
 )
-from waveplan.rules import published_rules
 from waveplan.scoring import Scoring
 
 MODEL = models.get("Qwen3.6-35B-A3B")
@@ -191,7 +191,7 @@ def test_a_profile_never_lowers_a_price_below_the_rules(
     pool = Requests(rows(*lengths))
 
     def required(profile: Profile) -> int:
-        plans = planner(compatible=compatible, rules=published_rules())
+        plans = planner(compatible=compatible, rules=reference_rules())
         plans.profiles[plans.signature_of(pool)] = profile
         return plans.plan(pool).required
 

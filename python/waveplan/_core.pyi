@@ -479,9 +479,6 @@ class PlanMeasures:
         *,
         tp: int = 1,
         cp: int = 1,
-        vocab: int = 0,
-        hidden: int = 0,
-        element_bytes: int = 2,
         recurrent: bool = False,
         gdn_weights: Sequence[int] = ...,
         adapter_ranks: Sequence[int] = ...,
@@ -517,9 +514,16 @@ class Program:
         nodes: Sequence[tuple[str, Sequence[int]]],
         factors: Sequence[float],
         roots: Sequence[int],
+        safety: float,
     ) -> Self: ...
-    def evaluate(self, plan: NDArray[int64], groups: NDArray[int64], width: int) -> list[int]:
-        """Results over one plan; `groups` holds `width` measures per group, flattened."""
+    def evaluate(self, plan: NDArray[int64], packs: NDArray[int64], width: int) -> list[int]:
+        """Results over one plan; `packs` holds `width` measures per pack, flattened."""
+    def every(
+        self, plan: NDArray[int64], packs: NDArray[int64], width: int
+    ) -> list[list[int | None]]:
+        """The value of every node: one entry, or one per pack; None where it has no value."""
+    def gdn_weights(self) -> list[int]:
+        """Bytes per executed token, state and packed token of a gdn layer, which weigh ranks."""
     def __len__(self) -> int: ...
 
 # --- width ---
@@ -544,16 +548,36 @@ def split_cut(tokens: NDArray[int64], count: int) -> list[int]:
     """Ends of `count` runs of about equal tokens."""
 
 @final
+@_settings
+class PlannerSettings:
+    """What stays the same from wave to wave of a job."""
+
+    compatible: bool = ...
+    trust_rules: bool = ...
+    margin: bool = ...
+    dp: int = ...
+    dp_rank: int = ...
+    tp: int = ...
+    cp: int = ...
+    split: bool = ...
+    moe: bool = ...
+    gdn_pending: bool = ...
+    adapter_pending: bool = ...
+    scoring: Scoring
+    assign: OwnershipSettings = ...
+    recurrent: GdnSettings | None = ...
+    def replace(self, **changes: Any) -> Self: ...
+
+@final
 class Engine:
     """A pool with everything needed to plan waves of it."""
 
     def __new__(
         cls,
         pool: Pool,
-        adapters: Sequence[str],
-        adapter_ranks: Sequence[int],
+        settings: PlannerSettings,
         program: Program,
-        facts: object,
+        adapters: Sequence[tuple[str, int]],
     ) -> Self: ...
     def session(
         self, start: int, available: int, hint: int | None, profiles: Sequence[object]

@@ -144,7 +144,7 @@ impl Pricer {
             shares.push(part);
         }
         let parts = chunks.len();
-        let required = split::rung_required(&lower);
+        let required = split::rung_required(&lower, self.engine.program.safety());
         if required > available {
             tried.push(Tried {
                 parts,
@@ -175,7 +175,7 @@ impl Pricer {
             parts.push(self.plan(share, mode, ROOM)?);
         }
         let costs: Vec<Cost> = parts.iter().map(|plan| plan.cost).collect();
-        let required = split::rung_required(&costs);
+        let required = split::rung_required(&costs, self.engine.program.safety());
         Ok(Priced {
             parts,
             costs,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::profile::Scale;
-use super::{Engine, Profiles, Signature, Trust};
+use super::{Engine, Profiles, Signature};
 use crate::assign::{self, Assignment};
 use crate::cancel;
 use crate::error::Result;
@@ -125,7 +125,7 @@ result! {
         /// Tokens of the busiest rank.
         #[getter]
         fn rows(&self) -> i64 {
-            self.measures[group::ROWS]
+            self.measures[group::LOCAL]
         }
 
         /// Tokens of each context-parallel rank, the larger of both layouts.
@@ -259,17 +259,19 @@ impl FlatPlan {
 }
 
 /// A price inside a split from the program's results. `retained` is the profile's, scaled.
-fn cost(roots: &[i64], retained: Option<i64>, adapter_slots: u64) -> Cost {
+fn cost(roots: &[i64], retained: Option<i64>, safety: f64, adapter_slots: u64) -> Cost {
     let forward = roots[root::FORWARD_REQUIRED];
-    let floor = roots[root::OUTPUT] + roots[root::FLOOR_RETAINED];
+    let floor = roots[root::OUTPUT] + roots[root::RETAINED];
     Cost {
         required: roots[root::COST_REQUIRED],
-        retained: retained.map_or(forward, |known| forward.min(known.max(scaled(floor)))),
+        retained: retained.map_or(forward, |known| {
+            forward.min(known.max(scaled(floor, safety)))
+        }),
         checkpoint_retained: floor,
-        checkpoint_workspace: roots[root::WORKSPACE],
+        checkpoint_workspace: roots[root::LADDER_WORKSPACE],
         input_gradient: roots[root::INPUT_GRADIENT],
         peak_increment: roots[root::PEAK_INCREMENT],
-        hybridep_growth: roots[root::HYBRIDEP_GROWTH],
+        hybridep_growth: roots[root::BUFFERS],
         adapter_gradient: roots[root::ADAPTER_GRADIENT],
         adapter_slots,
     }
@@ -326,6 +328,7 @@ pub(super) struct Work {
     recurrent: recurrent::Workspace,
     heads: HeadWork,
     measures: Measures,
+    scale: Scale,
     values: Values,
 }
 
@@ -379,9 +382,10 @@ impl Pricer {
     /// Forms groups and trees of `requests`.
     pub(super) fn load(&mut self, requests: &[u32], share: &mut Share) -> Result<()> {
         let Engine {
-            settings,
+            measures: settings,
             pool,
             tree,
+            ..
         } = &*self.engine;
         share.requests.clear();
         share.requests.extend_from_slice(requests);
@@ -392,13 +396,7 @@ impl Pricer {
             let rows = share.groups.requests(g);
             tree.restrict_into(rows, &mut self.work.tree, into)?;
         }
-        measures::start(
-            pool,
-            requests,
-            &share.groups,
-            &settings.measures,
-            &mut share.base,
-        )?;
+        measures::start(pool, requests, &share.groups, settings, &mut share.base)?;
         self.sign(share);
         Ok(())
     }
@@ -467,7 +465,7 @@ impl Pricer {
     /// Prices a bound on all layouts of a share.
     pub(super) fn bound(&mut self, share: &Share, bound: fn(i64) -> Bound) -> Result<Estimate> {
         self.work.measures.clone_from(&share.base);
-        let settings = &self.engine.settings.measures;
+        let settings = &self.engine.measures;
         for (row, tree) in self.work.measures.groups.iter_mut().zip(&share.trees) {
             measures::bound(bound(tree.packed_tokens()), settings, row)?;
         }
@@ -482,40 +480,49 @@ impl Pricer {
         let roots = self.work.values.roots();
         let loose = share.profile.is_some_and(|p| {
             let unshared = self.work.measures.plan[plan::UNSHARED];
-            self.profiles[p].1.bound_is_loose(&self.scale(), unshared)
+            (self.profiles[p].1).bound_is_loose(&self.work.scale, unshared)
         });
         if loose {
             let floor = roots[root::OUTPUT] + roots[root::CHECKPOINT_RETAINED];
-            lower.retained = lower.retained.min(scaled(floor));
+            lower.retained = (lower.retained).min(scaled(floor, self.work.scale.safety));
         }
         Ok(lower)
     }
 
     /// The price evaluated last, as part of a split.
     fn cost(&self, share: &Share) -> Cost {
+        let scale = &self.work.scale;
+        let retained = share
+            .profile
+            .and_then(|p| self.profiles[p].1.retained(scale));
         let slots = trained_slots(&share.groups);
-        cost(self.work.values.roots(), self.retained(share), slots)
+        cost(self.work.values.roots(), retained, scale.safety, slots)
     }
 
-    fn retained(&self, share: &Share) -> Option<i64> {
-        self.profiles[share.profile?].1.retained(&self.scale())
-    }
-
-    fn scale(&self) -> Scale {
-        let measures = &self.work.measures;
-        let segments = measures
-            .groups
-            .iter()
-            .map(|row| row[group::GRADIENT] * row[group::SEGMENTS]);
-        Scale {
+    /// Reads what a profile's price depends on; the results of the rules only where one exists.
+    fn scale(&mut self, profiled: bool) -> Result<()> {
+        let Engine { program, apart, .. } = &*self.engine;
+        let Work {
+            measures,
+            scale,
+            values,
+            ..
+        } = &mut self.work;
+        *scale = Scale {
             packed: measures.plan[plan::PACKED],
             logical: measures.plan[plan::LOGICAL],
-            segments: segments.sum(),
-            packed_priced: self.engine.settings.one_layer_recompute
-                && measures.plan[plan::PACKED_PRICEABLE] == 1,
-            segment_layer_bytes: self.engine.settings.segment_layer_bytes,
-            output: measures.plan[plan::OUTPUT],
+            safety: program.safety(),
+            ..Scale::default()
+        };
+        if profiled {
+            apart.evaluate(&measures.plan, &measures.groups, values)?;
+            let [packed_priced, logical_bytes, apart_bytes, output] =
+                [0, 1, 2, 3].map(|result| values.root(result));
+            scale.packed_priced = packed_priced != 0;
+            (scale.logical_bytes, scale.apart_bytes) = (logical_bytes, apart_bytes);
+            scale.output = output;
         }
+        Ok(())
     }
 
     fn group(
@@ -526,12 +533,13 @@ impl Pricer {
         room: i64,
         head: HeadCount,
     ) -> Result<GroupPlan> {
-        let Engine { settings, pool, .. } = &*self.engine;
+        let engine = Arc::clone(&self.engine);
+        let (settings, pool) = (&engine.settings, &engine.pool);
         let (tree, key) = (&share.trees[g], share.groups.key(g));
         let scoring = if key.gradient {
             &settings.scoring
         } else {
-            &settings.forward_scoring
+            &engine.forward_scoring
         };
         let chosen = self
             .work
@@ -539,9 +547,9 @@ impl Pricer {
         let shape = layout::shape(tree, &chosen.shared)?;
         let segments = &shape.segments;
         let (mut assignment, mut recurrent) = (None, None);
-        if settings.measures.cp > 1 {
-            let padded = measures::pad(segments, settings.measures.tp)?;
-            let ranks = settings.measures.cp as usize;
+        if settings.cp > 1 {
+            let padded = measures::pad(segments, settings.tp)?;
+            let ranks = settings.cp as usize;
             let made = assign::assign(&padded, ranks, &settings.assign, &mut self.work.assign)?;
             if let Some(facts) = &settings.recurrent {
                 let work = &mut self.work.recurrent;
@@ -553,7 +561,6 @@ impl Pricer {
             tree,
             shared: &chosen.shared,
             segments,
-            depth: chosen.depth,
             assignment: assignment.as_ref(),
             recurrent: recurrent.as_ref(),
             head,
@@ -564,14 +571,14 @@ impl Pricer {
             pool,
             requests,
             &exact,
-            &settings.measures,
+            &engine.measures,
             &mut self.work.heads,
             row,
         )?;
         Ok(GroupPlan {
             adapter: (key.slot as usize)
                 .checked_sub(1)
-                .and_then(|at| settings.adapters.get(at).cloned()),
+                .and_then(|at| engine.adapters.get(at).cloned()),
             gradient: key.gradient,
             routed: key.routed,
             requests: requests.to_vec(),
@@ -580,7 +587,7 @@ impl Pricer {
             work: chosen.score.work,
             work_bound: chosen.bound,
             measures: Vec::new(), // known once the plan is finished
-            pool_tree: Arc::clone(&self.engine.tree),
+            pool_tree: Arc::clone(&engine.tree),
             shared: chosen.shared,
             assignment,
             recurrent,
@@ -590,25 +597,22 @@ impl Pricer {
     /// Sums the groups, adds what profiles know, and runs the program.
     fn finish(&mut self, share: &Share, even: bool) -> Result<(Estimate, bool)> {
         let settings = &self.engine.settings;
-        measures::finish(&settings.measures, even, &mut self.work.measures)?;
-        let scale = self.scale();
-        let profile = share.profile.map(|p| &self.profiles[p].1);
+        measures::finish(&self.engine.measures, even, &mut self.work.measures)?;
         let columns = &mut self.work.measures.plan;
         columns[plan::ADAPTER_PENDING] = i64::from(settings.adapter_pending);
-        columns[plan::COLD] = i64::from(profile.is_none());
-        columns[plan::LEARNED] = profile.map_or(0, |p| p.learned(&scale));
-        let retained = profile.and_then(|p| p.retained(&scale));
-        columns[plan::RETAINED_KNOWN] = i64::from(retained.is_some());
-        columns[plan::PROFILE_RETAINED] = retained.unwrap_or(0);
+        columns[plan::COLD] = i64::from(share.profile.is_none());
+        self.scale(share.profile.is_some())?;
+        let scale = self.work.scale;
+        let profile = share.profile.map(|p| &self.profiles[p].1);
+        let settings = &self.engine.settings;
+        self.work.measures.plan[plan::LEARNED] = profile.map_or(0, |p| p.learned(&scale));
         let Work {
             measures, values, ..
         } = &mut self.work;
-        (settings.program).evaluate(&measures.plan, &measures.groups, values)?;
+        (self.engine.program).evaluate(&measures.plan, &measures.groups, values)?;
         let covered = scale.packed <= 0 || profile.is_some_and(|p| p.window() >= scale.packed);
-        let believed = match settings.trust {
-            Trust::Profile => false,
-            Trust::Rules { margin } => margin || values.root(root::UNPRICED) == 0,
-        };
+        let believed =
+            settings.trust_rules && (settings.margin || values.root(root::UNPRICED) == 0);
         let estimate = Estimate {
             required: values.root(root::REQUIRED),
             packed: scale.packed,

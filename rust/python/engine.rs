@@ -12,44 +12,12 @@ use super::errors::{detached, to_python};
 use super::fields::{Give, give_class};
 use super::measures::PyPool;
 use super::price::PyProgram;
-use crate::assign::AssignSettings;
 use crate::engine::{
     Curve, Ending, Engine, FlatPlan, Found, GroupPlan, Mode, Observed, Probed, Profile, Profiles,
-    Rates, Session, Settings, Signature, Tried, Trust,
+    Rates, Session, Settings, Signature, Tried,
 };
 use crate::error::{Error, Result};
-use crate::layout::Scoring;
-use crate::measures;
-use crate::recurrent::RecurrentSettings;
 use crate::split::Cost;
-
-/// Facts of a planner, read from an object's attributes.
-#[derive(FromPyObject)]
-#[allow(clippy::struct_excessive_bools)] // facts, read by name
-struct EngineFacts<'py> {
-    compatible: bool,
-    trust_rules: bool,
-    margin: bool,
-    dp: usize,
-    dp_rank: usize,
-    tp: i64,
-    cp: i64,
-    split: bool,
-    moe: bool,
-    gdn_pending: bool,
-    adapter_pending: bool,
-    one_layer_recompute: bool,
-    segment_layer_bytes: i64,
-    vocab: i64,
-    hidden: i64,
-    element_bytes: i64,
-    gdn_weights: [i64; 3],
-    has_recurrent: bool,
-    scoring: PyRef<'py, Scoring>,
-    forward_scoring: PyRef<'py, Scoring>,
-    assign: PyRef<'py, AssignSettings>,
-    recurrent: Option<PyRef<'py, RecurrentSettings>>,
-}
 
 type SignatureColumns = (List<u32>, List<bool>, List<(bool, i64)>);
 type ProfileRows = List<(SignatureColumns, ProfileColumns)>;
@@ -127,51 +95,17 @@ impl PyEngine {
     fn new(
         py: Python<'_>,
         pool: &PyPool,
-        adapters: Vec<String>,
-        adapter_ranks: List<i64>,
+        settings: &Settings,
         program: &PyProgram,
-        facts: EngineFacts<'_>,
+        adapters: Vec<(String, i64)>,
     ) -> PyResult<Self> {
-        let trust = if facts.trust_rules {
-            Trust::Rules {
-                margin: facts.margin,
-            }
-        } else {
-            Trust::Profile
-        };
-        let settings = Settings {
-            compatible: facts.compatible,
-            trust,
-            dp: facts.dp,
-            dp_rank: facts.dp_rank,
-            split: facts.split,
-            moe: facts.moe,
-            gdn_pending: facts.gdn_pending,
-            adapter_pending: facts.adapter_pending,
-            one_layer_recompute: facts.one_layer_recompute,
-            segment_layer_bytes: facts.segment_layer_bytes,
-            scoring: facts.scoring.clone(),
-            forward_scoring: facts.forward_scoring.clone(),
-            assign: facts.assign.clone(),
-            recurrent: facts.recurrent.map(|held| held.clone()),
-            measures: measures::Settings {
-                tp: facts.tp,
-                cp: facts.cp,
-                vocab: facts.vocab,
-                hidden: facts.hidden,
-                element_bytes: facts.element_bytes,
-                recurrent: facts.has_recurrent,
-                gdn_weights: facts.gdn_weights,
-                adapter_ranks: adapter_ranks.0,
-            },
-            program: Arc::clone(&program.inner),
-            adapters,
-        };
         let (pool, tree) = (Arc::clone(&pool.pool), Arc::clone(&pool.tree));
-        let engine = Engine::new(settings, pool, tree).map_err(|e| to_python(py, &e))?;
-        Ok(Self {
-            engine: Arc::new(engine),
-        })
+        let program = Arc::clone(&program.inner);
+        Engine::new(settings.clone(), program, adapters, pool, tree)
+            .map(|engine| Self {
+                engine: Arc::new(engine),
+            })
+            .map_err(|error| to_python(py, &error))
     }
 
     /// A search for the wave that starts at item `start`.
@@ -342,6 +276,7 @@ give_name!(Ending, Mode);
 
 /// Adds the engine's classes to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Settings>()?;
     module.add_class::<PyEngine>()?;
     module.add_class::<PySession>()?;
     module.add_class::<Found>()?;

@@ -9,7 +9,7 @@ use super::fields::{Give, Take, give_class};
 use crate::layout::{Label, Layout, Method, Options, Score, Scoring, Version, Workspace};
 use crate::tree::Tree;
 
-give_class!(Score);
+give_class!(Score, Scoring);
 
 impl Give for Version {
     fn give<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

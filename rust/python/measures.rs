@@ -198,17 +198,14 @@ pub(crate) struct PyPlanMeasures {
 impl PyPlanMeasures {
     #[new]
     #[allow(clippy::needless_pass_by_value, clippy::too_many_arguments)] // facts, by keyword
-    #[pyo3(signature = (pool, requests, *, tp=1, cp=1, vocab=0, hidden=0, element_bytes=2,
-        recurrent=false, gdn_weights=[1, 0, 0], adapter_ranks=List(Vec::new())))]
+    #[pyo3(signature = (pool, requests, *, tp=1, cp=1, recurrent=false,
+        gdn_weights=[1, 0, 0], adapter_ranks=List(Vec::new())))]
     fn new(
         py: Python<'_>,
         pool: &PyPool,
         requests: Ints<'_>,
         tp: i64,
         cp: i64,
-        vocab: i64,
-        hidden: i64,
-        element_bytes: i64,
         recurrent: bool,
         gdn_weights: [i64; 3],
         adapter_ranks: List<i64>,
@@ -217,9 +214,6 @@ impl PyPlanMeasures {
         let settings = Settings {
             tp,
             cp,
-            vocab,
-            hidden,
-            element_bytes,
             recurrent,
             gdn_weights,
             adapter_ranks: adapter_ranks.0,
@@ -344,7 +338,6 @@ impl PyPlanMeasures {
             tree,
             shared,
             segments: &shape.segments,
-            depth: deepest(&shape.segments),
             assignment: assignment.as_ref(),
             recurrent: recurrent.as_ref(),
             head: if head_sum {
@@ -417,13 +410,4 @@ impl Placement<'_> {
             .transpose()?;
         Ok((Some(assignment), recurrent))
     }
-}
-
-/// Most segments on one path.
-fn deepest(segments: &Segments) -> i64 {
-    let mut depths: Vec<i64> = Vec::with_capacity(segments.len());
-    for s in 0..segments.len() {
-        depths.push(segments.parent(s).map_or(1, |parent| depths[parent] + 1));
-    }
-    depths.into_iter().max().unwrap_or(0)
 }

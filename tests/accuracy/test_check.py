@@ -14,8 +14,7 @@ from waveplan import InputError
 from waveplan._check_text import EXPLAINED
 from waveplan.check import CLASSES, TARGETS, Report, check, read
 from waveplan.evidence import job
-from waveplan.pricing import bind, price
-from waveplan.rules import published_rules
+from waveplan.pricing import bind, price, reference_rules
 
 DATA = HERE / "data"
 TABLE = DATA / "peaks_table.json"
@@ -77,8 +76,8 @@ def test_published_price_is_the_published_one(report: Report) -> None:
             continue
         # Its raw price leaves the buffers of expert dispatch out.
         made = job(records[row.id])
-        bound = bind(made.model, made.topology, made.training, published_rules())
-        buffers = price(made.measures, bound).results["hybridep_growth"]
+        bound = bind(made.model, made.topology, made.training, reference_rules())
+        buffers = price(made.measures, bound).results["buffers"]
         assert row.published_raw is not None
         assert row.published_raw - buffers - quoted["raw_bytes"] in (0, 1), row.id
         compared += 1

@@ -38,7 +38,7 @@ def memory(planner: Planner) -> dict[str, Any]:
     if isinstance(budget.device, int):
         used = budget.resident
         if budget.needs_resident:
-            from waveplan.resident import resident
+            from waveplan.pricing.resident import resident
 
             found = resident(planner.model, planner.topology, planner.training)
             used, terms = found.total, found.to_dict()["terms"]

@@ -12,7 +12,7 @@ from waveplan._files import write_text
 from waveplan.assignment import stage_times
 from waveplan.cli.summary import count, memory_text, reason
 from waveplan.pricing import Measures, Price, price
-from waveplan.rules import names
+from waveplan.pricing.language import PACK
 
 if TYPE_CHECKING:
     from waveplan.jobs import Job
@@ -89,7 +89,7 @@ def rank_prices(plan: Plan) -> list[Price]:
     ranks = max((len(group.rank_rows) for group in forward.groups), default=1)
     if ranks == 1:
         return [plan.price]
-    column = list(names.GROUP).index("rows")
+    column = list(PACK).index("local_tokens")
     made = []
     for rank in range(ranks):
         groups = measures.groups.copy()
