@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 HERE = Path(__file__).parent
+ROOT = HERE.parent
 collect_ignore = ["art", "fuzz"]  # a lane of its own: tests/art/run
 
 settings.register_profile(

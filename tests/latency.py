@@ -1,8 +1,7 @@
-"""How soon Ctrl-C stops each long call, and how long the slowest errors take. Run by hand.
+"""How soon Ctrl-C stops each long call. Run by hand.
 
-    python tests/latency.py                     # both parts, some minutes
-    python tests/latency.py interrupts tree,read    # calls whose names begin so
-    python tests/latency.py errors
+    python tests/latency.py              # some minutes
+    python tests/latency.py tree,read    # calls whose names begin so
 
 Ctrl-C is pressed at several moments of a call, and what is printed is the processor time until the
 exception is out: other work on the machine does not count. Sweeps wait for other processes, so
@@ -29,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "attacks")]
+sys.path.insert(0, str(Path(__file__).parent))
 ROOT = Path(__file__).parents[1]
 MOMENTS = (0.03, 0.2, 0.4, 0.6, 0.8, 0.97)
 SHORT, ENOUGH = 0.05, 6.0
@@ -105,7 +104,7 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Public entry points that can take long, on inputs with which they do."""
     import waveplan
     from waveplan import (
-        AssignSettings,
+        OwnershipSettings,
         Packing,
         Planner,
         Requests,
@@ -118,7 +117,7 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
         models,
     )
     from waveplan.assignment import stage_times
-    from waveplan.resident import resident
+    from waveplan.pricing.resident import resident
 
     rng = np.random.default_rng(1)
     count = 1_000_000
@@ -146,7 +145,7 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "pack a chain", lambda: waveplan.pack(chain, max_depth=7)
     packed, chained = waveplan.pack(rows), waveplan.pack(chain)
     yield "packing members", lambda: waveplan.pack(wide).members
-    yield "packing ids", lambda: Packing(packed._core).position_ids
+    yield "packing ids", lambda: Packing(packed).position_ids
     lengths, parents = packed.lengths, packed.parents
     yield "packing from segments", lambda: Packing.from_segments(lengths, parents)
     groups, above = packed.group_ids, packed.parent_ids
@@ -162,23 +161,23 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     )
     yield "layout of many", lambda: waveplan.choose_layout(tree, score, method="exact")
 
-    fine = AssignSettings(block=1, chunk=16, chunk_budget_base=0, chunk_budget_per_rank=0)
+    fine = OwnershipSettings(block=1, chunk=16, chunk_budget_base=0, chunk_budget_per_rank=0)
     stage = StageWork(1, 2, 3, 4, 5, 6, 7)
-    sparse = AssignSettings(profile=WorkloadProfile((stage,), 16, 16, 1 << 20, 1 << 20, 2))
+    sparse = OwnershipSettings(profile=WorkloadProfile((stage,), 16, 16, 1 << 20, 1 << 20, 2))
     huge = Packing.from_segments([2**31], [-1])
     some = Packing.from_segments([100] * 10_000, [-1] * 10_000)
-    yield "assign", lambda: waveplan.assign(some, 64, fine)
-    yield "assign many segments", lambda: waveplan.assign(packed, 4)
-    yield "assign many ranks", lambda: waveplan.assign(huge, 4096)
-    yield "assign sparse", lambda: waveplan.assign(huge, 4096, sparse)
-    yield "assign sparse chain", lambda: waveplan.assign(chained, 64, sparse)
+    yield "assign", lambda: waveplan.own(some, 64, fine)
+    yield "assign many segments", lambda: waveplan.own(packed, 4)
+    yield "assign many ranks", lambda: waveplan.own(huge, 4096)
+    yield "assign sparse", lambda: waveplan.own(huge, 4096, sparse)
+    yield "assign sparse chain", lambda: waveplan.own(chained, 64, sparse)
     yield "assign stage_times", lambda: stage_times(some, 64, fine)
     line = Packing.from_segments(np.ones(8000, np.int64), np.arange(-1, 7999))
     yield "attention slices", lambda: waveplan.attention_slices(line)
-    owned = waveplan.assign(some, 64)
-    yield "recurrent", lambda: waveplan.recurrent(some, owned)
-    yield "recurrent many segments", lambda: waveplan.recurrent(packed, waveplan.assign(packed, 8))
-    placed = waveplan.recurrent(some, owned)
+    owned = waveplan.own(some, 64)
+    yield "recurrent", lambda: waveplan.gdn(some, owned)
+    yield "recurrent many segments", lambda: waveplan.gdn(packed, waveplan.own(packed, 8))
+    placed = waveplan.gdn(some, owned)
     yield "recurrent schedule", lambda: waveplan.gdn_schedule(packed)
     yield "recurrent schedules", lambda: waveplan.gdn_schedule_per_rank(some, placed)
 
@@ -208,10 +207,8 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "plan of a chain", lambda: planner().plan(chain_pool, limit=1 << 60).to_dict()
     yield "signature of many", lambda: planner().signature_of(pool, np.arange(count))
 
-    from calls_python import DENSE, fields
-
-    sizes = fields(DENSE) | {"layers": 1 << 16, "layer_kinds": (), "moe_layers": ()}
-    tall = waveplan.Model(**sizes)
+    sizes = {"hidden": 64, "vocab": 1000, "heads": 4, "kv_groups": 2, "head_dim": 16, "ffn": 128}
+    tall = waveplan.Model(**sizes, layers=1 << 16)
     yield "resident of many stages", lambda: resident(tall, Topology(pp=1 << 16), Training())
     ranks = itertools.count(1)  # rules bound to a job before are kept
     yield (
@@ -292,7 +289,7 @@ def refusal(call: Callable[[], Any]) -> None:
         call()
 
 
-def interrupts(prefix: str) -> None:
+def interrupts(prefix: str = "") -> None:
     worst: dict[str, float] = {}
     presser = Presser()  # before memory is taken
     with tempfile.TemporaryDirectory() as folder:
@@ -309,67 +306,5 @@ def interrupts(prefix: str) -> None:
         print(f"{len(worst)} calls stopped, at the latest after {1e3 * worst[name]:.0f} ms: {name}")
 
 
-def errors() -> None:
-    """Every attack on an argument, and every test of hostile files, by processor time."""
-    import calls_core
-    import calls_python
-    import judge
-    import pytest
-
-    from waveplan import Model, Planner, Profiles, Rows, WaveplanError, cli
-    from waveplan.rules import RuleSet
-
-    for label, module in (("border", calls_core), ("library", calls_python)):
-        found = []
-        for call in module.CALLS:
-            for argument in call.arguments:
-                for name, make in judge.attacks(call, argument):
-                    function, arguments = call.make()
-                    arguments[argument] = make()
-                    begin = time.process_time()
-                    judge.fault(call, function, arguments)
-                    found.append((time.process_time() - begin, call.covers, argument, name))
-        found.sort(reverse=True)
-        print(f"{label}: {len(found)} attacks, the slowest:")
-        for took, *what in found[:8]:
-            print(f"  {took:.3f} s  {' '.join(what)}")
-
-    refused: list[tuple[float, str, str]] = []
-
-    def watch(owner: Any, name: str) -> None:
-        """Times the calls of a function that end in an error."""
-        plain = getattr(owner, name)
-
-        def watched(*args: Any, **options: Any) -> Any:
-            begin, ended = time.process_time(), "an error"
-            try:
-                answer = plain(*args, **options)
-                ended = "" if owner is not cli or answer != 2 else "status 2"
-                return answer
-            except WaveplanError as error:
-                ended = str(error)[-60:]
-                raise
-            finally:
-                if ended:
-                    refused.append((time.process_time() - begin, name, ended))
-
-        setattr(owner, name, watched)
-
-    readers = [(Rows, "load"), (Profiles, "load"), (RuleSet, "from_toml"), (Model, "from_hf")]
-    for owner, name in [*readers, (Planner, "wave"), (cli, "main")]:
-        watch(owner, name)
-    here = Path(__file__).parent / "attacks"
-    tests = [str(path) for path in sorted(here.glob("test_files_*.py"))]
-    pytest.main(["-q", "-p", "no:cacheprovider", *tests, str(here / "test_state.py")])
-    print(f"{len(refused)} errors in the tests of files and states, the slowest:")
-    for took, name, text in sorted(refused, reverse=True)[:10]:
-        print(f"  {took:.3f} s  {name}: {text}")
-
-
 if __name__ == "__main__":
-    part, prefix = ([*sys.argv[1:], "", ""])[:2]
-    if part in ("", "interrupts"):
-        interrupts(prefix)
-    if part in ("", "errors"):
-        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-            errors()
+    interrupts(*sys.argv[1:])

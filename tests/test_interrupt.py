@@ -244,4 +244,4 @@ def test_a_session_asked_in_the_middle_of_its_own_search_refuses() -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert said == ["this session is being searched already, further up this call"] * 3
+    assert said == ["this session is being searched already"] * 3

@@ -14,26 +14,18 @@ from waveplan.errors import (
     WaveplanError,
     WaveRefused,
 )
-from waveplan.recurrent import (
-    GdnSchedule,
-    Recurrent,
-    RecurrentSettings,
-    gdn_schedule,
-    gdn_schedule_per_rank,
-    recurrent,
-)
 from waveplan.tree import Tree, tree
 
 if _TYPE_CHECKING:
     from waveplan import models
     from waveplan.agreement import Agreement, Alone, Mpi4py, TorchDistributed
     from waveplan.assignment import (
-        Assignment,
-        AssignSettings,
+        Ownership,
+        OwnershipSettings,
         StageWork,
         WorkloadProfile,
-        assign,
         attention_slices,
+        own,
         owned_token_ms,
     )
     from waveplan.budget import Budget, format_bytes, parse_bytes
@@ -44,6 +36,14 @@ if _TYPE_CHECKING:
     from waveplan.planner import Planner
     from waveplan.profiles import Profiles
     from waveplan.ranks import in_step
+    from waveplan.recurrent import (
+        Gdn,
+        GdnSchedule,
+        GdnSettings,
+        gdn,
+        gdn_schedule,
+        gdn_schedule_per_rank,
+    )
     from waveplan.requests import Requests
     from waveplan.rows import Ragged, Rows
     from waveplan.scoring import Scoring
@@ -52,12 +52,18 @@ if _TYPE_CHECKING:
     from waveplan.wave import Wave
 
 # Loaded when first asked for, so that importing the package costs little more than numpy. The
-# modules `tree` and `recurrent` are loaded above because functions bear their names.
+# module `tree` is loaded above because a function bears its name.
 _HOME = {
     "Agreement": "agreement",
     "Alone": "agreement",
-    "AssignSettings": "assignment",
-    "Assignment": "assignment",
+    "OwnershipSettings": "assignment",
+    "Gdn": "recurrent",
+    "GdnSchedule": "recurrent",
+    "GdnSettings": "recurrent",
+    "gdn": "recurrent",
+    "gdn_schedule": "recurrent",
+    "gdn_schedule_per_rank": "recurrent",
+    "Ownership": "assignment",
     "Budget": "budget",
     "Layout": "layout",
     "Model": "model",
@@ -77,7 +83,7 @@ _HOME = {
     "Training": "training",
     "Wave": "wave",
     "WorkloadProfile": "assignment",
-    "assign": "assignment",
+    "own": "assignment",
     "attention_slices": "assignment",
     "choose_layout": "layout",
     "format_bytes": "budget",
@@ -115,23 +121,23 @@ if _os.environ.get("WAVEPLAN_ART", "0") not in ("", "0"):
 __all__ = [
     "Agreement",
     "Alone",
-    "AssignSettings",
-    "Assignment",
     "Budget",
+    "Gdn",
     "GdnSchedule",
+    "GdnSettings",
     "InputError",
     "InternalError",
     "Layout",
     "Model",
     "Mpi4py",
+    "Ownership",
+    "OwnershipSettings",
     "Packing",
     "Plan",
     "Planner",
     "Profiles",
     "Ragged",
     "RankError",
-    "Recurrent",
-    "RecurrentSettings",
     "Requests",
     "Rows",
     "Score",
@@ -147,17 +153,17 @@ __all__ = [
     "WaveplanError",
     "WorkloadProfile",
     "__version__",
-    "assign",
     "attention_slices",
     "choose_layout",
     "format_bytes",
+    "gdn",
     "gdn_schedule",
     "gdn_schedule_per_rank",
     "in_step",
     "models",
+    "own",
     "owned_token_ms",
     "pack",
     "parse_bytes",
-    "recurrent",
     "tree",
 ]

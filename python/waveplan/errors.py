@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from waveplan.plan import Plan
     from waveplan.pricing import Price
     from waveplan.refusal import Change
-    from waveplan.wave import Binding, Probe, Tried
+    from waveplan.wave import Attempt, Binding, Probe
 
 __all__ = [
     "InputError",
@@ -88,7 +88,7 @@ class WaveRefused(WaveplanError):  # noqa: N818  (the public name)
         limit: int,
         width: int,
         indices: NDArray[np.int64],
-        tried: tuple[Tried, ...],
+        tried: tuple[Attempt, ...],
         probes: tuple[Probe, ...],
         binding: Callable[[], Binding],
         change: Callable[[], list[Change]],
@@ -144,13 +144,15 @@ class WaveRefused(WaveplanError):  # noqa: N818  (the public name)
 
     def to_dict(self) -> dict[str, Any]:
         """Stable JSON."""
+        from waveplan._values import columns  # which imports this module
+
         return {
             "message": str(self),
             "required": self.required,
             "limit": self.limit,
             "width": self.width,
             "indices": self.indices.tolist(),
-            "tried": [tried._asdict() for tried in self.tried],
+            "tried": [columns(tried) for tried in self.tried],
             "binding": {
                 "rank": self.binding.rank,
                 "phase": self.binding.phase,

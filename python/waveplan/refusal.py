@@ -14,7 +14,7 @@ from waveplan.errors import InputError, WaveRefused
 from waveplan.plan import Plan, plan_of
 from waveplan.requests import Requests
 from waveplan.rows import Rows
-from waveplan.wave import Probe, Tried, binding_of
+from waveplan.wave import Probe, binding_of
 
 if TYPE_CHECKING:
     from waveplan.planner import Planner
@@ -46,7 +46,7 @@ class Change(NamedTuple):
 def refused(
     planner: Planner,
     pool: Requests,
-    found: core.Found,
+    found: core.SearchResult,
     probes: tuple[Probe, ...],
     limit: int,
     *,
@@ -54,8 +54,8 @@ def refused(
     elsewhere: str = "",
 ) -> WaveRefused:
     """The error for a wave that cannot run: here, or for a reason `elsewhere`, on another rank."""
-    plan = plan_of(found, planner.bound, pool)
-    tried = tuple(Tried(*row) for row in found.tried)
+    plan = plan_of(found, planner.bound)
+    tried = found.tried
     requests = len(plan.requests)
     if elsewhere:
         why = f"but {elsewhere}"
@@ -96,7 +96,7 @@ def cheapest(planner: Planner, pool: Requests, rows: NDArray[np.int64]) -> Plan:
     profiles = planner.profiles.columns(planner.context, pool.mixes)
     found, _ = engine.plan(rows, (1 << 63) - 1, profiles)
     while True:
-        best = plan_of(found, planner.bound, pool)
+        best = plan_of(found, planner.bound)
         found, _ = engine.plan(rows, best.required - 1, profiles)
         if found.kind == "refused":
             return best

@@ -12,10 +12,10 @@ from waveplan import _core as core
 from waveplan._values import choice, instance, integer
 from waveplan.agreed import Settled, settle
 from waveplan.errors import InputError, WaveRefused
-from waveplan.plan import Forward, Plan, plan_of
+from waveplan.plan import Plan, plan_of
 from waveplan.ranks import told
 from waveplan.requests import Requests
-from waveplan.wave import Probe, Stopped, Wave
+from waveplan.wave import Stopped, Wave
 
 if TYPE_CHECKING:
     from waveplan.planner import Planner
@@ -25,12 +25,6 @@ __all__ = ["Waves"]
 Refusals = Literal["raise", "skip", "oversized"]
 
 _MODES: tuple[Refusals, ...] = ("raise", "skip", "oversized")
-
-_STOPS: dict[str, Literal["memory", "trust", "end"]] = {
-    "memory": "memory",
-    "trust": "trust",
-    "end": "end",
-}
 
 
 class Waves:
@@ -122,13 +116,13 @@ class Waves:
         if settled.refused is not None:
             from waveplan.refusal import refused
 
-            probes, elsewhere = _probes(session), settled.refused
+            probes, elsewhere = tuple(session.probes), settled.refused
             refusal = refused(planner, pool, found, probes, limit, elsewhere=elsewhere)
             if self._mode != "oversized":
                 raise told(refusal)
             plan = refusal.oversized if found.kind == "refused" else refusal.plan
         else:
-            plan = plan_of(found, planner.bound, pool)
+            plan = plan_of(found, planner.bound)
         wave = Wave(
             indices=found.items,
             width=found.width,
@@ -136,7 +130,7 @@ class Waves:
             plan=plan,
             required=found.required if settled.refused is None else plan.required,
             limit=limit,
-            probes=_probes(session),
+            probes=tuple(session.probes),
             rejected=session.rejected,
             cold=settled.cold,
             stopped=self._stopped(found, limit),
@@ -171,13 +165,12 @@ class Waves:
         """How refusals are taken, as a number."""
         return _MODES.index(self._mode)
 
-    def _stopped(self, found: core.Found, limit: int) -> Stopped:
+    def _stopped(self, found: core.SearchResult, limit: int) -> Stopped:
         planner = self.planner
-        kind, width = found.stop
+        kind, width = found.stop, found.stop_width
         plan = None
-        if found.stopped is not None:
-            forward = Forward(found.stopped, planner.bound, self.pool.adapters)
-            plan = Plan((forward,), forward.required)
+        if (forward := found.stopped) is not None:
+            plan = Plan((forward,), forward.required, planner.bound)
         reason = ""
         if kind == "trust":
             reason = "no profile of such a plan yet, and the wave runs as the first of its kind"
@@ -186,8 +179,4 @@ class Waves:
             elif planner.trust == "rules":
                 states = (*planner.bound.off, *planner.bound.unmeasured)
                 reason += "; not measured here: " + ", ".join(state.name for state in states)
-        return Stopped(_STOPS[kind], width, limit, plan, reason)
-
-
-def _probes(session: core.Session) -> tuple[Probe, ...]:
-    return tuple(Probe(*row) for row in session.probes)
+        return Stopped(kind, width, limit, plan, reason)

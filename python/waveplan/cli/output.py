@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from waveplan._values import columns
 from waveplan.cli.summary import memory
 
 if TYPE_CHECKING:
@@ -60,5 +61,5 @@ def _refusal(item: WaveRefused) -> dict[str, Any]:
         "packed_tokens": item.plan.packed_tokens,
         "logical_tokens": item.plan.logical_tokens,
         "message": str(item),
-        "tried": [tried._asdict() for tried in item.tried],
+        "tried": [columns(tried) for tried in item.tried],
     }

@@ -1,7 +1,6 @@
 //! Structured values out of fuzz bytes; small and plausible mostly, hostile now and then.
 
 use arbitrary::{Arbitrary, Unstructured};
-use waveplan::segments::Segments;
 
 /// Numbers at the ends of what an argument can hold, and beside powers of two.
 const WILD: [i64; 16] = [
@@ -125,39 +124,6 @@ impl<'a> Draw<'a> {
             rows.push(row);
         }
         rows
-    }
-
-    /// Lengths and parents (-1 for a root) of a forest of at least one segment.
-    pub fn forest(&mut self, most: usize, longest: i64) -> (Vec<i64>, Vec<i64>) {
-        let count = 1 + self.below(most);
-        let shape = self.below(4);
-        let mut parents = Vec::with_capacity(count);
-        let mut lengths = Vec::with_capacity(count);
-        for i in 0..count as i64 {
-            lengths.push(match self.below(3) {
-                0 => self.between(1, longest),
-                1 => self.between(1, longest.min(20)),
-                _ => self.pick(&[1, 2, 64, 65, 128, 640]).min(longest),
-            });
-            parents.push(match shape {
-                0 => i - 1,
-                1 => -1,
-                2 => self.between(-1, (i - 1).min(1)),
-                _ => self.between(-1, i - 1),
-            });
-        }
-        (lengths, parents)
-    }
-
-    /// Segments of any length; `None` where they are refused.
-    pub fn wild_segments(&mut self) -> Option<Segments> {
-        let (mut lengths, parents) = self.forest(6, 1 << 20);
-        for length in &mut lengths {
-            if self.one_in(3) {
-                *length = self.wild().max(1);
-            }
-        }
-        Segments::new(&lengths, &parents).ok()
     }
 }
 

@@ -70,4 +70,4 @@ macro_rules! targets {
     )*};
 }
 
-targets!(rows, ids, layouts, recurrent, price, width);
+targets!(rows, layouts, price, width);

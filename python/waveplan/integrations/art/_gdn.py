@@ -33,16 +33,12 @@ def decide(
     source = gdn._attention_source_layout(
         spec, cp_size=cp_size, attention_token_layout_index=attention_token_layout_index
     )
-    tokens, owner, chained, shards, cross, *_ = _core.recurrent(
-        np.asarray([s.end - s.start for s in segments], dtype=np.int64),
-        np.asarray(parents, dtype=np.int64),
-        cp_size,
-        *_chunks(source, cp_size),
-        gdn_settings(planner_config or gdn.GdnPlannerConfig()),
-    )
-    chains = np.flatnonzero(chained).tolist()
-    shard_lengths = dict(zip(chains, shards.reshape(-1, cp_size).tolist(), strict=True))
-    owners, depth_count = owner.tolist(), max(depths) + 1
+    packing = _core.Packing.from_segments([s.end - s.start for s in segments], list(parents))
+    attention = _core.Ownership.from_owners(packing, cp_size, *_chunks(source, cp_size))
+    found = _core.gdn(packing, attention, gdn_settings(planner_config or gdn.GdnPlannerConfig()))
+    chains = np.flatnonzero(found.chained).tolist()
+    shard_lengths = dict(zip(chains, found.shards.tolist(), strict=True))
+    owners, depth_count = found.owner.tolist(), max(depths) + 1
     children: list[list[int]] = [[] for _ in segments]
     for node, parent in enumerate(parents):
         if parent >= 0:
@@ -76,15 +72,15 @@ def decide(
         cp_size=cp_size,
         source_layout=source,
         depth_count=depth_count,
-        gdn_token_counts_by_rank=tuple(tokens.tolist()),
+        gdn_token_counts_by_rank=tuple(found.rank_tokens.tolist()),
         owner_by_node=tuple(owners),
-        chained_nodes=tuple(chained.tolist()),
+        chained_nodes=tuple(found.chained.tolist()),
         tree_has_children=tuple(map(bool, children)),
         gdn_ranges_by_rank_by_position=tuple(map(tuple, ranges)),
         gdn_ranges_by_rank_by_source=tuple(tuple(sorted(of)) for of in ranges),
         segments_by_rank_depth=tuple(tuple(map(tuple, of)) for of in by_rank),
         chain_segments_by_depth=tuple(map(tuple, chains_by_depth)),
-        cross_rank_token_count=int(cross),
+        cross_rank_token_count=found.cross_tokens,
     )
 
 

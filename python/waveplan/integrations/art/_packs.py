@@ -66,7 +66,7 @@ def pack_layout(
     tokens = arrays(sequences)
     if tuple(map(len, tokens)) != tree.sequence_lengths:
         raise Declined
-    return _pack(_core.pack_layout(tree._core, layout._flags), tokens)
+    return _pack(tree._core.pack(layout._flags), tokens)
 
 
 def _lines(sequences: Iterable[Any]) -> list[Int64]:
@@ -97,7 +97,7 @@ def _segments(packed: _core.Packing) -> tuple[Any, ...]:
     starts, own_starts = packed.packed_starts.tolist(), packed.row_starts.tolist()
     lengths, parents = packed.lengths.tolist(), packed.parents.tolist()
     cls, made = packing.PrefixTreePackSegment, []
-    for i, among in enumerate(members(*packed.members)):
+    for i, among in enumerate(members(packed.members.offsets, packed.members.values)):
         segment = cls.__new__(cls)
         segment.__dict__.update(
             sequence_indices=among,

@@ -14,7 +14,7 @@ from waveplan import _core
 from ._packs import pack_class
 from ._seams import Declined, Seam
 from ._settings import gdn_settings, ownership_settings
-from ._values import Int64, array
+from ._values import array
 
 
 def seams() -> list[Seam]:
@@ -35,7 +35,7 @@ def ownership(spec: Any, *, topology: Any, config: Any) -> Any:
         raise Declined
     (line,) = spec.rows
     ranks = max(int(topology.cp), 1)
-    found = _core.assign(*_segments(line), ranks, ownership_settings(config))
+    found = _core.own(_segments(line), ranks, ownership_settings(config))
     tokens, size = found.tokens, found.chunk
     chunks = tuple(
         runtime.TokenRange(start, min(start + size, tokens)) for start in range(0, tokens, size)
@@ -58,11 +58,13 @@ def rank_tokens(
     shape = tuple(group_ids.shape)
     if shape != tuple(parent_ids.shape) or len(shape) != 2 or shape[0] != 1:
         raise Declined
-    segments = _core.parse_ids(*(array(ids.cpu().reshape(-1)) for ids in (group_ids, parent_ids)))
+    packing = _core.Packing.from_ids(
+        *(array(ids.cpu().reshape(-1)) for ids in (group_ids, parent_ids))
+    )
     gdn_config = None
     if build_gdn_execution_spec:
         gdn_config = gdn_planner_config or gdn.GdnPlannerConfig()
-    return _rank_tokens(*segments, max(int(topology.cp), 1), config, gdn_config)
+    return _rank_tokens(packing, max(int(topology.cp), 1), config, gdn_config)
 
 
 def busiest_rank(rank: Any, batch: Any, *, topology: Any) -> int:
@@ -87,29 +89,24 @@ def busiest_rank(rank: Any, batch: Any, *, topology: Any) -> int:
     known: dict[Any, int] = batch.__dict__.setdefault("_rank_tokens", {})
     key = (ranks, config, gdn_config)
     if key not in known:
-        packing = batch._packing
-        known[key] = max(_rank_tokens(packing.lengths, packing.parents, *key))
+        known[key] = max(_rank_tokens(batch._packing, *key))
     return known[key]
 
 
 def _rank_tokens(
-    lengths: Int64, parents: Int64, ranks: int, config: Any, gdn_config: Any
+    packing: _core.Packing, ranks: int, config: Any, gdn_config: Any
 ) -> tuple[int, ...]:
     """The larger of each rank's tokens in attention and in gdn layers."""
-    if not len(lengths):
+    if not len(packing):
         raise Declined
-    found = _core.assign(lengths, parents, ranks, ownership_settings(config))
-    tokens = found.rank_tokens
-    if gdn_config is not None:
-        gdn_tokens, *_ = _core.recurrent(
-            lengths, parents, ranks, found.chunk, found.owners, gdn_settings(gdn_config)
-        )
-        tokens = np.maximum(tokens, gdn_tokens)
-    return tuple(tokens.tolist())
+    found = _core.own(packing, ranks, ownership_settings(config))
+    if gdn_config is None:
+        return tuple(found.rank_tokens.tolist())
+    return tuple(_core.gdn(packing, found, gdn_settings(gdn_config)).model_rows.tolist())
 
 
-def _segments(line: Any) -> tuple[Int64, Int64]:
-    """Lengths and parents behind a line's attention slices; declines another mask."""
+def _segments(line: Any) -> _core.Packing:
+    """The segments behind a line's attention slices; declines another mask."""
     own: list[tuple[int, int]] = []
     above: dict[tuple[int, int], set[tuple[int, int]]] = {}
     for piece in line.slices:
@@ -137,4 +134,4 @@ def _segments(line: Any) -> tuple[Int64, Int64]:
     if above or end != line.valid_tokens or not own:
         raise Declined
     spans = np.asarray(own, dtype=np.int64)
-    return spans[:, 1] - spans[:, 0], np.asarray(parents, dtype=np.int64)
+    return _core.Packing.from_segments(spans[:, 1] - spans[:, 0], parents)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from waveplan.assignment import AssignSettings, StageWork, WorkloadProfile
-from waveplan.recurrent import RecurrentSettings
+from waveplan._core import GdnSettings, OwnershipSettings, StageWork, WorkloadProfile
 
 from ._seams import Declined
 
@@ -87,18 +86,18 @@ def _named(source: Any, names: dict[str, str]) -> dict[str, Any]:
 
 
 @functools.lru_cache(maxsize=256)
-def ownership_settings(config: Any) -> AssignSettings:
+def ownership_settings(config: Any) -> OwnershipSettings:
     """Our settings of one of the other package's frozen configurations."""
     profile = config.workload_profile
     if profile is not None:
         stages = tuple(StageWork(**_named(stage, STAGE_NAMES)) for stage in profile.stages)
         profile = WorkloadProfile(stages=stages, **_named(profile, PROFILE_NAMES))
-    return AssignSettings(**_named(config, OWNERSHIP_NAMES), profile=profile)
+    return OwnershipSettings(**_named(config, OWNERSHIP_NAMES), profile=profile)
 
 
 @functools.lru_cache(maxsize=256)
-def gdn_settings(config: Any) -> RecurrentSettings:
+def gdn_settings(config: Any) -> GdnSettings:
     """Our settings of gdn layers; declines latencies that our model of time does not have."""
     if any(getattr(config, name) for name in ZERO):
         raise Declined
-    return RecurrentSettings(**_named(config, GDN_NAMES))
+    return GdnSettings(**_named(config, GDN_NAMES))

@@ -7,7 +7,7 @@ import secrets
 import struct
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from art.trainer_rank import _prefix_tree_performance_search as search
 from art.trainer_rank import _prefix_tree_planner as planner
 
 from waveplan import _core
-from waveplan.scoring import TERMS
+from waveplan.scoring import TERMS, Scoring
 
 from ._seams import Declined, Function, Seam
 from ._shadow import SameNames
@@ -26,8 +26,7 @@ from ._values import Int64, arrays, filled, late, members
 
 _KEY = (secrets.randbits(64), secrets.randbits(64))
 _MOST_DIGESTS = 1 << 16
-_ANCHORS = {"full_sharing": "full", "no_sharing": "none"}
-_NO_TERMS = [0] * len(TERMS)
+_ANCHORS: dict[str, Literal["full", "none"]] = {"full_sharing": "full", "no_sharing": "none"}
 _digests: dict[bytes, str] = {}
 _lock = threading.Lock()
 
@@ -85,11 +84,17 @@ def select(original: Function, tree: Any, **facts: Any) -> Any:
     """The best layout of one of our trees, under the other package's facts."""
     if facts.get("reranker") is not None or type(tree) is not tree_class:
         raise Declined
-    found = _core.choose_layout(tree._core, *_scoring(facts))
-    assert found is not None
+    found = _core.choose_layout(
+        tree._core,
+        _scoring(facts),
+        "compatible",
+        budget=facts["refinement_work_budget"],
+        counts=False,
+    )
+    score = found.score
     return filled(
         choice_class,
-        score=tuple(found.score),
+        score=(score.work, score.tokens, score.segments, score.depth),
         _layout=_layout(tree, found),
         _again=lambda: original(tree, **facts),
     )
@@ -108,8 +113,7 @@ def group_layout(original: Function, rank: Any, input_ids: Sequence[Any], key: A
         tree = steps.build_canonical_prefix_tree(input_ids)
     if type(tree) is not tree_class:
         raise Declined
-    found = _core.choose_layout(tree._core, 1, _NO_TERMS, 1, 1, 1, 0, False, _ANCHORS[anchor], 0)
-    assert found is not None
+    found = _core.choose_layout(tree._core, Scoring(version=1, layers=1), _ANCHORS[anchor])
     answer = (tree, _layout(tree, found))
     with rank._layout_cache_lock:
         _remember(rank._tree_cache, content, tree)
@@ -140,11 +144,11 @@ def _remember(cache: Any, key: Any, value: Any) -> None:
         cache.popitem(last=False)
 
 
-def _scoring(facts: dict[str, Any]) -> tuple[Any, ...]:
-    """Arguments of our choice from the other package's facts."""
+def _scoring(facts: dict[str, Any]) -> Scoring:
+    """Our score from the other package's facts."""
     version = facts.get("coefficient_version")
     version = cost.COEFFICIENT_VERSION if version is None else version
-    coefficients = _NO_TERMS
+    coefficients = [0] * len(TERMS)
     layers, uses_gdn, cp = facts["layers"], facts["uses_gdn"], facts["cp_size"]
     gdn_layers, tp = facts.get("gdn_layers"), facts.get("tp_size", 1)
     if version == 2:
@@ -158,18 +162,14 @@ def _scoring(facts: dict[str, Any]) -> tuple[Any, ...]:
         raise Declined
     if gdn_layers is None:
         gdn_layers = layers if uses_gdn else 0
-    return (
-        version,
-        coefficients,
-        tp,
-        cp,
-        layers,
-        max(0, gdn_layers),
-        bool(uses_gdn),
-        "compatible",
-        facts["refinement_work_budget"],
-        None,
-        False,
+    return Scoring(
+        version=version,
+        coefficients=coefficients,
+        tp=tp,
+        cp=cp,
+        layers=layers,
+        gdn_layers=max(0, gdn_layers),
+        uses_gdn=bool(uses_gdn),
     )
 
 
@@ -210,7 +210,7 @@ def _tree_part(tree: Any, name: str) -> Any:
         return tuple(
             planner.CanonicalSegment(i, None if parent < 0 else parent, among, start, end, depth)
             for i, (parent, start, end, depth, among) in enumerate(
-                zip(*(c.tolist() for c in columns), members(*core.members()), strict=True)
+                zip(*(c.tolist() for c in columns), members(core.rows.offsets, core.rows.values), strict=True)
             )
         )
     if name == "sequence_indices_by_terminal":

@@ -1,11 +1,8 @@
 //! Readable versions of every stage, from their definitions: slow, and sharing no code with what
 //! they are compared with.
 
-pub mod assign;
 pub mod layout;
 pub mod pack;
 pub mod price;
-pub mod recurrent;
-pub mod set_order;
 pub mod tree;
 pub mod width;

@@ -1,0 +1,490 @@
+"""Ranks that plan in step: threads joined by a barrier stand in for processes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import workloads
+from conftest import golden_cases
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from slow.width import KINDS, Quote, Search
+from test_golden_wave import differences, expected, planner_of, search
+
+from waveplan import (
+    Alone,
+    InputError,
+    Planner,
+    RankError,
+    Requests,
+    Topology,
+    Training,
+    WaveRefused,
+    in_step,
+    models,
+)
+from waveplan.profiles import Observed, Rates
+from waveplan.ranks import Ranks
+
+MODEL = models.get("Qwen3.6-35B-A3B")
+GIB = 1 << 30
+
+
+class Thread:
+    """The agreement of one thread; all of them share a board."""
+
+    def __init__(self, board: Board, rank: int, dp: int) -> None:
+        self.board, self.rank, self.dp_rank = board, rank, rank % dp
+        self.calls = 0
+
+    @property
+    def size(self) -> int:
+        return self.board.size
+
+    def all_min(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._reduce(values, np.min)
+
+    def all_max(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._reduce(values, np.max)
+
+    def _reduce(self, values: NDArray[np.int64], op: Any) -> NDArray[np.int64]:
+        self.calls += 1
+        board = self.board
+        board.slots[self.rank] = values.copy()
+        board.barrier.wait()
+        made = op(np.stack(board.slots), axis=0)
+        board.barrier.wait()
+        return made
+
+
+class Board:
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.slots: list[NDArray[np.int64]] = [np.zeros(0, np.int64)] * size
+        self.barrier = threading.Barrier(size, timeout=20)
+
+
+def together(size: int, dp: int, work: Callable[[Thread], Any]) -> list[Any]:
+    """What `work` returns or raises on every rank."""
+    board = Board(size)
+    results: list[Any] = [None] * size
+
+    def run(rank: int) -> None:
+        try:
+            results[rank] = work(Thread(board, rank, dp))
+        except Exception as error:
+            results[rank] = error
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads), "a rank hangs"
+    return results
+
+
+def planner(agreement: Any, dp: int, free: int, cp: int = 1, **options: Any) -> Planner:
+    return Planner(MODEL, Topology(dp=dp, cp=cp), Training(), free, agreement=agreement, **options)
+
+
+def pool(seed: int = 3, count: int = 30) -> Requests:
+    return Requests(workloads.blocks(seed, count=count, block=(64, 700)))
+
+
+@pytest.mark.parametrize(("compatible", "reductions"), [(False, 5), (True, 4)])
+def test_all_ranks_get_the_same_waves_in_few_reductions(compatible: bool, reductions: int) -> None:
+    def work(agreement: Thread) -> Any:
+        plans = planner(agreement, 3, 4 * GIB, cp=2, compatible=compatible)
+        waves = list(plans.waves(pool()))
+        return [(w.start, w.width, w.indices.tolist()) for w in waves], agreement.calls
+
+    results = together(3, 3, work)
+    shapes = [[wave[:2] for wave in waves] for waves, _ in results]
+    assert shapes[0] == shapes[1] == shapes[2]
+    assert {calls for _, calls in results} == {reductions * len(shapes[0])}
+    seen = sorted(i for waves, _ in results for wave in waves for i in wave[2])
+    assert seen == list(range(30))
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    count=st.one_of(st.integers(2, 40), st.integers(64, 90)),
+    dp=st.integers(1, 4),
+    cp=st.sampled_from([1, 2]),
+    limits=st.lists(st.floats(0.02, 1.2), min_size=4, max_size=4),
+    compatible=st.booleans(),
+    gradient=st.booleans(),
+    trust=st.sampled_from([0, 0.01, 0.1, 1.0]),
+    hint=st.one_of(st.none(), st.integers(1, 40)),
+)
+def test_the_tables_equal_the_protocol_probe_by_probe(
+    seed: int,
+    count: int,
+    dp: int,
+    cp: int,
+    limits: list[float],
+    compatible: bool,
+    gradient: bool,
+    trust: float,
+    hint: int | None,
+) -> None:
+    requests = Requests(workloads.blocks(seed, count=count, block=(8, 300)), gradient=gradient)
+    tokens = int(requests.lengths.sum())
+    whole = Planner(MODEL, Topology(cp=cp), Training(), 1 << 50).plan(requests).required
+    free = [max(1, int(whole * limit / dp)) for limit in limits[:dp]]
+    free[0] = max(free)
+
+    def make(agreement: Any) -> Planner:
+        plans = planner(agreement, dp, free[agreement.dp_rank], cp, compatible=compatible)
+        seen = max(1, int(tokens * trust))
+        if trust:
+            profile = Rates(0.0, seen) if compatible else Observed(later=((seen, 0),))
+            plans.profiles[plans.signature_of(requests)] = profile
+        plans.widest = hint
+        return plans
+
+    def live(agreement: Thread) -> Any:
+        wave = make(agreement).wave(requests)
+        return wave.width, wave.stopped.kind, wave.stopped.width
+
+    results = together(dp, dp, live)
+
+    sessions = []
+    for rank in range(dp):
+        plans = make(Alone(rank))
+        sessions.append(plans.waves(requests).session())
+
+    def quote(width: int, kind: str) -> Quote:
+        bits = [s.quote(width, KINDS.index(kind)) for s in sessions]
+        both = int(np.bitwise_and.reduce(bits))
+        return Quote(*(bool(both >> i & 1) for i in range(4)))
+
+    search = Search(count, 0, dp, hint, not compatible, quote)
+    expected = search.run()
+    if expected[0]:
+        assert results == [expected] * dp
+    else:
+        least = min(dp, count)
+        for found in results:
+            assert isinstance(found, WaveRefused) or found[0] == least
+
+
+def test_an_empty_share_and_unequal_budgets() -> None:
+    def work(agreement: Thread) -> Any:
+        plans = planner(agreement, 4, (6 + agreement.dp_rank) * GIB)
+        wave = plans.wave(pool(count=9), start=6)
+        return wave.width, wave.indices.tolist(), wave.limit, wave.most_required
+
+    results = together(4, 4, work)
+    assert [width for width, *_ in results] == [3, 3, 3, 3]
+    assert [indices for _, indices, *_ in results] == [[6], [7], [8], []]
+    assert [limit // GIB for *_, limit, _ in results] == [6, 7, 8, 9]
+    assert len({most for *_, most in results}) == 1
+
+
+def test_a_wave_that_another_ranks_share_stopped_says_so() -> None:
+    lengths = [200, 9000] * 8
+    rows = [np.arange(length) + 10_000 * i for i, length in enumerate(lengths)]
+
+    def work(agreement: Thread) -> Any:
+        return planner(agreement, 2, 8 * GIB).wave(Requests(rows)).stopped
+
+    short, long = together(2, 2, work)
+    assert short.kind == long.kind == "memory"
+    assert short.width == long.width
+    assert short.required <= short.limit
+    assert short.binding is None
+    assert "do not fit on another rank" in str(short)
+    assert long.required > long.limit
+    assert f"{long.width} items need" in str(long)
+
+
+def test_processes_of_one_share_take_the_least_of_their_memory() -> None:
+    """Two data-parallel ranks of two processes each: plans are equal within a share."""
+
+    def work(agreement: Thread) -> Any:
+        plans = planner(agreement, 2, (8 - agreement.rank) * GIB, cp=2)
+        wave = plans.wave(pool())
+        plans.observe(wave, peak_bytes=10**9 + agreement.rank)
+        learned = plans.profiles[wave.signature]
+        assert isinstance(learned, Observed)
+        return wave.limit // GIB, wave.width, wave.plan.fingerprint, learned.first
+
+    results = together(4, 2, work)
+    assert [limit for limit, *_ in results] == [6, 5, 6, 5]
+    assert len({width for _, width, *_ in results}) == 1
+    assert results[0][2:] == results[2][2:]
+    assert results[1][2:] == results[3][2:]
+    assert results[0][2] != results[1][2]
+
+
+def failing(results: list[Any], culprit: int, kind: type[Exception]) -> None:
+    for rank, result in enumerate(results):
+        assert isinstance(result, kind if rank == culprit else RankError), result
+        assert rank == culprit or f"rank {culprit} failed: " in str(result)
+
+
+def test_bad_rows_on_one_rank_are_an_error_on_all() -> None:
+    def work(agreement: Thread) -> Any:
+        rows = [[1, 2, 3]] * 5 + [[-1] if agreement.rank == 1 else [1]]
+        return planner(agreement, 3, GIB).wave(rows)
+
+    failing(together(3, 3, work), 1, InputError)
+
+
+@pytest.mark.parametrize(
+    ("what", "value"),
+    [("peak_bytes", -1), ("peak_bytes", float("nan")), ("retained_bytes", 1 << 63), ("whole", 2)],
+)
+def test_a_bad_reading_on_one_rank_is_an_error_on_all(what: str, value: Any) -> None:
+    """Nothing is learned anywhere, and nobody waits for the rank that failed."""
+
+    def work(agreement: Thread) -> Any:
+        plans = planner(agreement, 2, 8 * GIB)
+        wave = plans.wave(pool())
+        reading = {"peak_bytes": 10**9, **({what: value} if agreement.rank == 1 else {})}
+        try:
+            plans.observe(wave, **reading)
+        finally:
+            assert not plans.profiles
+        return None
+
+    failing(together(2, 2, work), 1, InputError)
+
+
+def test_a_wave_of_another_kind_on_one_rank_is_an_error_on_all() -> None:
+    def work(agreement: Thread) -> Any:
+        plans = planner(agreement, 2, 8 * GIB)
+        wave = plans.wave(pool())
+        plans.observe(wave if agreement.rank == 0 else wave.plan, peak_bytes=10**9)  # type: ignore
+
+    failing(together(2, 2, work), 1, InputError)
+
+
+@pytest.mark.parametrize("method", ["growth", "bisection", "refinement", "finish"])
+def test_a_rank_that_raises_in_the_middle_takes_all_out(method: str) -> None:
+    def work(agreement: Thread) -> Any:
+        waves = planner(agreement, 3, 3 * GIB).waves(pool())
+        if agreement.rank == 2:
+            real = waves.session
+
+            class Broken:
+                def __init__(self, session: Any) -> None:
+                    self.session = session
+
+                def __getattr__(self, name: str) -> Any:
+                    if name == method:
+                        raise MemoryError("no memory for tables")
+                    return getattr(self.session, name)
+
+            waves.session = lambda: Broken(real())  # type: ignore
+        return next(waves)
+
+    failing(together(3, 3, work), 2, MemoryError)
+
+
+def test_a_slow_rank_is_waited_for() -> None:
+    def work(agreement: Thread) -> Any:
+        if agreement.rank == 1:
+            time.sleep(0.3)
+        return planner(agreement, 2, 4 * GIB).wave(pool()).width
+
+    results = together(2, 2, work)
+    assert results[0] == results[1] > 1
+
+
+def test_a_refusal_on_one_rank_is_one_on_all() -> None:
+    def work(agreement: Thread) -> Any:
+        rows = [np.arange(50), np.arange(40_000), np.arange(60), np.arange(70)]
+        waves = planner(agreement, 2, 4 * GIB).waves(rows, on_refusal="skip")
+        done = [wave.width for wave in waves]
+        return done, [str(refusal) for refusal in waves.refused]
+
+    results = together(2, 2, work)
+    assert results[0][0] == results[1][0] == [2]
+    assert "but data-parallel rank 1 needs " in results[0][1][0]
+    assert "a single request cannot be split" in results[1][1][0]
+
+
+@pytest.mark.parametrize("what", ["widest", "items"])
+def test_ranks_that_do_not_agree_fail_loudly(what: str) -> None:
+    def work(agreement: Thread) -> Any:
+        plans = planner(agreement, 1, 4 * GIB)
+        if what == "widest":
+            plans.widest = 4 + agreement.rank
+        return plans.wave(pool(count=20 + (agreement.rank if what == "items" else 0)))
+
+    for result in together(2, 1, work):
+        assert isinstance(result, RankError)
+        assert "disagree on the " in str(result)
+        assert what in str(result)
+
+
+def test_different_plans_within_a_share_fail_loudly() -> None:
+    def work(agreement: Thread) -> Any:
+        return planner(agreement, 1, 4 * GIB).wave(pool(seed=3 + agreement.rank, count=1))
+
+    for result in together(2, 1, work):
+        assert isinstance(result, RankError)
+
+
+class Echo:
+    """Ranks that agree with whatever this one says: its card, its tables, its outcome."""
+
+    def __init__(self, dp_rank: int, dp: int) -> None:
+        self.rank, self.dp_rank, self.size = dp_rank, dp_rank, max(2, dp)
+        self.dp = dp
+        self.calls = 0
+
+    def all_min(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        self.calls += 1
+        return values
+
+    def all_max(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        self.calls += 1
+        cards = np.tile(values.reshape(self.size, -1)[self.rank], (self.size, 1))
+        cards[:, 1] = np.arange(self.size) % self.dp
+        return cards.reshape(-1)
+
+
+def test_golden_waves_by_tables() -> None:
+    """The published waves of all data-parallel cases, and of others, found by the tables."""
+    cases = golden_cases("e*_wave.json")
+    many = 0
+    wrong = []
+    for i, case in enumerate(cases):
+        given = case["input"]
+        parallel = given.get("dp", (0, 1))[1] > 1
+        many += parallel
+        if not parallel and i % 7:
+            continue
+        agreement = Echo(*given.get("dp", (0, 1)))
+
+        def connected(given: dict[str, Any], agreement: Echo = agreement) -> Planner:
+            made = planner_of(given)
+            made.agreement, made.ranks = agreement, Ranks(agreement)
+            return made
+
+        found = search(given, connected)
+        wanted = {k: v for k, v in expected(case["output"]).items() if k != "probes"}
+        assert agreement.calls == 4
+        if lines := differences(found, wanted):
+            wrong.append((case["id"], lines[:3]))
+    assert not wrong, wrong
+    assert many > 100
+
+
+def test_an_error_between_waves_reaches_the_other_ranks() -> None:
+    def work(agreement: Thread) -> Any:
+        with in_step(agreement):
+            for _ in planner(agreement, 3, 3 * GIB).waves(pool()):
+                if agreement.rank == 1:
+                    raise OSError("the disk is full")
+
+    results = together(3, 3, work)
+    failing(results, 1, OSError)
+    assert str(results[0]) == "rank 1 failed: OSError: the disk is full"
+
+
+def test_an_error_after_the_last_wave_reaches_the_other_ranks() -> None:
+    def work(agreement: Thread) -> Any:
+        with in_step(agreement):
+            waves = list(planner(agreement, 2, 60 * GIB).waves(pool()))
+            if agreement.rank == 0:
+                raise ValueError("late")
+        return waves
+
+    failing(together(2, 2, work), 0, ValueError)
+
+
+def test_ranks_out_of_step_fail_loudly() -> None:
+    def work(agreement: Thread) -> Any:
+        with in_step(agreement):
+            if agreement.rank:
+                planner(agreement, 2, 4 * GIB).wave(pool())
+
+    results = together(2, 2, work)
+    for result in results:
+        assert isinstance(result, RankError)
+        assert "rank 0 has finished while rank 1 asks for a wave" in str(result)
+
+
+def test_an_error_that_all_ranks_raise_is_each_ranks_own() -> None:
+    def work(agreement: Thread) -> Any:
+        with in_step(agreement):
+            return planner(agreement, 2, GIB).waves([])
+
+    results = together(2, 2, work)
+    assert [type(result) for result in results] == [InputError, InputError]
+
+
+@pytest.mark.parametrize("text", ["x" * 1000, "é" * 300, ""])
+def test_long_texts_of_errors_are_cut(text: str) -> None:
+    def work(agreement: Thread) -> Any:
+        with in_step(agreement):
+            if agreement.rank:
+                raise OSError(text)
+
+    results = together(2, 2, work)
+    failing(results, 1, OSError)
+    assert len(str(results[0]).encode()) < 300
+
+
+def test_planning_ahead_with_other_ranks_changes_nothing() -> None:
+    def run(ahead: bool) -> list[Any]:
+        used = []
+
+        def work(agreement: Thread) -> Any:
+            plans = planner(agreement, 2, 3 * GIB, cp=2)
+            requests = pool()
+            if ahead:
+                plans.prefetch(requests)
+            waves = plans.waves(requests)
+            made = []
+            real = plans.take_ahead
+            plans.take_ahead = lambda waves: note(real(waves))  # type: ignore
+            for i, wave in enumerate(waves):
+                if ahead:
+                    waves.prefetch()
+                if i == 1:
+                    plans.observe(wave, peak_bytes=10**9)
+                if i == 2:
+                    plans.limit -= GIB // 2
+                made.append(wave.to_dict())
+            return made
+
+        def note(taken: Any) -> Any:
+            used.append(taken is not None)
+            return taken
+
+        results = together(2, 2, work)
+        assert any(used) == ahead
+        assert not ahead or not all(used)
+        return results
+
+    assert run(True) == run(False)
+
+
+def test_agreements_are_checked() -> None:
+    def refusal(agreement: Any, dp: int) -> str:
+        with pytest.raises(InputError) as caught:
+            planner(agreement, dp, GIB)
+        return str(caught.value)
+
+    assert "must offer rank, size" in refusal(object(), 1)
+    assert "must be below dp, 2" in refusal(Alone(2), 2)
+    assert "2 processes for dp = 4" in refusal(Thread(Board(2), 0, 4), 4)
+
+    def work(agreement: Thread) -> Any:
+        agreement.dp_rank = 0
+        return planner(agreement, 2, GIB).wave(pool())
+
+    for result in together(2, 2, work):
+        assert "no process plans for data-parallel rank 1" in str(result)

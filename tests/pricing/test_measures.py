@@ -1,0 +1,255 @@
+"""Measures of plans: names, and the counts that prices read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from slow import measures as slow
+
+import waveplan
+from waveplan import InputError, Requests, _core, tree
+
+PLAN = [name for name, _ in _core.PLAN_MEASURES]
+GROUP = [name for name, _ in _core.GROUP_MEASURES]
+
+
+def named(measured: tuple[list[int], list[list[int]]]) -> tuple[dict[str, int], list[dict]]:
+    plan, groups = measured
+    return (
+        dict(zip(PLAN, plan, strict=True)),
+        [dict(zip(GROUP, group, strict=True)) for group in groups],
+    )
+
+
+def test_measure_names_are_unique_and_explained() -> None:
+    assert len({*PLAN, *GROUP}) == len(PLAN) + len(GROUP) > 30
+    for name, meaning in (*_core.PLAN_MEASURES, *_core.GROUP_MEASURES):
+        assert name.isidentifier()
+        assert meaning
+
+
+@st.composite
+def pools(draw: st.DrawFn) -> tuple[Requests, list[slow.Request]]:
+    """A few rows over two tokens, with every kind of option, and their slow twins."""
+    rows = draw(st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=8), min_size=1))
+    rows = [row * draw(st.sampled_from([1, 1, 1, 20])) for row in rows]
+
+    def column(values: st.SearchStrategy[Any]) -> list[Any]:
+        return draw(st.lists(values, min_size=len(rows), max_size=len(rows)))
+
+    labels = []
+    for row, kind in zip(rows, column(st.sampled_from("nfmw")), strict=True):
+        shape = (len(row), 2) if kind == "w" else (len(row),)
+        drawn = draw(st.integers(0, 2**63 - 1))
+        mask = np.random.default_rng(drawn).random(shape) < 0.5
+        labels.append({"n": None, "f": drawn % (len(row) + 1)}.get(kind, mask))
+    top_k = column(st.sampled_from([None, None, 3]))
+    logits, hidden = column(st.booleans()), column(st.booleans())
+    gradient = column(st.booleans())
+    adapter = column(st.sampled_from([None, "a"]))
+    routed = column(st.sampled_from([0, 0, 7]))
+    requests = Requests(
+        rows,
+        targets=labels,
+        top_k=top_k,
+        logits=logits,
+        hidden=hidden,
+        gradient=gradient,
+        adapter=adapter,
+        routed=routed,
+    )
+    twins = []
+    for i, row in enumerate(rows):
+        kept: frozenset[int] | None = None
+        width = 1
+        if isinstance(labels[i], int):
+            kept = frozenset(range(labels[i], len(row)))
+        elif labels[i] is not None:
+            mask = labels[i].reshape(len(row), -1)
+            kept, width = frozenset(np.flatnonzero(mask.any(axis=1)).tolist()), mask.shape[1]
+        twins.append(
+            slow.Request(
+                len(row),
+                kept,
+                width,
+                top_k[i] or 0,
+                logits[i],
+                hidden[i],
+                gradient[i],
+                int(adapter[i] is not None),
+                routed[i],
+            )
+        )
+    return requests, twins
+
+
+def covers(measured: dict[str, int], expected: dict[str, int]) -> None:
+    assert {name: measured[name] for name in expected} == expected
+
+
+@given(pools(), st.data())
+def test_measures_equal_the_slow_version(
+    pool: tuple[Requests, list[slow.Request]], data: st.DataObject
+) -> None:
+    requests, twins = pool
+    count = len(requests)
+    picked = data.draw(st.permutations(range(count)))[: data.draw(st.integers(1, count))]
+    tp = data.draw(st.sampled_from([1, 2, 4]))
+    head = data.draw(st.sampled_from(["union", "union_or_sum"]))
+    whole = tree(requests.rows)
+    made = _core.PlanMeasures(requests._core, np.array(picked), tp=tp, recurrent=True)
+    expected = []
+    for g, (_, members) in enumerate(slow.groups([twins[i] for i in picked])):
+        part = whole.restrict([picked[i] for i in members])
+        drawn = data.draw(st.lists(st.booleans(), min_size=len(part), max_size=len(part)))
+        shared = (part.count >= 2) & np.array(drawn)
+        made.exact(g, part, shared, head_sum=head == "union_or_sum")
+        shape = slow.Tree(part.parent.tolist(), part.end.tolist(), part.terminal.tolist())
+        group = [twins[picked[i]] for i in members]
+        expected.append(slow.group_exact(shape, shared, group, tp, head))
+    plan, groups = named(made.finish())
+    for measured, wanted in zip(groups, expected, strict=True):
+        covers(measured, wanted)
+    rows = sum(group["local_tokens"] for group in expected)
+    unshared = sum(slow.ceil_to(group["pack_logical_tokens"], tp) for group in expected)
+    covers(plan, slow.plan_start([twins[i] for i in picked]))
+    covers(plan, {"packed_tokens": rows, "retained_tokens": rows, "unshared_tokens": unshared})
+    covers(plan, {"cold": 1, "learned_bytes": 0})
+
+
+@given(pools(), st.sampled_from(["none", "full", "ladder"]), st.data())
+def test_bounds_equal_the_slow_version(
+    pool: tuple[Requests, list[slow.Request]], kind: str, data: st.DataObject
+) -> None:
+    requests, twins = pool
+    tp, cp = data.draw(st.sampled_from([1, 2, 4])), data.draw(st.sampled_from([1, 3]))
+    made = _core.PlanMeasures(requests._core, np.arange(len(twins)), tp=tp, cp=cp)
+    expected = []
+    whole = tree(requests.rows)
+    for g, (_, members) in enumerate(slow.groups(twins)):
+        tokens = whole.restrict(members).packed()
+        made.bound(g, kind, tokens)
+        expected.append(slow.group_bound(kind, tokens, [twins[i] for i in members], tp, cp))
+    plan, groups = named(made.finish(even=kind == "ladder"))
+    for measured, wanted in zip(groups, expected, strict=True):
+        covers(measured, wanted)
+        assert not any(value for name, value in measured.items() if name.startswith("gdn_"))
+    packed = sum(group["padded_tokens"] for group in expected)
+    rows = (
+        -(-packed // cp) if kind == "ladder" else sum(group["local_tokens"] for group in expected)
+    )
+    covers(plan, {"packed_tokens": packed, "retained_tokens": rows})
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 200), st.integers(-1, 9)), min_size=1, max_size=10),
+    st.booleans(),
+)
+def test_recurrent_schedule_equals_the_slow_version(
+    drawn: list[tuple[int, int]], gradient: bool
+) -> None:
+    # a tree of distinct tokens, one row per segment: its path from the root
+    lengths = [length for length, _ in drawn]
+    parents = [min(parent, i - 1) for i, (_, parent) in enumerate(drawn)]
+    paths: list[list[int]] = []
+    for s, parent in enumerate(parents):
+        own = list(range(1000 * s, 1000 * s + lengths[s]))
+        paths.append((paths[parent] if parent >= 0 else []) + own)
+    requests = Requests(paths, gradient=gradient)
+    built = tree(requests.rows)
+    shared = built.count >= 2
+    made = _core.PlanMeasures(requests._core, np.arange(len(paths)), recurrent=True)
+    made.exact(0, built, shared)
+    group = named(made.finish())[1][0]
+    executed, states, packed = slow.gdn_schedule(
+        (built.end - built.start).tolist(), built.parent.tolist()
+    )
+    if not gradient:
+        executed = states = packed = 0
+    for prefix in ("gdn", "gdn_rank"):
+        covers(
+            group,
+            {
+                f"{prefix}_executed_tokens": executed,
+                f"{prefix}_states": states,
+                f"{prefix}_packed_tokens": packed,
+            },
+        )
+    assert group["segments"] == len(built)
+
+
+def test_refusals() -> None:
+    requests = Requests([[1, 2], [1, 3]])
+    built = tree(requests.rows)
+    everything = np.arange(2)
+    made = _core.PlanMeasures(requests._core, everything)
+    with pytest.raises(InputError, match="group 1 of 1"):
+        made.bound(1, "none")
+    with pytest.raises(InputError, match='kind is "half"'):
+        made.bound(0, "half")
+    with pytest.raises(InputError, match="shared has 2 entries for 3"):
+        made.exact(0, built, np.zeros(2, bool))
+    with pytest.raises(InputError, match="tree is not of group 0's rows"):
+        made.exact(0, built.restrict([0]), np.zeros(1, bool))
+    with pytest.raises(InputError, match="tp is 0: it must be at least 1"):
+        _core.PlanMeasures(requests._core, everything, tp=0)
+
+
+@given(pools(), st.sampled_from([1, 2]), st.sampled_from([2, 3]), st.data())
+def test_ranks_of_a_context_parallel_plan(
+    pool: tuple[Requests, list[slow.Request]], tp: int, cp: int, data: st.DataObject
+) -> None:
+    requests, _ = pool
+    weights = [data.draw(st.integers(0, 1000)) for _ in range(3)]
+    made = _core.PlanMeasures(
+        requests._core,
+        np.arange(len(requests)),
+        tp=tp,
+        cp=cp,
+        recurrent=True,
+        gdn_weights=weights,
+    )
+    whole = tree(requests.rows)
+    expected = []
+    for g, group in enumerate(requests.groups()):
+        part = whole.restrict(group.indices)
+        layout = waveplan.choose_layout(part, waveplan.Scoring(version=1, layers=4), "full")
+        packed = part.pack(layout.shared)
+        pad = -packed.packed_tokens % tp
+        padded = waveplan.Packing.from_segments(
+            [*packed.lengths, *[1] * pad], [*packed.parents, *[-1] * pad]
+        )
+        assignment = waveplan.own(padded, cp)
+        placed = waveplan.gdn(padded, assignment)
+        made.exact(
+            g,
+            part,
+            layout.shared,
+            attention_tokens=assignment.rank_tokens,
+            owner=placed.owner,
+            shards=placed.shards.ravel(),
+        )
+        ranks = [
+            (rank.executed_rows, rank.state_rows, rank.packed_rows)
+            for rank in waveplan.gdn_schedule_per_rank(padded, placed)
+        ]
+        busiest = max(ranks, key=lambda rank: np.dot(rank, weights))
+        if not group.gradient:
+            busiest = (0, 0, 0)
+        expected.append(
+            {
+                "local_tokens": slow.ceil_to(max(1, *placed.model_rows.tolist()), tp),
+                "padded_tokens": padded.packed_tokens,
+                "gdn_rank_executed_tokens": busiest[0],
+                "gdn_rank_states": busiest[1],
+                "gdn_rank_packed_tokens": busiest[2],
+            }
+        )
+    plan, groups = named(made.finish())
+    for measured, wanted in zip(groups, expected, strict=True):
+        covers(measured, wanted)
+    covers(plan, {"retained_tokens": sum(group["local_tokens"] for group in expected)})

@@ -1,0 +1,254 @@
+"""The report page: its data, its text, and how Chromium shows it at two widths; its pictures.
+
+Tests marked ``chromium`` need a browser of that name. They are skipped without one, and fail
+instead where WAVEPLAN_CHROMIUM=1 says that there must be one.
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import HERE
+
+from waveplan.jobs import Job
+from waveplan.planner import Planner, Waves
+from waveplan.report import collect, rank_prices, write_html
+from waveplan.requests import Requests
+from waveplan.rows import Rows
+from waveplan.wave import Wave
+
+MODEL = "qwen3.6-35b-a3b"
+
+
+def shared(rows: int, prefix: int, own: int, seed: int = 1) -> Requests:
+    """Rows of which groups of four share a prefix."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for i in range(rows):
+        if i % 4 == 0:
+            head = rng.integers(0, 50_000, prefix)
+        made.append(np.concatenate([head, rng.integers(0, 50_000, own)]))
+    return Requests(Rows.from_any(made))
+
+
+def chain(levels: int) -> Requests:
+    """Rows of which each goes on where the one before ends: a deep tree."""
+    tokens = np.random.default_rng(2).integers(0, 50_000, levels * 40)
+    return Requests(Rows.from_any([tokens[: (i + 1) * 40] for i in range(levels)]))
+
+
+def planned(job: Job, requests: Requests) -> tuple[Planner, list[Wave], Waves]:
+    planner = job.planner()
+    run = planner.waves(requests, on_refusal="skip")
+    return planner, list(run), run
+
+
+CASES: dict[str, tuple[Job, Requests]] = {
+    "one rank": (Job(model=MODEL, available="4GiB"), shared(24, 200, 60)),
+    "eight ranks": (Job(model=MODEL, cp=8, available="9GiB"), shared(200, 800, 150)),
+    "wide tree": (Job(model="qwen3-0.6b", cp=2, available="20GiB"), shared(1200, 20, 8)),
+    "deep tree": (Job(model="qwen3-0.6b", cp=2, available="20GiB"), chain(60)),
+    "no sharing": (Job(model=MODEL, cp=2, available="9GiB"), shared(8, 0, 900)),
+    "hundreds of waves": (Job(model="qwen3-0.6b", available="240MiB"), shared(300, 0, 50)),
+    "no wave": (Job(model=MODEL, available="1MiB"), shared(40, 10, 10)),
+    "rules off": (Job(model=MODEL, tp=2, cp=2, available="9GiB"), shared(16, 300, 90)),
+}
+
+
+@functools.cache
+def case(name: str) -> dict[str, Any]:
+    job, requests = CASES[name]
+    planner, waves, run = planned(job, requests)
+    return collect(job, planner, waves, run)
+
+
+def test_cases_are_what_they_are_called() -> None:
+    assert len(case("hundreds of waves")["waves"]) > 200
+    assert case("no wave")["waves"] == []
+    assert len(case("no wave")["refused"]) == 40
+    assert len(case("eight ranks")["tightest"]["ranks"]) == 8
+    assert max(node["depth"] for node in case("deep tree")["tree"]["nodes"]) >= 50
+    assert case("rules off")["off"]
+    assert all(node["depth"] == 0 for node in case("no sharing")["tree"]["nodes"])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bars_add_up_and_the_busiest_rank_is_the_price(name: str) -> None:
+    data = case(name)
+    for wave in data["waves"]:
+        assert wave["required"] <= data["limit"]
+    if data["tightest"] is None:
+        return
+    for rank in data["tightest"]["ranks"]:
+        assert sum(value for _, value in rank["terms"]) == rank["required"]
+    job, requests = CASES[name]
+    _, waves, _ = planned(job, requests)
+    tightest = max(waves, key=lambda wave: wave.required)
+    prices = [price.required for price in rank_prices(tightest.plan)]
+    assert max(prices) == tightest.plan.price.required
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_boxes_of_the_tree_lie_inside_their_parents(name: str) -> None:
+    nodes = case(name)["tree"]["nodes"]
+    for node in nodes:
+        assert node["left"] >= -1e-9
+        assert node["left"] + node["width"] <= 1 + 1e-9
+        if node["depth"]:
+            above = [
+                other
+                for other in nodes
+                if other["depth"] == node["depth"] - 1
+                and other["left"] <= node["left"] + 1e-9
+                and node["left"] + node["width"] <= other["left"] + other["width"] + 1e-9
+            ]
+            assert len(above) == 1
+
+
+def test_attention_has_every_rank_and_fetch() -> None:
+    attention = case("eight ranks")["attention"]
+    assert [rank["rank"] for rank in attention["ranks"]] == list(range(8))
+    assert attention["stages"][0] == "own keys"
+    assert all(len(rank["stage_ms"]) == len(attention["stages"]) for rank in attention["ranks"])
+    assert case("one rank")["attention"] is None
+
+
+def test_labels_cannot_become_markup(tmp_path: Path) -> None:
+    data = {**case("rules off"), "title": "<script>alert(1)</script>", "summary": "</script><b>"}
+    page = tmp_path / "page.html"
+    write_html(page, data)
+    text = page.read_text(encoding="utf-8")
+    assert "<script>alert" not in text
+    assert "<p>&lt;/script&gt;&lt;b&gt;</p>" in text
+    embedded = text.split('id="waveplan-data">')[1].split("</script>")[0]
+    assert json.loads(embedded) == json.loads(json.dumps(data))
+    assert re.findall(r"(?:src|href)=(.{6})", text.replace(embedded, "")) == ['"data:']
+
+
+@functools.cache
+def browser() -> str:
+    for name in ("chromium", "chromium-browser"):
+        if found := shutil.which(name):
+            return found
+    if os.environ.get("WAVEPLAN_CHROMIUM") == "1":
+        pytest.fail("WAVEPLAN_CHROMIUM=1, but there is neither chromium nor chromium-browser")
+    pytest.skip("there is neither chromium nor chromium-browser")
+
+
+PROBE = """<script>
+addEventListener("load", () => {
+  for (const folded of document.querySelectorAll("details")) folded.open = true;
+  const inside = ".scroll,pre,.ice,svg,.bar";  // these scroll or clip by themselves
+  const wide = [...document.querySelectorAll("body *")].filter(
+    node => !node.parentElement.closest(inside)
+      && node.getBoundingClientRect().right > innerWidth + 1
+  );
+  parent.postMessage(JSON.stringify({
+    width: innerWidth,
+    scroll: document.documentElement.scrollWidth,
+    wide: wide.map(node => node.outerHTML.slice(0, 80)),
+    requests: performance.getEntriesByType("resource").map(entry => entry.name),
+    headings: [...document.querySelectorAll("h2")].map(node => node.textContent),
+    tall: Math.max(0, ...[...document.querySelectorAll("tr")].map(row => row.offsetHeight)),
+    ink: getComputedStyle(document.body).color,
+  }), "*");
+});
+</script>"""
+
+# A window cannot be narrower than 500 pixels, a frame can.
+FRAME = """<!doctype html><script>
+addEventListener("message", event => {{
+  const made = document.createElement("pre");
+  made.id = "found";
+  made.textContent = event.data;
+  document.body.append(made);
+}});
+</script><body><iframe src="page.html" style="border:0;width:{width}px;height:900px"></iframe>"""
+
+
+def shown(
+    data: dict[str, Any], width: int, folder: Path, *flags: str, extra: str = ""
+) -> dict[str, Any]:
+    """What Chromium makes of the page: sizes, requests, headings, and lines of its console."""
+    path, frame = folder / "page.html", folder / "frame.html"
+    write_html(path, data)
+    text = path.read_text(encoding="utf-8")
+    # The page forbids scripts; the probe is one. Loading anything stays forbidden.
+    allowed = text.replace("default-src 'none';", "default-src 'none'; script-src 'unsafe-inline';")
+    assert allowed != text
+    path.write_text(allowed.replace("</body>", extra + PROBE + "</body>"), encoding="utf-8")
+    frame.write_text(FRAME.format(width=width), encoding="utf-8")
+    command = [browser(), "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    command += [f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1000"]
+    command += ["--virtual-time-budget=3000", "--enable-logging=stderr", "--v=0", *flags]
+    done = subprocess.run(
+        [*command, frame.as_uri()], capture_output=True, text=True, timeout=100, check=True
+    )
+    match = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert match, done.stderr
+    found: dict[str, Any] = json.loads(html.unescape(match[1]))
+    found["console"] = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
+    return found
+
+
+@pytest.mark.chromium
+@pytest.mark.parametrize("name", CASES)
+def test_chromium_shows_it_without_errors_requests_or_overflow(name: str, tmp_path: Path) -> None:
+    data = case(name)
+    for width in (1280, 390):
+        found = shown(data, width, tmp_path)
+        assert found["console"] == []
+        assert found["requests"] == []
+        assert found["width"] == width
+        assert found["scroll"] <= width
+        assert found["wide"] == []
+        assert found["tall"] < 200
+        assert found["headings"][0] == "Waves"
+        assert ("Refused requests" in found["headings"]) == bool(data["refused"])
+        assert ("Attention per rank" in found["headings"]) == (data["attention"] is not None)
+
+
+@pytest.mark.chromium
+def test_dark_mode_changes_the_ink(tmp_path: Path) -> None:
+    light = shown(case("one rank"), 1280, tmp_path)
+    dark = shown(case("one rank"), 1280, tmp_path, "--blink-settings=preferredColorScheme=0")
+    assert light["ink"] != dark["ink"]
+
+
+@pytest.mark.chromium
+def test_the_probe_sees_what_it_looks_for(tmp_path: Path) -> None:
+    data = {**case("one rank"), "title": "w" * 3000, "job": ["a" * 4000]}
+    assert shown(data, 390, tmp_path)["scroll"] <= 390  # even such a title wraps
+    bad = '<p style="width:900px">wide</p><img src="https://example.invalid/a.png">'
+    broken = shown(data, 390, tmp_path, extra=bad)
+    assert broken["scroll"] > 390
+    assert any("900px" in node for node in broken["wide"])
+    assert broken["console"]  # the refused picture
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_pictures(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from waveplan.report.plots import overview
+
+    overview(case(name), tmp_path / "plan.svg")
+    assert (tmp_path / "plan.svg").read_text().count("<path") > 5
+
+
+def test_check_picture(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from waveplan.cli import main
+
+    peaks = HERE / "data" / "peaks.json"
+    assert main(["check", str(peaks), "--plot", str(tmp_path / "check.png")]) == 0
+    assert (tmp_path / "check.png").read_bytes().startswith(b"\x89PNG")

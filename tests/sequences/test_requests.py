@@ -1,0 +1,172 @@
+"""Requests: options as columns, and one-line refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from slow import measures as slow
+
+from waveplan import InputError, Requests
+
+ROWS = [[1, 2, 3, 4], [1, 2, 9], [], [7]]
+
+
+def test_defaults_are_targets_with_gradients() -> None:
+    requests = Requests(ROWS)
+    assert len(requests) == 4
+    assert requests.lengths.tolist() == [4, 3, 0, 1]
+    assert requests.labelled.tolist() == [4, 3, 0, 1]
+    assert requests.active.all()
+    assert requests.mixes == ("target:single",)
+    assert requests.item_offsets.tolist() == [0, 1, 2, 3, 4]
+    assert "4 rows, 8 tokens" in repr(requests)
+
+
+def test_one_value_or_one_per_row() -> None:
+    requests = Requests(
+        ROWS,
+        targets=[True, 2, None, False],
+        top_k=[None, 5, None, None],
+        logits=[False, False, False, True],
+        hidden=False,
+        gradient=np.array([True, True, False, False]),
+        adapter=["a", None, "b", "a"],
+        items=[1, 3],
+        routed=[0, 0, 0, 8],
+    )
+    assert requests.targets.tolist() == [True, True, False, False]
+    assert requests.labelled.tolist() == [4, 1, 0, 0]
+    assert requests.top_k.tolist() == [0, 5, 0, 0]
+    assert requests.active.tolist() == [True, True, False, True]
+    assert requests.adapters == ("a", "b")
+    assert requests.slot.tolist() == [1, 0, 2, 1]
+    assert requests.item_offsets.tolist() == [0, 1, 4]
+    names = [requests.mixes[mix] for mix in requests.mix]
+    assert names == ["target:single", "target:single+top_k:5", "inactive", "logits+routes"]
+    groups = requests.groups()
+    assert [(g.adapter, g.gradient, g.routed, g.indices.tolist()) for g in groups] == [
+        ("a", True, False, [0]),
+        (None, True, False, [1]),
+        ("a", False, True, [3]),
+    ]
+
+
+def test_masks_and_labels() -> None:
+    masks = [[True, False, True, True], [False, True, False], [], [False]]
+    flat = np.concatenate([np.array(mask, bool) for mask in masks])
+    labels = [np.where(np.array(mask, bool), 5, -100) for mask in masks]
+    wide = [np.stack([part, np.full_like(part, -100)], axis=1) for part in labels]
+    for given_as in (masks, flat, labels, wide):
+        requests = Requests(ROWS, targets=given_as)
+        assert requests.labelled.tolist() == [3, 1, 0, 0]
+    assert requests.target_width.tolist() == [2] * 4
+    assert requests.mixes == ("target:2",)
+    mixed = Requests(ROWS, targets=[masks[0], 1, None, False])
+    assert mixed.labelled.tolist() == [3, 2, 0, 0]
+    assert mixed.targets.tolist() == [True, True, False, False]
+
+
+def test_first_targets_from_an_array() -> None:
+    requests = Requests(ROWS, targets=np.array([1, 3, 0, 0], np.int32))
+    assert requests.labelled.tolist() == [3, 0, 0, 1]
+    assert Requests(ROWS, targets=0).labelled.tolist() == [4, 3, 0, 1]
+
+
+def test_items_of_one_size() -> None:
+    assert Requests(ROWS, items=3).item_sizes.tolist() == [3, 1]
+    assert Requests([], items=3).item_sizes.tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"top_k": 0}, "top_k is 0: it must be at least 1"),
+        ({"top_k": -3}, "top_k is -3: it must be at least 1"),
+        ({"top_k": [1, 0, 1, 1]}, "top_k[1] is 0: give at least 1"),
+        ({"top_k": [1, True, 1, 1]}, "top_k[1] is True"),
+        ({"top_k": 2**70}, "top_k is 1180591620717411303424: it must fit"),
+        ({"top_k": 2**62}, "the number of top-k entries is too large"),
+        ({"logits": [True]}, "logits has 1 entries for 4 rows"),
+        ({"hidden": "yes"}, "hidden is 'yes'"),
+        ({"hidden": [1, 0, 1, 0]}, "hidden[0] is 1: give True or False"),
+        ({"gradient": np.ones((2, 2), bool)}, "gradient has 2 dimensions"),
+        ({"targets": [0, 4, 0, 0]}, "targets[1] is 4: the first target must be within 0..3"),
+        ({"targets": np.array([0, -1, 0, 0])}, "targets[1] is -1"),
+        ({"targets": 2}, "targets[2] is 2"),
+        ({"targets": [[True], True, True, True]}, "targets[0] has shape (1,) for a row of 4"),
+        ({"targets": [[0.5] * 4, 0, 0, 0]}, "targets[0] holds float64"),
+        ({"targets": [np.zeros((4, 0), bool), None, None, None]}, "targets[0] has no label"),
+        ({"targets": np.ones(5, bool)}, "targets is a boolean array of shape (5,)"),
+        ({"targets": [0, "x", 0, 0]}, "targets[1] is 'x'"),
+        ({"adapter": ["a", 3, None, None]}, "adapter[1] is 3"),
+        ({"adapter": [""] * 4}, "adapter[0] is ''"),
+        ({"adapter": ["a"]}, "adapter has 1 entries"),
+        ({"items": 0}, "items is 0: an item holds at least 1 request"),
+        ({"items": [2, 0, 2]}, "items[1] is 0"),
+        ({"items": [2, 1]}, "items hold 3 requests, but there are 4"),
+        ({"items": [2, 4]}, "items[1] is 4"),
+        ({"routed": -1}, "routed is -1"),
+        ({"routed": [0, 0, -2, 0]}, "routed[2] is -2"),
+    ],
+)
+def test_refusals_name_the_option_and_the_value(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as refused:
+        Requests(ROWS, **options)
+    assert str(refused.value).startswith(message)
+    assert "\n" not in str(refused.value)
+
+
+def test_negative_tokens_are_refused() -> None:
+    with pytest.raises(InputError, match=r"rows\[1\]\[2\] is -9: token ids must be at least 0"):
+        Requests([[1, 2, 3, 4], [1, 2, -9], [], [7]])
+
+
+def test_unknown_requests_are_refused() -> None:
+    with pytest.raises(InputError, match=r"requests\[1\] is 4: the pool holds 0..4"):
+        Requests(ROWS).groups([0, 4])
+
+
+@given(st.data())
+def test_groups_equal_the_slow_version(data: st.DataObject) -> None:
+    count = data.draw(st.integers(0, 8))
+
+    def column(values: st.SearchStrategy[Any]) -> list[Any]:
+        return data.draw(st.lists(values, min_size=count, max_size=count))
+
+    gradient, hidden = column(st.booleans()), column(st.booleans())
+    targets, routed = column(st.booleans()), column(st.sampled_from([0, 0, 3]))
+    adapter = column(st.sampled_from([None, "a", "b"]))
+    requests = Requests(
+        [[1]] * count,
+        targets=targets,
+        hidden=hidden,
+        gradient=gradient,
+        adapter=adapter,
+        routed=routed,
+    )
+    picked = data.draw(
+        st.lists(st.sampled_from(range(count)), unique=True) if count else st.just([])
+    )
+    made = [
+        ((g.adapter, g.gradient, g.routed), g.indices.tolist()) for g in requests.groups(picked)
+    ]
+    twins = [
+        slow.Request(
+            1,
+            labels=frozenset([0]) if targets[i] else None,
+            hidden=hidden[i],
+            gradient=gradient[i],
+            slot=int(requests.slot[i]),
+            routed=routed[i],
+        )
+        for i in picked
+    ]
+    names = (None, *requests.adapters)
+    assert made == [
+        ((names[slot], gradient, routed), [picked[i] for i in members])
+        for (slot, gradient, routed), members in slow.groups(twins)
+    ]
