@@ -7,14 +7,7 @@ from typing import Any as _Any
 
 from waveplan import _interpreter as _interpreter  # first: it refuses sub-interpreters
 from waveplan._core import __version__
-from waveplan.errors import (
-    InputError,
-    InternalError,
-    RankError,
-    UnpricedError,
-    WaveplanError,
-    WaveRefused,
-)
+from waveplan.errors import InputError, InternalError, RankError, UnpricedError, WaveplanError
 from waveplan.recurrent import (
     GdnSchedule,
     Recurrent,
@@ -45,6 +38,7 @@ if _TYPE_CHECKING:
     from waveplan.planner import Planner
     from waveplan.profiles import Profiles
     from waveplan.ranks import in_step
+    from waveplan.refusal import WaveRefused
     from waveplan.requests import Requests
     from waveplan.rows import Ragged, Rows
     from waveplan.scoring import Scoring
@@ -52,41 +46,29 @@ if _TYPE_CHECKING:
     from waveplan.training import Training
     from waveplan.wave import Wave
 
-# Loaded when first asked for, so that importing the package costs little more than numpy. The
-# modules `tree` and `recurrent` are loaded above because functions bear their names.
-_HOME = {
-    "Agreement": "agreement",
-    "Alone": "agreement",
-    "AssignSettings": "assignment",
-    "Assignment": "assignment",
-    "Budget": "budget",
-    "Layout": "layout",
-    "Model": "model",
-    "Mpi4py": "agreement",
-    "Packing": "packing",
-    "Plan": "plan",
-    "Planner": "planner",
-    "Profiles": "profiles",
-    "Ragged": "rows",
-    "Requests": "requests",
-    "Rows": "rows",
-    "Score": "layout",
-    "Scoring": "scoring",
-    "StageWork": "assignment",
-    "Topology": "topology",
-    "TorchDistributed": "agreement",
-    "Training": "training",
-    "Wave": "wave",
-    "WorkloadProfile": "assignment",
-    "assign": "assignment",
-    "attention_slices": "assignment",
-    "choose_layout": "layout",
-    "format_bytes": "budget",
-    "in_step": "ranks",
-    "owned_token_ms": "assignment",
-    "pack": "packing",
-    "parse_bytes": "budget",
+# Module and public names, imported when first asked for: `import waveplan` costs little more than
+# numpy. `tree` and `recurrent` are functions that bear their module's name, so they come at once.
+_NAMES = {
+    "agreement": "Agreement Alone Mpi4py TorchDistributed",
+    "assignment": "AssignSettings Assignment StageWork WorkloadProfile "
+    "assign attention_slices owned_token_ms",
+    "budget": "Budget format_bytes parse_bytes",
+    "layout": "Layout Score choose_layout",
+    "model": "Model",
+    "packing": "Packing pack",
+    "plan": "Plan",
+    "planner": "Planner",
+    "profiles": "Profiles",
+    "ranks": "in_step",
+    "refusal": "WaveRefused",
+    "requests": "Requests",
+    "rows": "Ragged Rows",
+    "scoring": "Scoring",
+    "topology": "Topology",
+    "training": "Training",
+    "wave": "Wave",
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> _Any:
@@ -113,52 +95,15 @@ if _os.environ.get("WAVEPLAN_ART", "0") not in ("", "0"):
 
     _install_on_import(shadow=_os.environ["WAVEPLAN_ART"] == "shadow")
 
+# fmt: off
 __all__ = [
-    "Agreement",
-    "Alone",
-    "AssignSettings",
-    "Assignment",
-    "Budget",
-    "GdnSchedule",
-    "InputError",
-    "InternalError",
-    "Layout",
-    "Model",
-    "Mpi4py",
-    "Packing",
-    "Plan",
-    "Planner",
-    "Profiles",
-    "Ragged",
-    "RankError",
-    "Recurrent",
-    "RecurrentSettings",
-    "Requests",
-    "Rows",
-    "Score",
-    "Scoring",
-    "StageWork",
-    "Topology",
-    "TorchDistributed",
-    "Training",
-    "Tree",
-    "UnpricedError",
-    "Wave",
-    "WaveRefused",
-    "WaveplanError",
-    "WorkloadProfile",
-    "__version__",
-    "assign",
-    "attention_slices",
-    "choose_layout",
-    "format_bytes",
-    "gdn_schedule",
-    "gdn_schedule_per_rank",
-    "in_step",
-    "models",
-    "owned_token_ms",
-    "pack",
-    "parse_bytes",
-    "recurrent",
-    "tree",
+    "Agreement", "Alone", "AssignSettings", "Assignment", "Budget", "GdnSchedule", "InputError",
+    "InternalError", "Layout", "Model", "Mpi4py", "Packing", "Plan", "Planner", "Profiles",
+    "Ragged", "RankError", "Recurrent", "RecurrentSettings", "Requests", "Rows", "Score",
+    "Scoring", "StageWork", "Topology", "TorchDistributed", "Training", "Tree", "UnpricedError",
+    "Wave", "WaveRefused", "WaveplanError", "WorkloadProfile", "__version__", "assign",
+    "attention_slices", "choose_layout", "format_bytes", "gdn_schedule",
+    "gdn_schedule_per_rank", "in_step", "models", "owned_token_ms", "pack", "parse_bytes",
+    "recurrent", "tree",
 ]
+# fmt: on

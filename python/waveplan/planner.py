@@ -23,6 +23,7 @@ from waveplan.pricing import BoundRules, Measures, bind
 from waveplan.profiles import MOST, Observation, Profiles, Signature
 from waveplan.ranks import Ranks, Step, digest
 from waveplan.recurrent import RecurrentSettings
+from waveplan.refusal import refused
 from waveplan.requests import Requests
 from waveplan.rows import integers
 from waveplan.scoring import Device, Scoring
@@ -231,8 +232,6 @@ class Planner:
         found, probes = engine.plan(everything, free, profiles)
         if found.kind == "refused":
             tried = tuple(Probe(*row) for row in probes)
-            from waveplan.refusal import refused
-
             raise refused(self, pool, found, tried, free, indices=everything)
         return plan_of(found, self.bound, pool)
 

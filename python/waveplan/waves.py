@@ -12,9 +12,10 @@ from waveplan import _core as core
 from waveplan._lock import Lock
 from waveplan._values import choice, instance, integer
 from waveplan.agreed import Settled, settle
-from waveplan.errors import InputError, WaveRefused
+from waveplan.errors import InputError
 from waveplan.plan import Forward, Plan, plan_of
 from waveplan.ranks import told
+from waveplan.refusal import WaveRefused, refused
 from waveplan.requests import Requests
 from waveplan.wave import Probe, Stopped, Wave
 
@@ -126,8 +127,6 @@ class Waves:
                 settled = settle(self)
         found, session, limit = settled.found, settled.session, settled.limit
         if settled.refused is not None:
-            from waveplan.refusal import refused
-
             probes, elsewhere = _probes(session), settled.refused
             refusal = refused(planner, pool, found, probes, limit, elsewhere=elsewhere)
             if self._mode != "oversized":

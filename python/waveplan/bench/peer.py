@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 
 from waveplan.bench.reference import Reference
 from waveplan.bench.workloads import WAVES
-from waveplan.errors import WaveplanError, WaveRefused
+from waveplan.errors import WaveplanError
+from waveplan.refusal import WaveRefused
 
 __all__ = ["CPS", "Comparison", "Ours", "compare", "evict", "read_once", "timed"]
 

@@ -18,8 +18,9 @@ from waveplan.cli import options
 from waveplan.cli.output import VERSION, write_json
 from waveplan.cli.parser import whole
 from waveplan.cli.render import Table, integer, seconds, show
-from waveplan.errors import InputError, WaveRefused
+from waveplan.errors import InputError
 from waveplan.jobs import Job, Source
+from waveplan.refusal import WaveRefused
 
 MOST_RUNS = 1000
 EXAMPLE = """example:

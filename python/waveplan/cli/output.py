@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from waveplan.cli.summary import memory
 
 if TYPE_CHECKING:
-    from waveplan.errors import WaveRefused
     from waveplan.jobs import Job, Source
     from waveplan.planner import Planner, Waves
+    from waveplan.refusal import WaveRefused
     from waveplan.wave import Wave
 
 __all__ = ["VERSION", "plan_document", "states", "write_json"]

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from waveplan.cli.render import Table, Tree, gigabytes, integer, seconds
 
 if TYPE_CHECKING:
-    from waveplan.errors import WaveRefused
     from waveplan.jobs import Job
     from waveplan.plan import ForwardGroup
     from waveplan.planner import Planner, Waves
     from waveplan.pricing import Price
+    from waveplan.refusal import WaveRefused
     from waveplan.requests import Requests
     from waveplan.wave import Wave
 
