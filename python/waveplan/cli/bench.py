@@ -23,7 +23,7 @@ from waveplan.jobs import Job, Source
 from waveplan.refusal import WaveRefused
 
 MOST_RUNS = 1000
-EXAMPLE = """example:
+EXAMPLE = """\
   waveplan bench
   waveplan bench rollouts.npz --cp 4 --available 64GiB
   waveplan bench --peer grpo_8x8 short_1024:2"""
@@ -31,18 +31,18 @@ EXAMPLE = """example:
 
 def register(subparsers: Any) -> None:
     """Add the command."""
-    parser = subparsers.add_parser(
+    parser = options.command(
+        subparsers,
         "bench",
-        help="planning cost on this machine",
-        description="Time the search of one wave, cold, over the bundled or the given rows.",
-        epilog=EXAMPLE,
-        formatter_class=options.Help,
-        allow_abbrev=False,
+        "planning cost on this machine",
+        "Time the search of one wave, cold, over the bundled or the given rows.",
+        EXAMPLE,
+        run,
     )
     options.add_rows(parser, optional=True)
     options.add_facts(parser, required=False)
     options.add_budget(parser, required=False)
-    options.add_prices(parser)
+    options.add_rules(parser, margin=True)
     parser.add_argument("--repeat", type=whole, default=7, metavar="N", help="runs (default: 7)")
     parser.add_argument(
         "--peer",
@@ -52,14 +52,13 @@ def register(subparsers: Any) -> None:
         "planner's, openpipe-art, in one process; it must be installed here",
     )
     options.add_json(parser)
-    parser.set_defaults(run=run, parser=parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Time and print medians."""
     _values.integer("--repeat", args.repeat, 1, MOST_RUNS)
     if args.peer is not None:
-        unused = ("rows", "model", "budget", "available", "rules", *options.FACTS, *options.ROWS)
+        unused = ("rows", "model", "budget", "available", "rules", *options.FACTS, *options.SOURCE)
         options.refuse_unused(args, unused, "does not apply to --peer: its pools are fixed")
         return _beside(args)
     job = options.job_of(args, model=args.model if args.model is not None else "qwen3.6-35b-a3b")

@@ -11,26 +11,25 @@ from waveplan.cli import options
 from waveplan.cli.output import VERSION, write_json
 from waveplan.cli.parser import picture_file
 
-EXAMPLE = """example:
+EXAMPLE = """\
   waveplan check peaks.json
   waveplan check peaks.json --rule-set published --plot check.png"""
 
 
 def register(subparsers: Any) -> None:
     """Add the command."""
-    parser = subparsers.add_parser(
+    parser = options.command(
+        subparsers,
         "check",
-        help="price every measured peak of a file: ratios, and what falls below parity",
-        description="Price each record of a file of measured peaks from its facts alone.",
-        epilog=EXAMPLE,
-        formatter_class=options.Help,
-        allow_abbrev=False,
+        "price every measured peak of a file: ratios, and what falls below parity",
+        "Price each record of a file of measured peaks from its facts alone.",
+        EXAMPLE,
+        run,
     )
     parser.add_argument("peaks", metavar="PEAKS.json", help="records of measured peaks")
     options.add_rules(parser)
     parser.add_argument("--plot", metavar="FILE", help="predicted against observed: .png, .svg")
     options.add_json(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

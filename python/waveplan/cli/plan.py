@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from waveplan.planner import Waves
     from waveplan.wave import Wave
 
-EXAMPLE = """example:
+EXAMPLE = """\
   waveplan plan rollouts.jsonl --model qwen3.6-35b-a3b --cp 2 --available 70GiB
   waveplan plan rollouts.npz --model config.json --cp 4 --ep 2 --budget 141GB --json"""
 
@@ -40,32 +40,21 @@ SHOWN = 40
 
 def register(subparsers: Any) -> None:
     """Add the command."""
-    parser = subparsers.add_parser(
+    parser = options.command(
+        subparsers,
         "plan",
-        help="every wave of a pool of rows, to its end",
-        description="Plan every wave of a pool of token rows and say what stopped each.",
-        epilog=EXAMPLE,
-        formatter_class=options.Help,
-        allow_abbrev=False,
+        "every wave of a pool of rows, to its end",
+        "Plan every wave of a pool of token rows and say what stopped each.",
+        EXAMPLE,
+        run,
     )
     options.add_rows(parser)
     options.add_facts(parser)
     options.add_budget(parser)
-    options.add_prices(parser)
-    parser.add_argument(
-        "--compatible",
-        action="store_true",
-        help="the reference planner's decisions, bit for bit, with its prices",
-    )
-    parser.add_argument(
-        "--trust",
-        choices=("rules", "profile"),
-        default="rules",
-        help="what a first wave may grow on: measured rules (default), or observed waves only",
-    )
+    options.add_rules(parser, margin=True)
+    options.add_plan(parser)
     add_outputs(parser)
     options.add_json(parser)
-    parser.set_defaults(run=run)
 
 
 def add_outputs(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from waveplan.cli.output import VERSION, write_json
 from waveplan.cli.render import Table, show
 from waveplan.cli.summary import short
 
-EXAMPLE = """example:
+EXAMPLE = """\
   waveplan rules
   waveplan rules --model qwen3.6-35b-a3b --cp 2 --ep 2 --verbose"""
 
@@ -25,19 +25,18 @@ STATES = {
 
 def register(subparsers: Any) -> None:
     """Add the command."""
-    parser = subparsers.add_parser(
+    parser = options.command(
+        subparsers,
         "rules",
-        help="every rule, its coverage, on or off for a job and why",
-        description="List the pricing rules; with --model also whether each covers that job.",
-        epilog=EXAMPLE,
-        formatter_class=options.Help,
-        allow_abbrev=False,
+        "every rule, its coverage, on or off for a job and why",
+        "List the pricing rules; with --model also whether each covers that job.",
+        EXAMPLE,
+        run,
     )
     options.add_facts(parser, required=False)
     options.add_rules(parser)
     parser.add_argument("--verbose", action="store_true", help="formulas, coverage, sources")
     options.add_json(parser)
-    parser.set_defaults(run=run, parser=parser)
 
 
 def run(args: argparse.Namespace) -> int:
