@@ -14,7 +14,7 @@ import pytest
 from waveplan.budget import format_bytes
 from waveplan.cli import main
 from waveplan.cli.progress import Progress
-from waveplan.cli.render import Table, show
+from waveplan.report.table import Table, show
 
 MODEL = ["--model", "qwen3.6-35b-a3b"]
 
@@ -346,8 +346,8 @@ def test_price_says_whether_it_fits(capsys: pytest.CaptureFixture[str], limit: s
 
 @pytest.mark.parametrize("more", [[], ["--tp", "2"], ["--no-grad"], ["--recompute", "none"]])
 def test_charges_add_up_to_the_price(more: list[str]) -> None:
-    from waveplan.cli.summary import charges
     from waveplan.jobs import Job
+    from waveplan.report.summary import charges
     from waveplan.requests import Requests
     from waveplan.rows import Rows
 

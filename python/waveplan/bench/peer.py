@@ -16,7 +16,7 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -27,8 +27,9 @@ from waveplan.bench.reference import Reference
 from waveplan.bench.workloads import WAVES
 from waveplan.errors import WaveplanError
 from waveplan.refusal import WaveRefused
+from waveplan.report.table import Table, integer, seconds
 
-__all__ = ["CPS", "Comparison", "Ours", "compare", "evict", "read_once", "timed"]
+__all__ = ["CPS", "Comparison", "Ours", "compare", "evict", "read_once", "search_table", "timed"]
 
 CPS = (1, 2, 4, 8)
 Row = NDArray[np.int64]
@@ -173,13 +174,13 @@ def columns(rows: Sequence[Row]) -> tuple[Row, Row]:
 
 
 def compare(
-    workloads: Sequence[str], cps: Sequence[int], repeat: int = 5, seconds: float = 30.0
+    workloads: Sequence[str], cps: Sequence[int], repeat: int = 5, patience: float = 30.0
 ) -> Iterator[Comparison]:
     """Compares whole searches, one workload and CP at a time.
 
     Args:
         repeat: runs of the reference; ours runs three times of each kind after each.
-        seconds: no further run of the reference once its cold runs took this long together.
+        patience: seconds of cold runs of the reference, after which it runs no more.
 
     Raises:
         WaveplanError: the two planners disagree.
@@ -190,7 +191,7 @@ def compare(
         tokens, offsets = columns(rows)
         read = read_once(tokens)
         for cp in cps:
-            yield _compare(name, cp, free, rows, (tokens, offsets), read, repeat, seconds)
+            yield _compare(name, cp, free, rows, (tokens, offsets), read, repeat, patience)
 
 
 def _compare(
@@ -201,7 +202,7 @@ def _compare(
     arrays: tuple[Row, Row],
     read: float,
     repeat: int,
-    seconds: float,
+    patience: float,
 ) -> Comparison:
     total = len(arrays[0])
     made = Comparison(name, cp, len(rows), total, 0, 0, read)
@@ -235,9 +236,43 @@ def _compare(
             cost, answer = timed(ours.warm)
             made.warm.append(cost)
             answers.add(answer)
-        if sum(made.reference_cold) > seconds:
+        if sum(made.reference_cold) > patience:
             break
     if len(answers) != 1:
         raise WaveplanError(f"{name} at CP {cp}: (width, bytes) differ: {sorted(answers)}")
     made.width, made.required = answers.pop()
     return made
+
+
+def search_table(title: str, made: Iterable[dict[str, Any]]) -> Table:
+    """One line a workload and CP: see `Comparison.to_dict`."""
+    right = (
+        "CP",
+        "width",
+        "reference",
+        "ours",
+        "ratio",
+        "ours, emptied",
+        "ratio, emptied",
+        "x reading",
+        "reference, warm",
+        "ours, warm",
+        "ratio, warm",
+    )
+    table = Table(title, ("workload", *right), right=frozenset(right))
+    for row in made:
+        table.add(
+            row["workload"],
+            row["cp"],
+            integer(row["width"]),
+            seconds(row["reference_cold"]),
+            seconds(row["cold"]),
+            integer(round(row["ratio"])),
+            seconds(row["emptied"]),
+            integer(round(row["emptied_ratio"])),
+            f"{row['passes']:.1f}",
+            seconds(row["reference_warm"]),
+            seconds(row["warm"]),
+            integer(round(row["warm_ratio"])),
+        )
+    return table

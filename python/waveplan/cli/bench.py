@@ -17,10 +17,10 @@ from waveplan import _values
 from waveplan.cli import options
 from waveplan.cli.output import VERSION, write_json
 from waveplan.cli.parser import whole
-from waveplan.cli.render import Table, integer, seconds, show
 from waveplan.errors import InputError
 from waveplan.jobs import Job, Source
 from waveplan.refusal import WaveRefused
+from waveplan.report.table import Table, integer, seconds, show
 
 MOST_RUNS = 1000
 EXAMPLE = """\
@@ -93,7 +93,6 @@ def run(args: argparse.Namespace) -> int:
 def _beside(args: argparse.Namespace) -> int:
     """Time both planners on named pools; stop with an error if their waves differ."""
     from waveplan.bench import peer, reference
-    from waveplan.bench.tables import search_table
     from waveplan.bench.workloads import WAVES
 
     wanted: dict[str, list[int]] = {}
@@ -115,7 +114,7 @@ def _beside(args: argparse.Namespace) -> int:
     if args.json:
         write_json({"version": VERSION, "command": "bench", "peer": made})
         return 0
-    show(search_table("cold and warm searches, equal waves", made), out=sys.stdout)
+    show(peer.search_table("cold and warm searches, equal waves", made), out=sys.stdout)
     return 0
 
 

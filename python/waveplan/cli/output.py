@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from waveplan.cli.summary import memory
+from waveplan.report.summary import memory
 
 if TYPE_CHECKING:
     from waveplan.jobs import Job, Source

@@ -8,12 +8,13 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
+from waveplan._files import write_text
 from waveplan.cli import options
 from waveplan.cli.parser import apart, output_file, picture_file
 from waveplan.cli.progress import Progress
-from waveplan.cli.render import gigabytes, integer, show
-from waveplan.cli.summary import explanation, heading, reason, summary
 from waveplan.jobs import Job, Source
+from waveplan.report.summary import explanation, heading, reason, summary
+from waveplan.report.table import gigabytes, integer, show
 
 if TYPE_CHECKING:
     from waveplan.planner import Waves
@@ -98,11 +99,13 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
         print(file=out)
         show(*explanation(tightest, waves.index(tightest) + 1), out=out)
     if html is not None or plot is not None:
-        from waveplan.report import collect, write_html
+        from waveplan.report.data import collect
 
         data = collect(job, planner, waves, found)
         if html is not None:
-            write_html(html, data)
+            from waveplan.report.html import page
+
+            write_text(html, page(data))
             print(f"wrote {html}", file=sys.stderr)
         if plot is not None:
             from waveplan.report.plots import overview

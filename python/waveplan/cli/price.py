@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from waveplan.cli import options
 from waveplan.cli.output import VERSION, states, write_json
 from waveplan.cli.parser import whole
-from waveplan.cli.render import gigabytes, integer, show
-from waveplan.cli.summary import charges, memory, memory_text
 from waveplan.errors import InputError
+from waveplan.report.summary import charges, memory, memory_text
+from waveplan.report.table import gigabytes, integer, show
 
 if TYPE_CHECKING:
     from waveplan.requests import Requests

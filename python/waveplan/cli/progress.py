@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TextIO
 
-from waveplan.cli.render import integer, seconds
+from waveplan.report.table import integer, seconds
 
 __all__ = ["Progress"]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from waveplan.cli import options
 from waveplan.cli.output import VERSION, write_json
-from waveplan.cli.render import Table, show
-from waveplan.cli.summary import short
+from waveplan.report.summary import short
+from waveplan.report.table import Table, show
 
 EXAMPLE = """\
   waveplan rules

@@ -18,10 +18,10 @@ from waveplan.cli import options
 from waveplan.cli.output import VERSION, write_json
 from waveplan.cli.parser import apart, output_file, picture_file, whole
 from waveplan.cli.progress import Progress
-from waveplan.cli.render import Table, gigabytes, integer, show
-from waveplan.cli.summary import count
 from waveplan.errors import InputError
 from waveplan.jobs import Job, Source, model_named
+from waveplan.report.summary import count
+from waveplan.report.table import Table, gigabytes, integer, show
 from waveplan.sweep import Outcome, jobs, leave, outcomes, process_pool
 
 AXES = ("model", *options.RANKS, "recompute", "lora_rank", "rule_set")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from waveplan.cli.render import Table, Tree, gigabytes, integer, seconds
+from waveplan.report.table import Table, Tree, gigabytes, integer, seconds
 
 if TYPE_CHECKING:
     from waveplan.jobs import Job
