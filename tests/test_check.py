@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from waveplan import InputError
-from waveplan._check_text import EXPLAINED
-from waveplan.check import CLASSES, TARGETS, Report, check, read
+from waveplan.accuracy.records import CLASSES, EXPLAINED, TARGETS, Report
+from waveplan.check import check, read
 from waveplan.evidence import job
 from waveplan.pricing import bind, price
 from waveplan.rules import published_rules
@@ -92,7 +92,7 @@ def test_classes_and_targets(report: Report) -> None:
     for name in (*CLASSES[:2], *CLASSES[5:8]):
         assert not summary[name].outside
         assert not summary[name].below
-    assert sum(one.count for one in summary.values()) == len(report.rows)
+    assert sum(len(one.rows) for one in summary.values()) == len(report.rows)
 
 
 def test_ours_covers_what_the_published_price_covers(report: Report) -> None:

@@ -12,7 +12,7 @@ from waveplan.errors import InputError
 from waveplan.report.html import COLOURS, term_colours
 
 if TYPE_CHECKING:
-    from waveplan.check import Report
+    from waveplan.accuracy.records import Report
     from waveplan.jobs import Job
     from waveplan.sweep import Outcome
 
