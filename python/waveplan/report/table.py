@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import InitVar, dataclass, field
+from html import escape
 from typing import Any, TextIO
 
 from waveplan.budget import format_bytes
 
-__all__ = ["Table", "Tree", "gigabytes", "integer", "seconds", "show"]
+__all__ = ["Markup", "Table", "Tree", "gigabytes", "integer", "seconds", "show"]
 
 
 def integer(value: int) -> str:
@@ -30,12 +31,16 @@ def seconds(value: float) -> str:
     return f"{value:.3g} s" if value < 100 else f"{value:,.0f} s"
 
 
+class Markup(str):
+    """Text that is HTML already."""
+
+
 @dataclass
 class Table:
     """Rows of text under headings; columns named in ``right`` are aligned right.
 
-    It is written as plain text (with a line under the headings where `ruled`), as Markdown, and
-    through rich.
+    It is written as plain text (with a line under the headings where `ruled`), as Markdown or HTML,
+    and through rich.
     """
 
     title: str
@@ -53,7 +58,7 @@ class Table:
         """Append one row; one cell a column."""
         if len(cells) != len(self.columns):
             raise AssertionError(f"{len(cells)} cells for {len(self.columns)} columns")
-        self.rows.append(["" if cell is None else str(cell) for cell in cells])
+        self.rows.append([cell if isinstance(cell, str) else str(cell) for cell in cells])
 
     def plain(self) -> str:
         """The table as fixed-width text."""
@@ -72,6 +77,23 @@ class Table:
         """The table for a README."""
         rule = ["---:" if name in self.right else "---" for name in self.columns]
         return "\n".join(f"| {' | '.join(row)} |" for row in (self.columns, rule, *self.rows))
+
+    def html(self, rows: Iterable[Sequence[str]]) -> str:
+        """Some rows of the table for a page; cells are escaped unless they are `Markup`."""
+
+        def line(tag: str, cells: Sequence[str]) -> str:
+            made = []
+            for name, cell in zip(self.columns, cells, strict=True):
+                kind = ' class="n"' if name in self.right else ""
+                text = cell if isinstance(cell, Markup) else escape(cell)
+                made.append(f"<{tag}{kind}>{text}</{tag}>")
+            return f"<tr>{''.join(made)}</tr>"
+
+        body = "".join(line("td", row) for row in rows)
+        return (
+            f'<div class="scroll"><table><thead>{line("th", self.columns)}</thead>'
+            f"<tbody>{body}</tbody></table></div>"
+        )
 
     def rich(self) -> Any:
         """The table as a rich renderable."""
