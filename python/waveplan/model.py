@@ -8,50 +8,24 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from waveplan._fields import check, count, given, switch, whole, word
-from waveplan._values import choice, entries, flag, integer, shown, text
+from waveplan._values import choice, entries, flag, integer, text
 from waveplan.errors import InputError
+from waveplan.kinds import (
+    ACTIVATIONS,
+    ATTENTION,
+    DTYPE_BYTES,
+    GDN,
+    LARGEST_SIZE,
+    MOST_LAYERS,
+    dtype_name,
+)
 
 if TYPE_CHECKING:
     from waveplan.parameters import Parameters
 
 __all__ = ["ACTIVATIONS", "ATTENTION", "DTYPE_BYTES", "GDN", "Model"]
 
-ATTENTION = "attention"
-GDN = "gdn"
-
-DTYPE_BYTES = {
-    "float64": 8,
-    "float32": 4,
-    "bfloat16": 2,
-    "float16": 2,
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
-}
-_DTYPE_ALIASES = {
-    "fp64": "float64",
-    "fp32": "float32",
-    "bf16": "bfloat16",
-    "fp16": "float16",
-    "fp8": "float8_e4m3fn",
-}
-
-# Bounds that keep tables small and products of four sizes within reach of a checked error.
-MOST_LAYERS = 1 << 16
-LARGEST_SIZE = 1 << 31
-
-# Widths of dense FFN activations kept for backward, in units of ffn per row: a natively fused
-# gated unit, the eager one, and the eager one with clamped inputs.
-ACTIVATIONS = {"native": 3, "eager": 5, "clamped": 7}
-
 _SIZE = {"check": whole(1, LARGEST_SIZE)}
-
-
-def dtype_name(name: str, value: object) -> str:
-    """The canonical name of a parameter type."""
-    # torch.bfloat16 is an object whose text is its name.
-    given = value if isinstance(value, str) or type(value).__module__ == "torch" else shown(value)
-    known = str(given).removeprefix("torch.").lower()
-    return choice(name, _DTYPE_ALIASES.get(known, known), DTYPE_BYTES)
 
 
 def _size(doc: str = "") -> Any:
@@ -244,7 +218,8 @@ class Model:
         """
         from waveplan import hf
 
-        return hf.read(config)
+        made: Model = hf.read(config, cls)
+        return made
 
     @classmethod
     def from_megatron(cls, arguments: Sequence[str] | Mapping[str, Any]) -> Model:
@@ -253,6 +228,6 @@ class Model:
         Raises:
             InputError: a needed argument is missing (all are listed).
         """
-        from waveplan import megatron
+        from waveplan import _megatron
 
-        return megatron.model(arguments)
+        return cls(**_megatron.sizes(_megatron.table(arguments)[0]))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from waveplan._fields import check, count, given, switch, word
 from waveplan._values import choice, entries, integer, shown
 from waveplan.errors import InputError
-from waveplan.model import DTYPE_BYTES, dtype_name
+from waveplan.kinds import DTYPE_BYTES, dtype_name
 
 __all__ = ["LORA_MODULES", "RECOMPUTE_MODULES", "Training"]
 

@@ -748,7 +748,6 @@ MODEL_CALLS = [
     _call("hf.read", hf.read, given(config=CONFIG)),
     _call("model.Model.from_megatron", Model.from_megatron, given(arguments=MEGATRON)),
     _call("model.Model.from_megatron", _words, lambda: dict(MEGATRON)),
-    _call("megatron.model", megatron.model, given(arguments=MEGATRON)),
     _call("megatron.read", megatron.read, given(arguments=MEGATRON, world=4)),
     _call("megatron.read", _from_arguments, lambda: dict(MEGATRON)),
     _call("models.get", models.get, given(name="qwen3-4b")),

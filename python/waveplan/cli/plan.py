@@ -12,6 +12,7 @@ from waveplan._files import write_text
 from waveplan.cli import options
 from waveplan.cli.parser import apart, output_file, picture_file
 from waveplan.cli.progress import Progress
+from waveplan.cli.status import DONE, INTERRUPTED, REFUSED
 from waveplan.jobs import Job, Source
 from waveplan.report.summary import explanation, heading, reason, summary
 from waveplan.report.table import gigabytes, integer, show
@@ -77,8 +78,6 @@ def run(args: argparse.Namespace) -> int:
 
 def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
     """Plan the rows and print waves as they come; the exit status of the command."""
-    from waveplan.cli import DONE, INTERRUPTED, REFUSED
-
     html, plot = output_file(args.html), picture_file(args.plot)
     apart((html, plot), (source.path, job.model, job.rules))
     planner = job.planner()

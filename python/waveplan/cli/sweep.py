@@ -18,6 +18,7 @@ from waveplan.cli import options
 from waveplan.cli.output import VERSION, write_json
 from waveplan.cli.parser import apart, output_file, picture_file, whole
 from waveplan.cli.progress import Progress
+from waveplan.cli.status import DONE, INTERRUPTED, REFUSED
 from waveplan.errors import InputError
 from waveplan.jobs import Job, Source, model_named
 from waveplan.report.summary import count
@@ -65,8 +66,6 @@ def register(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Plan every configuration and print; exit status 1 when one leaves rows unplanned."""
-    from waveplan.cli import DONE, INTERRUPTED, REFUSED
-
     wanted = _configurations(args)
     plot = picture_file(args.plot)
     table = None if args.csv == "-" else output_file(args.csv)
