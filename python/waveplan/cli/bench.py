@@ -7,7 +7,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from waveplan import _values
 from waveplan.cli import options
-from waveplan.cli.output import VERSION, write_json
+from waveplan.cli.output import write_json
 from waveplan.cli.parser import whole
 from waveplan.errors import InputError
 from waveplan.jobs import Job, Source
@@ -69,24 +69,16 @@ def run(args: argparse.Namespace) -> int:
         source = replace(source, path=str(files("waveplan") / "data" / "demo.npz"))
     results = measure(job, source, args.repeat)
     if args.json:
-        write_json(
-            {
-                "version": VERSION,
-                "command": "bench",
-                "job": asdict(job),
-                "source": asdict(source),
-                "seconds": results,
-            }
-        )
+        write_json("bench", job=job, source=source, seconds=results)
         return 0
     requests = source.requests()
     base = results["read the tokens once"]
-    right = frozenset({"median", "x reading"})
     title = f"{len(requests):,} rows, {integer(int(requests.rows.lengths.sum()))} tokens"
-    table = Table(title, ("work", "median", "x reading"), right=right)
-    for name, value in results.items():
-        table.add(name, seconds(value), f"{value / base:.1f}" if base else "")
-    show(table, out=sys.stdout)
+    rows = [
+        (name, seconds(value), f"{value / base:.1f}" if base else "")
+        for name, value in results.items()
+    ]
+    show(Table(title, ("work", "median", "x reading"), rows, right=("median", "x reading")))
     return 0
 
 
@@ -112,9 +104,9 @@ def _beside(args: argparse.Namespace) -> int:
             made.append(one.to_dict())
             print(f"{name} CP {one.cp}: {one.ratio:,.0f}x", file=sys.stderr, flush=True)
     if args.json:
-        write_json({"version": VERSION, "command": "bench", "peer": made})
+        write_json("bench", peer=made)
         return 0
-    show(peer.search_table("cold and warm searches, equal waves", made), out=sys.stdout)
+    show(peer.search_table("cold and warm searches, equal waves", made))
     return 0
 
 

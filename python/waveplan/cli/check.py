@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from waveplan.cli import options
-from waveplan.cli.output import VERSION, write_json
+from waveplan.cli.output import write_json
 from waveplan.cli.parser import picture_file
 
 EXAMPLE = """\
@@ -46,5 +46,5 @@ def run(args: argparse.Namespace) -> int:
         predicted_observed(report, plot)
         print(f"wrote {plot}", file=sys.stderr)
     if args.json:
-        write_json({"version": VERSION, "command": "check", **report.to_dict()})
+        write_json("check", **report.to_dict())
     return 0

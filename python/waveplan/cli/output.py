@@ -4,44 +4,27 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from waveplan.report.summary import memory
-
 if TYPE_CHECKING:
-    from waveplan.jobs import Job, Source
-    from waveplan.planner import Planner, Waves
+    from waveplan.planner import Planner
     from waveplan.refusal import WaveRefused
-    from waveplan.wave import Wave
 
-__all__ = ["VERSION", "plan_document", "states", "write_json"]
+__all__ = ["refusal", "states", "write_json"]
 
 VERSION = 1
 
 
-def write_json(document: dict[str, Any]) -> None:
-    """One document on stdout."""
+def write_json(command: str, **parts: Any) -> None:
+    """Print the document of a command on stdout; job and source become objects."""
+    parts = {
+        name: asdict(part) if name in ("job", "source") and part else part
+        for name, part in parts.items()
+    }
+    document = {"version": VERSION, "command": command, **parts}
     json.dump(document, sys.stdout, indent=1, allow_nan=False)
     print(flush=True)
-
-
-def plan_document(
-    job: Job, source: Source, planner: Planner, waves: Sequence[Wave], run: Waves, *, complete: bool
-) -> dict[str, Any]:
-    """What ``waveplan plan --json`` prints."""
-    return {
-        "version": VERSION,
-        "command": "plan",
-        "complete": complete,
-        "job": asdict(job),
-        "source": asdict(source),
-        "memory": memory(planner),
-        "off": states(planner),
-        "waves": [wave.to_dict() for wave in waves],
-        "refused": [_refusal(item) for item in run.refused],
-    }
 
 
 def states(planner: Planner) -> list[dict[str, str]]:
@@ -52,7 +35,7 @@ def states(planner: Planner) -> list[dict[str, str]]:
     ]
 
 
-def _refusal(item: WaveRefused) -> dict[str, Any]:
+def refusal(item: WaveRefused) -> dict[str, Any]:
     return {
         "indices": item.indices.tolist(),
         "required": item.required,

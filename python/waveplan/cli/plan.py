@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from waveplan._files import write_text
 from waveplan.cli import options
+from waveplan.cli.output import refusal, states, write_json
 from waveplan.cli.parser import apart, output_file, picture_file
 from waveplan.cli.progress import Progress
 from waveplan.cli.status import DONE, INTERRUPTED, REFUSED
 from waveplan.jobs import Job, Source
-from waveplan.report.summary import explanation, heading, reason, summary
+from waveplan.report.summary import explanation, heading, memory, reason, summary
 from waveplan.report.table import gigabytes, integer, show
 
 if TYPE_CHECKING:
@@ -112,9 +113,16 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
             overview(data, plot)
             print(f"wrote {plot}", file=sys.stderr)
     if args.json:
-        from waveplan.cli.output import plan_document, write_json
-
-        write_json(plan_document(job, source, planner, waves, found, complete=not interrupted))
+        write_json(
+            "plan",
+            complete=not interrupted,
+            job=job,
+            source=source,
+            memory=memory(planner),
+            off=states(planner),
+            waves=[wave.to_dict() for wave in waves],
+            refused=[refusal(item) for item in found.refused],
+        )
     if interrupted:
         return INTERRUPTED
     return REFUSED if found.refused else DONE

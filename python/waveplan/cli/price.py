@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from waveplan.cli import options
-from waveplan.cli.output import VERSION, states, write_json
+from waveplan.cli.output import states, write_json
 from waveplan.cli.parser import whole
 from waveplan.errors import InputError
 from waveplan.report.summary import charges, memory, memory_text
@@ -74,16 +74,13 @@ def run(args: argparse.Namespace) -> int:
     show(charges(plan.price), plan.price.explain(), out=out)
     if args.json:
         write_json(
-            {
-                "version": VERSION,
-                "command": "price",
-                "job": asdict(job),
-                "memory": memory(planner) if bounded else None,
-                "off": states(planner),
-                "fits": fits,
-                "plan": plan.to_dict(),
-                "price": plan.price.to_dict(),
-            }
+            "price",
+            job=job,
+            memory=memory(planner) if bounded else None,
+            off=states(planner),
+            fits=fits,
+            plan=plan.to_dict(),
+            price=plan.price.to_dict(),
         )
     return 1 if fits is False else 0
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from typing import Any
 
 from waveplan.cli import options
-from waveplan.cli.output import VERSION, write_json
+from waveplan.cli.output import write_json
 from waveplan.report.summary import short
 from waveplan.report.table import Table, show
 
@@ -54,14 +53,8 @@ def run(args: argparse.Namespace) -> int:
         "what stays allocated between waves": rules_table(*facts, resident_rules()),
     }
     if args.json:
-        write_json(
-            {
-                "version": VERSION,
-                "command": "rules",
-                "job": asdict(job) if args.model is not None else None,
-                "rules": [row for table in tables.values() for row in table],
-            }
-        )
+        rows = [row for table in tables.values() for row in table]
+        write_json("rules", job=job if args.model is not None else None, rules=rows)
         return 0
     if args.model is not None:
         print(f"{job.model} on {job.ranks_text()}, {job.training_text()}\n")

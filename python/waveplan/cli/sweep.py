@@ -15,7 +15,7 @@ from typing import Any
 
 from waveplan._files import write_text
 from waveplan.cli import options
-from waveplan.cli.output import VERSION, write_json
+from waveplan.cli.output import write_json
 from waveplan.cli.parser import apart, output_file, picture_file, whole
 from waveplan.cli.progress import Progress
 from waveplan.cli.status import DONE, INTERRUPTED, REFUSED
@@ -93,15 +93,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"wrote {plot}", file=sys.stderr)
     if args.json:
         document = [{**asdict(job), **asdict(outcome)} for job, outcome in results]
-        write_json(
-            {
-                "version": VERSION,
-                "command": "sweep",
-                "complete": not interrupted,
-                "source": asdict(source),
-                "results": document,
-            }
-        )
+        write_json("sweep", complete=not interrupted, source=source, results=document)
     if args.csv == "-":
         print(_csv(results), end="")
     show(*_tables(results), out=sys.stderr if args.json or args.csv == "-" else sys.stdout)
