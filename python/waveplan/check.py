@@ -43,8 +43,7 @@ _PARTS = ("geometry", "topology", "recompute", "tokens", "observed")
 
 
 def check(
-    records: str | os.PathLike[str] | Iterable[Mapping[str, Any]],
-    rules: RuleSet | None = None,
+    records: str | os.PathLike[str] | Iterable[Mapping[str, Any]], rules: RuleSet | None = None
 ) -> Report:
     """Price every record of a file, or every record given.
 

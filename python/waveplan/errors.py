@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "InputError",
-    "InternalError",
-    "RankError",
-    "UnpricedError",
-    "WaveplanError",
-    "one_line",
-]
+__all__ = ["InputError", "InternalError", "RankError", "UnpricedError", "WaveplanError", "one_line"]
 
 MOST_CHARACTERS = 1000
 """Longest message: a wrong value is shown as far as that goes."""

@@ -103,10 +103,7 @@ FAMILIES = {
     "deepseek_v2": _Family(tied=False, needs=_DEEPSEEK),
     "deepseek_v3": _Family(tied=False, router_bias=True, needs=_DEEPSEEK),
     "glm4_moe": _Family(
-        tied=False,
-        output_bias=False,
-        router_bias=True,
-        needs=(_GROUPS, _HEAD, *_DEEPSEEK[:3]),
+        tied=False, output_bias=False, router_bias=True, needs=(_GROUPS, _HEAD, *_DEEPSEEK[:3])
     ),
     "gpt_oss": _Family(
         tied=False,

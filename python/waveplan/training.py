@@ -127,10 +127,7 @@ class Training:
         _lora_modules,
     )
     gdn_output_rank: int | None = count(
-        None,
-        'rank of the GDN output adapter; None: lora_rank where "gdn.out" has one',
-        0,
-        1 << 20,
+        None, 'rank of the GDN output adapter; None: lora_rank where "gdn.out" has one', 0, 1 << 20
     )
     expert_slots: bool = switch(
         doc="expert adapter weights are converted for the grouped kernel on each call"

@@ -79,10 +79,7 @@ def _stand_in(name: str) -> Any:
     return _AnyClass(
         name,
         (),
-        {
-            "__init__": lambda *_, **__: None,
-            "__get_pydantic_core_schema__": classmethod(schema),
-        },
+        {"__init__": lambda *_, **__: None, "__get_pydantic_core_schema__": classmethod(schema)},
     )
 
 
@@ -263,10 +260,7 @@ def _experts() -> Any:
         lora=_adapter(EXPERT_FFN, HIDDEN, EXPERTS),
     )
     up = _lora(
-        "MLPExpertsLinearFC1LoRA",
-        fused_gate_up=True,
-        non_gated=False,
-        out_features=2 * EXPERT_FFN,
+        "MLPExpertsLinearFC1LoRA", fused_gate_up=True, non_gated=False, out_features=2 * EXPERT_FFN
     )
     shared_up = _lora(
         "SharedExpertsLinearFC1LoRA",

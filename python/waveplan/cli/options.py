@@ -106,10 +106,7 @@ def add_facts(parser: argparse.ArgumentParser, *, required: bool = True) -> None
 def add_budget(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """Add the device's total, or what is free."""
     memory = parser.add_argument_group("memory of one rank")
-    add(
-        memory.add_mutually_exclusive_group(required=required),
-        *(JOB["budget"], JOB["available"]),
-    )
+    add(memory.add_mutually_exclusive_group(required=required), *(JOB["budget"], JOB["available"]))
     add(memory, JOB["reserve"])
 
 

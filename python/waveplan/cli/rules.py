@@ -14,12 +14,7 @@ EXAMPLE = """\
   waveplan rules
   waveplan rules --model qwen3.6-35b-a3b --cp 2 --ep 2 --verbose"""
 
-STATES = {
-    "on": "on",
-    "off": "off",
-    "unmeasured": "unmeasured",
-    "not needed": "nothing to do",
-}
+STATES = {"on": "on", "off": "off", "unmeasured": "unmeasured", "not needed": "nothing to do"}
 
 
 def register(subparsers: Any) -> None:

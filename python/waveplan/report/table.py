@@ -101,11 +101,7 @@ class Table:
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        made = RichTable(
-            title=self.title or None,
-            title_justify="left",
-            box=box.SIMPLE_HEAD,
-        )
+        made = RichTable(title=self.title or None, title_justify="left", box=box.SIMPLE_HEAD)
         for name in self.columns:
             made.add_column(name, justify="right" if name in self.right else "left")
         for row in self.rows:
