@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from waveplan._fields import check, count, given, switch, whole, word
 from waveplan._values import choice, entries, flag, integer, text
@@ -19,9 +19,6 @@ from waveplan.kinds import (
     MOST_LAYERS,
     dtype_name,
 )
-
-if TYPE_CHECKING:
-    from waveplan.parameters import Parameters
 
 __all__ = ["ACTIVATIONS", "ATTENTION", "DTYPE_BYTES", "GDN", "Model"]
 
@@ -197,12 +194,6 @@ class Model:
         if text("kind", kind) not in self.layer_kinds:
             return None
         return tuple(reversed(self.layer_kinds)).index(kind)
-
-    def parameters(self) -> Parameters:
-        """Exact parameter counts of the decoder by part."""
-        from waveplan.parameters import count
-
-        return count(self)
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as plain JSON values; ``Model(**d)`` restores the model."""

@@ -739,7 +739,6 @@ MODEL_CALLS = [
     _call("model.Model", _planned_model, lambda: fields(DENSE)),
     _call("model.Model", _planned_model, lambda: fields(HYBRID)),
     _method("model.Model.gap", lambda: HYBRID, given(kind="gdn")),
-    _method("model.Model.parameters", lambda: HYBRID, dict),
     _method("model.Model.to_dict", lambda: HYBRID, dict),
     _call("model.Model.from_hf", Model.from_hf, given(config=CONFIG)),
     _call("model.Model.from_hf", _from_config, lambda: dict(CONFIG)),
@@ -754,7 +753,7 @@ MODEL_CALLS = [
     _call("models.names", models.names, dict),
     _call("parameters.count", parameters.count, given(model=HYBRID)),
     _call("parameters.layer_parts", parameters.layer_parts, given(model=HYBRID)),
-    _method("parameters.Parameters.to_dict", HYBRID.parameters, dict),
+    _method("parameters.Parameters.to_dict", lambda: parameters.count(HYBRID), dict),
     _call("topology.Topology", _planned_topology, lambda: fields(Topology())),
     _call(
         "topology.Topology",
