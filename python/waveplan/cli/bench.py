@@ -19,7 +19,6 @@ from waveplan.cli.output import write_json
 from waveplan.cli.parser import whole
 from waveplan.errors import InputError
 from waveplan.jobs import Job, Source
-from waveplan.refusal import WaveRefused
 from waveplan.report.table import Table, integer, seconds, show
 
 MOST_RUNS = 1000
@@ -112,6 +111,8 @@ def _beside(args: argparse.Namespace) -> int:
 
 def measure(job: Job, source: Source, repeat: int) -> dict[str, float]:
     """Median seconds of each piece of work. Every run starts from nothing but the rows."""
+    from waveplan.refusal import WaveRefused
+
     requests = source.requests()
     tokens = requests.rows.tokens
 

@@ -26,18 +26,9 @@ EXAMPLE = """\
   waveplan plan rollouts.jsonl --model qwen3.6-35b-a3b --cp 2 --available 70GiB
   waveplan plan rollouts.npz --model config.json --cp 4 --ep 2 --budget 141GB --json"""
 
-# Heading and width of each column of the running table. The last two only say something of
-# several ranks.
-COLUMNS = (
-    ("wave", 5),
-    ("requests", 9),
-    ("tokens", 10),
-    ("packed", 9),
-    ("saved", 6),
-    ("price", 12),
-    ("busiest", 8),
-    ("balance", 8),
-)
+# The last two columns of the running table only say something of several ranks.
+HEAD = ("wave", "requests", "tokens", "packed", "saved", "price", "busiest", "balance")
+WIDTHS = (5, 9, 10, 9, 6, 12, 8, 8)
 SHOWN = 40
 
 
@@ -87,7 +78,7 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
     out: TextIO = sys.stderr if args.json else sys.stdout
     several = job.cp > 1
     print(heading(job, planner, requests), file=out, end="\n\n")
-    print(_line([name for name, _ in COLUMNS], "not wider because", several), file=out, flush=True)
+    print(_line(HEAD, "not wider because", several), file=out, flush=True)
     waves: list[Wave] = []
     start = time.perf_counter()
     interrupted = _stream(found, waves, out, several, SHOWN if not args.all else None)
@@ -152,8 +143,8 @@ def _stream(found: Waves, waves: list[Wave], out: TextIO, several: bool, most: i
 
 
 def _line(cells: Sequence[str], last: str, several: bool) -> str:
-    shown = list(zip(cells, COLUMNS, strict=True))[: None if several else -2]
-    return " ".join(cell.rjust(width) for cell, (_, width) in shown) + "  " + last
+    shown = list(zip(cells, WIDTHS, strict=True))[: None if several else -2]
+    return " ".join(cell.rjust(width) for cell, width in shown) + "  " + last
 
 
 def _wave_line(number: int, wave: Wave, several: bool) -> str:
