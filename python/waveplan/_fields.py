@@ -22,9 +22,9 @@ def given(default: Any, doc: str = "", check: Check | None = None, **option: Any
     """Return a field that holds what `check` makes of a value; None stays where it is the default.
 
     Args:
-        doc: the field in a few words, the help of its option. option: ``option`` is the group of
-        options that it belongs to (none: it has no option), ``metavar`` and ``flag`` how that is
-        written, ``kind`` which values it takes.
+        doc: the field in a few words: the help of its option.
+        option: ``option``, the group of options that it is in (not given: it has none);
+            ``metavar`` and ``flag``, how that is written; ``kind``, which values it takes.
     """
     return field(default=default, metadata={"doc": doc, "check": check, "kind": "text", **option})
 
@@ -62,6 +62,5 @@ def check(facts: Any) -> None:
 def checked(item: Field[Any], name: str, value: Any) -> Any:
     """Return what the check of a field makes of a value that a message calls `name`."""
     known = item.metadata.get("check")
-    return (
-        value if known is None or (value is None and item.default is None) else known(name, value)
-    )
+    absent = value is None and item.default is None
+    return value if known is None or absent else known(name, value)

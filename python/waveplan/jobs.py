@@ -125,6 +125,7 @@ def _options(facts: type[Any]) -> dict[str, Field[Any]]:
 
 _RULES = ("default", "published")
 _TRAINING, _BUDGET = _options(Training), _options(Budget)
+# Documents list full_finetuning behind the rank of the adapters.
 _LORA = list(_TRAINING).index("lora_rank") + 1
 _FIELDS: dict[str, Any] = {
     "model": given(

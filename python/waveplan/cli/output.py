@@ -8,10 +8,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from waveplan.planner import Planner
     from waveplan.refusal import WaveRefused
 
-__all__ = ["refusal", "states", "write_json"]
+__all__ = ["refusal", "write_json"]
 
 VERSION = 1
 
@@ -27,15 +26,8 @@ def write_json(command: str, **parts: Any) -> None:
     print(flush=True)
 
 
-def states(planner: Planner) -> list[dict[str, str]]:
-    """Rules that charge nothing, or are not measured, for this job."""
-    return [
-        {"rule": state.name, "state": state.state, "reason": state.reason}
-        for state in (*planner.bound.off, *planner.bound.unmeasured)
-    ]
-
-
 def refusal(item: WaveRefused) -> dict[str, Any]:
+    """A refused item of ``waveplan plan``."""
     return {
         "indices": item.indices.tolist(),
         "required": item.required,

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from waveplan._files import write_text
 from waveplan.cli import options
-from waveplan.cli.output import refusal, states, write_json
+from waveplan.cli.output import refusal, write_json
 from waveplan.cli.parser import apart, output_file, picture_file
 from waveplan.cli.progress import Progress
 from waveplan.cli.status import DONE, INTERRUPTED, REFUSED
 from waveplan.jobs import Job, Source
-from waveplan.report.summary import explanation, heading, memory, reason, summary
+from waveplan.report.summary import explanation, heading, memory, reason, states, summary
 from waveplan.report.table import gigabytes, integer, show
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from waveplan.cli import options
-from waveplan.cli.output import states, write_json
+from waveplan.cli.output import write_json
 from waveplan.cli.parser import whole
 from waveplan.errors import InputError
-from waveplan.report.summary import charges, memory, memory_text
+from waveplan.report.summary import charges, memory, memory_text, states
 from waveplan.report.table import gigabytes, integer, show
 
 if TYPE_CHECKING:

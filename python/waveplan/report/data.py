@@ -9,7 +9,7 @@ import numpy as np
 
 from waveplan.assignment import stage_times
 from waveplan.pricing import Measures, Price, price
-from waveplan.report.summary import count, memory_text, reason
+from waveplan.report.summary import count, memory_text, parts, reason, states
 from waveplan.rules import names
 
 if TYPE_CHECKING:
@@ -51,10 +51,7 @@ def collect(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> di
             for i, wave in enumerate(waves)
             for probe in wave.probes
         ],
-        "off": [
-            {"rule": state.name, "state": state.state, "reason": state.reason}
-            for state in (*planner.bound.off, *planner.bound.unmeasured)
-        ],
+        "off": states(planner),
         "margin": f"A margin of {planner.margin:.0%} is kept back for them."
         if planner.margin
         else "",
@@ -105,11 +102,8 @@ def _wave(number: int, wave: Wave) -> dict[str, Any]:
 def _memory(number: int, wave: Wave) -> dict[str, Any]:
     ranks = []
     for rank, made in enumerate(rank_prices(wave.plan.largest)):
-        terms = sorted(made.terms.items(), key=lambda term: (-term[1], term[0]))
-        shown = [[name, value] for name, value in terms[:SHOWN_TERMS]]
-        rest = sum(value for _, value in terms[SHOWN_TERMS:])
-        margin = int(made.results.get("margin", 0))
-        factor = made.required - margin - sum(value for _, value in terms)
+        terms, rest, margin, factor = parts(made, SHOWN_TERMS)
+        shown = [[name, value] for name, value in terms]
         if rest:
             shown.append(["smaller terms", rest])
         if factor > 0:
