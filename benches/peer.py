@@ -19,10 +19,11 @@ from typing import Any
 
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
-from waveplan.bench import peer, reference, scaling
-from waveplan.bench.tables import growth_table, search_table, threads_table
+import scaling
+
+from waveplan.bench import peer, reference
 from waveplan.bench.workloads import WAVES
-from waveplan.cli.render import seconds
+from waveplan.report.table import seconds
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "peer.json"
@@ -97,17 +98,17 @@ def summary(made: dict[str, Any]) -> str:
     lines = [
         f"{made['machine']}, CPython {made['python']}, {made['reference']}.",
         "",
-        search_table("", made["searches"]).markdown(),
+        peer.search_table("", made["searches"]).markdown(),
         "",
         f"A planner is made in {seconds(min(makes))} to {seconds(max(makes))}.",
         "",
         "64 rows, tokens double (CP 2, everything fits):",
         "",
-        growth_table("", made["growth"]["tokens"]).markdown(),
+        scaling.growth_table("", made["growth"]["tokens"]).markdown(),
         "",
         "Rows of 2,000 tokens, their number doubles:",
         "",
-        growth_table("", made["growth"]["rows"]).markdown(),
+        scaling.growth_table("", made["growth"]["rows"]).markdown(),
         "",
         f"Growth exponents over the upper half: with tokens {exponents['tokens']:.2f} (reference "
         f"{theirs['tokens']:.2f}), with rows {exponents['rows']:.2f} (reference "
@@ -118,7 +119,7 @@ def summary(made: dict[str, Any]) -> str:
         "",
         "Two planners that search at the same time, beside one:",
         "",
-        threads_table("", made["threads"]).markdown(),
+        scaling.threads_table("", made["threads"]).markdown(),
     ]
     return "\n".join(lines)
 

@@ -21,7 +21,9 @@ from typing import Any
 import numpy as np
 
 from waveplan import Model, Planner, Requests, Topology, Training, WaveRefused, models, pack, tree
-from waveplan.bench import workloads
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+import workloads
 
 HERE = Path(__file__).parent
 RESULT = HERE / "results" / "soak.json"

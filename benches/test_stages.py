@@ -16,9 +16,9 @@ import waveplan
 from waveplan import _core
 from waveplan.bench import peer
 from waveplan.bench.workloads import WAVES
-from waveplan.errors import WaveRefused
 from waveplan.pricing import bind
 from waveplan.profiles import Observed
+from waveplan.refusal import WaveRefused
 from waveplan.scoring import from_table
 from waveplan.tree import tree as build_tree
 

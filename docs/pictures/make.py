@@ -10,7 +10,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from waveplan import Budget, Planner, Requests, Rows, Topology, Training, Wave, models
-from waveplan.report import collect_tree
+from waveplan.report.data import collect_tree
 from waveplan.report.html import COLOURS
 
 HEAD = (

@@ -6,14 +6,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 from waveplan._core import __version__
-from waveplan.errors import (
-    InputError,
-    InternalError,
-    RankError,
-    UnpricedError,
-    WaveplanError,
-    WaveRefused,
-)
+from waveplan.errors import InputError, InternalError, RankError, UnpricedError, WaveplanError
 from waveplan.tree import Tree, tree
 
 if _TYPE_CHECKING:
@@ -44,6 +37,7 @@ if _TYPE_CHECKING:
         gdn_schedule,
         gdn_schedule_per_rank,
     )
+    from waveplan.refusal import WaveRefused
     from waveplan.requests import Requests
     from waveplan.rows import Ragged, Rows
     from waveplan.scoring import Scoring
@@ -51,47 +45,30 @@ if _TYPE_CHECKING:
     from waveplan.training import Training
     from waveplan.wave import Wave
 
-# Loaded when first asked for, so that importing the package costs little more than numpy. The
-# module `tree` is loaded above because a function bears its name.
-_HOME = {
-    "Agreement": "agreement",
-    "Alone": "agreement",
-    "OwnershipSettings": "assignment",
-    "Gdn": "recurrent",
-    "GdnSchedule": "recurrent",
-    "GdnSettings": "recurrent",
-    "gdn": "recurrent",
-    "gdn_schedule": "recurrent",
-    "gdn_schedule_per_rank": "recurrent",
-    "Ownership": "assignment",
-    "Budget": "budget",
-    "Layout": "layout",
-    "Model": "model",
-    "Mpi4py": "agreement",
-    "Packing": "packing",
-    "Plan": "plan",
-    "Planner": "planner",
-    "Profiles": "profiles",
-    "Ragged": "rows",
-    "Requests": "requests",
-    "Rows": "rows",
-    "Score": "layout",
-    "Scoring": "scoring",
-    "StageWork": "assignment",
-    "Topology": "topology",
-    "TorchDistributed": "agreement",
-    "Training": "training",
-    "Wave": "wave",
-    "WorkloadProfile": "assignment",
-    "own": "assignment",
-    "attention_slices": "assignment",
-    "choose_layout": "layout",
-    "format_bytes": "budget",
-    "in_step": "ranks",
-    "owned_token_ms": "assignment",
-    "pack": "packing",
-    "parse_bytes": "budget",
+# Module and public names, imported when first asked for: `import waveplan` costs little more than
+# numpy. `tree` is a function that bears its module's name, so it comes at once.
+_NAMES = {
+    "agreement": "Agreement Alone Mpi4py TorchDistributed",
+    "assignment": "Ownership OwnershipSettings StageWork WorkloadProfile "
+    "own attention_slices owned_token_ms",
+    "budget": "Budget format_bytes parse_bytes",
+    "layout": "Layout Score choose_layout",
+    "model": "Model",
+    "packing": "Packing pack",
+    "plan": "Plan",
+    "planner": "Planner",
+    "profiles": "Profiles",
+    "ranks": "in_step",
+    "recurrent": "Gdn GdnSchedule GdnSettings gdn gdn_schedule gdn_schedule_per_rank",
+    "refusal": "WaveRefused",
+    "requests": "Requests",
+    "rows": "Ragged Rows",
+    "scoring": "Scoring",
+    "topology": "Topology",
+    "training": "Training",
+    "wave": "Wave",
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> _Any:
@@ -118,52 +95,14 @@ if _os.environ.get("WAVEPLAN_ART", "0") not in ("", "0"):
 
     _install_on_import(shadow=_os.environ["WAVEPLAN_ART"] == "shadow")
 
+# fmt: off
 __all__ = [
-    "Agreement",
-    "Alone",
-    "Budget",
-    "Gdn",
-    "GdnSchedule",
-    "GdnSettings",
-    "InputError",
-    "InternalError",
-    "Layout",
-    "Model",
-    "Mpi4py",
-    "Ownership",
-    "OwnershipSettings",
-    "Packing",
-    "Plan",
-    "Planner",
-    "Profiles",
-    "Ragged",
-    "RankError",
-    "Requests",
-    "Rows",
-    "Score",
-    "Scoring",
-    "StageWork",
-    "Topology",
-    "TorchDistributed",
-    "Training",
-    "Tree",
-    "UnpricedError",
-    "Wave",
-    "WaveRefused",
-    "WaveplanError",
-    "WorkloadProfile",
-    "__version__",
-    "attention_slices",
-    "choose_layout",
-    "format_bytes",
-    "gdn",
-    "gdn_schedule",
-    "gdn_schedule_per_rank",
-    "in_step",
-    "models",
-    "own",
-    "owned_token_ms",
-    "pack",
-    "parse_bytes",
-    "tree",
+    "Agreement", "Alone", "Budget", "Gdn", "GdnSchedule", "GdnSettings", "InputError",
+    "InternalError", "Layout", "Model", "Mpi4py", "Ownership", "OwnershipSettings", "Packing",
+    "Plan", "Planner", "Profiles", "Ragged", "RankError", "Requests", "Rows", "Score", "Scoring",
+    "StageWork", "Topology", "TorchDistributed", "Training", "Tree", "UnpricedError", "Wave",
+    "WaveRefused", "WaveplanError", "WorkloadProfile", "__version__", "attention_slices",
+    "choose_layout", "format_bytes", "gdn", "gdn_schedule", "gdn_schedule_per_rank", "in_step",
+    "models", "own", "owned_token_ms", "pack", "parse_bytes", "tree",
 ]
+# fmt: on

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from waveplan._values import choice, flag, instance
+from waveplan.checks import choice, flag, instance
 from waveplan.model import ATTENTION, GDN, Model
 from waveplan.topology import Topology
 from waveplan.training import Training

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from waveplan._values import integer
+from waveplan.checks import integer
 from waveplan.errors import InputError, RankError
 
 __all__ = ["Agreement", "Alone", "Mpi4py", "TorchDistributed"]

@@ -14,7 +14,7 @@ from waveplan._core import (
     own,
     stage_times,
 )
-from waveplan._values import integer
+from waveplan.checks import integer
 
 if TYPE_CHECKING:
     from waveplan.model import Model

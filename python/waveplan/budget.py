@@ -7,7 +7,8 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from waveplan._values import LARGEST, flag, integer, real, shown
+from waveplan._fields import check, given
+from waveplan.checks import LARGEST, flag, integer, real, shown
 from waveplan.errors import InputError
 
 __all__ = ["Budget", "format_bytes", "parse_bytes"]
@@ -15,18 +16,12 @@ __all__ = ["Budget", "format_bytes", "parse_bytes"]
 RESERVE = 0.03
 """Share of a device that is kept back."""
 
+_DECIMAL = ("B", "kB", "MB", "GB", "TB", "PB")
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _UNITS = {
-    "b": 1,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
-    "pb": 10**15,
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-    "tib": 2**40,
-    "pib": 2**50,
+    unit.lower(): base**step
+    for base, units in ((1000, _DECIMAL), (1024, _BINARY))
+    for step, unit in enumerate(units)
 }
 _TEXT = re.compile(r"([0-9][0-9_]{0,40}(?:\.[0-9]{1,40})?)\s*([a-z]*)", re.IGNORECASE | re.ASCII)
 
@@ -79,19 +74,29 @@ def format_bytes(value: int, *, decimal: bool = False) -> str:
         real("value", value, -1e30, 1e30)
     else:
         value = integer("value", value, -(10**30), 10**30)
-    base, units = (
-        (1000, ("B", "kB", "MB", "GB", "TB", "PB"))
-        if decimal
-        else (
-            1024,
-            ("B", "KiB", "MiB", "GiB", "TiB", "PiB"),
-        )
-    )
+    base, units = (1000, _DECIMAL) if decimal else (1024, _BINARY)
     size, step = Fraction(value), 0
     # Promote what would print as a full thousand of the smaller unit.
     while step + 1 < len(units) and abs(size) >= base - Fraction(1, 200):
         size, step = size / base, step + 1
     return f"{value} B" if step == 0 else f"{float(size):,.2f} {units[step]}"
+
+
+def _size(name: str, value: object) -> int:
+    return parse_bytes(value, name)
+
+
+def _resident(name: str, value: object) -> int:
+    nothing = isinstance(value, int | float) and not isinstance(value, bool) and value == 0
+    return 0 if nothing else parse_bytes(value, name)
+
+
+def _reserve(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"{name} must be a fraction of the device, not {shown(value)}")
+    if not 0 <= value < 1:
+        raise InputError(f"{name} is {value}: it must be at least 0 and below 1")
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,33 +112,30 @@ class Budget:
             nothing is left.
     """
 
-    device: int | str | None = None
-    resident: int | str | None = None
-    reserve: float = RESERVE
-    available: int | str | None = None
+    device: int | str | None = given(None, "the device's total", _size)
+    resident: int | str | None = given(None, "allocated before a wave", _resident)
+    reserve: float = given(
+        RESERVE,
+        "share of the device kept back with --budget (default: 0.03)",
+        _reserve,
+        option="memory",
+        kind="share",
+        metavar="SHARE",
+    )
+    available: int | str | None = given(
+        None, 'free for waves, such as "70GiB"', _size, option="memory", metavar="BYTES"
+    )
 
     def __post_init__(self) -> None:
         if (self.device is None) == (self.available is None):
             raise InputError(
                 "a budget is either device= (its total) or available= (free for waves)"
             )
-        reserve = self.reserve
-        if isinstance(reserve, bool) or not isinstance(reserve, int | float):
-            raise InputError(f"reserve must be a fraction of the device, not {shown(reserve)}")
-        if not 0 <= reserve < 1:
-            raise InputError(f"reserve is {reserve}: it must be at least 0 and below 1")
-        if self.available is not None and reserve != RESERVE:
-            raise InputError("reserve is only taken from device=, not from available=")
-        for name in ("device", "available"):
-            if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, parse_bytes(value, name))
+        check(self)
+        for name, absent in (("reserve", RESERVE), ("resident", None)):
+            if self.available is not None and getattr(self, name) != absent:
+                raise InputError(f"{name} is only taken from device=, not from available=")
         if self.resident is not None:
-            if self.available is not None:
-                raise InputError("resident is only subtracted from device=, not from available=")
-            nothing = isinstance(self.resident, int | float) and self.resident == 0
-            nothing = nothing and not isinstance(self.resident, bool)
-            resident = 0 if nothing else parse_bytes(self.resident, "resident")
-            object.__setattr__(self, "resident", resident)
             self.limit()
 
     @property

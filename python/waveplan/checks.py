@@ -177,3 +177,8 @@ def _first_wrong(name: str, values: ArrayLike) -> str:
 def first_line(error: BaseException) -> str:
     """The first line of a library's message, or the error's name if it has none."""
     return str(error).partition("\n")[0] or type(error).__name__
+
+
+def columns(value: Any) -> dict[str, Any]:
+    """Return the fields of one of the core's values, by name."""
+    return {name: getattr(value, name) for name in value.__match_args__}

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from waveplan import _core, models
-from waveplan._values import integer
 from waveplan.assignment import own, ownership_settings
+from waveplan.checks import integer
 from waveplan.errors import InputError, WaveplanError
 from waveplan.layout import choose_layout
 from waveplan.model import Model

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from waveplan._values import instance, integer
 from waveplan.adapters import layer_adapters, layer_elements
+from waveplan.checks import instance, integer
 from waveplan.model import ACTIVATIONS, ATTENTION, DTYPE_BYTES, GDN, Model
 from waveplan.parameters import layer_parts
 from waveplan.topology import Topology

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from waveplan._files import kind, read_json
-from waveplan._values import integer, shown, text
+from waveplan.checks import integer, shown, text
 from waveplan.errors import InputError
-from waveplan.model import ATTENTION, GDN, LARGEST_SIZE, MOST_LAYERS, Model
+from waveplan.files import kind, read_json
+from waveplan.kinds import ATTENTION, GDN, LARGEST_SIZE, MOST_LAYERS
 
 __all__ = ["FAMILIES", "read"]
 
@@ -103,10 +103,7 @@ FAMILIES = {
     "deepseek_v2": _Family(tied=False, needs=_DEEPSEEK),
     "deepseek_v3": _Family(tied=False, router_bias=True, needs=_DEEPSEEK),
     "glm4_moe": _Family(
-        tied=False,
-        output_bias=False,
-        router_bias=True,
-        needs=(_GROUPS, _HEAD, *_DEEPSEEK[:3]),
+        tied=False, output_bias=False, router_bias=True, needs=(_GROUPS, _HEAD, *_DEEPSEEK[:3])
     ),
     "gpt_oss": _Family(
         tied=False,
@@ -171,10 +168,16 @@ class _Keys:
         return value
 
 
-def read(config: str | os.PathLike[str] | Mapping[str, Any]) -> Model:
-    """The model of a config: a mapping, a ``config.json``, or a folder that holds one."""
+def read(
+    config: str | os.PathLike[str] | Mapping[str, Any], make: Callable[..., Any] = dict
+) -> Any:
+    """Return ``make(**sizes)`` with the sizes of a model, the fields of `Model`, that a config has.
+
+    Args:
+        config: a mapping, a ``config.json``, or a folder that holds one.
+    """
     if isinstance(config, Mapping):
-        return _read(config)
+        return make(**_sizes(config))
     file = Path(config)
     if kind(file) == "folder":
         file = file / "config.json"
@@ -182,12 +185,12 @@ def read(config: str | os.PathLike[str] | Mapping[str, Any]) -> Model:
     if not isinstance(value, dict):
         raise InputError(f"{file} must hold one JSON object")
     try:
-        return _read(value)
+        return make(**_sizes(value))
     except InputError as error:
         raise InputError(f"{file}: {error}") from None
 
 
-def _read(outer: Mapping[str, Any]) -> Model:
+def _sizes(outer: Mapping[str, Any]) -> dict[str, Any]:
     nested = outer.get("text_config", outer.get("llm_config"))
     inner = dict(outer)
     if nested is not None:
@@ -198,7 +201,7 @@ def _read(outer: Mapping[str, Any]) -> Model:
         if isinstance(outer.get("tie_word_embeddings"), bool):
             inner["tie_word_embeddings"] = outer["tie_word_embeddings"]
     keys = _Keys(inner)
-    return _model(keys, _family_name(keys.word("model_type")), _Keys(outer).word("_name_or_path"))
+    return _decoder(keys, _family_name(keys.word("model_type")), _Keys(outer).word("_name_or_path"))
 
 
 def _family_name(model_type: str) -> str:
@@ -206,7 +209,7 @@ def _family_name(model_type: str) -> str:
     return re.sub(r"^qwen3_[5-9](?=$|_moe$)", "qwen3_#", name)
 
 
-def _model(keys: _Keys, family_name: str, name: str) -> Model:
+def _decoder(keys: _Keys, family_name: str, name: str) -> dict[str, Any]:
     family = FAMILIES.get(family_name)
     fixed = family or _Family()
     keys.require(fixed.needs)
@@ -235,7 +238,7 @@ def _model(keys: _Keys, family_name: str, name: str) -> Model:
     if keys.missing:
         kind = f"model_type {family_name!r}" if family_name else "the config"
         raise InputError(f"{kind} lacks {', '.join(keys.missing)}")
-    return Model(**sizes)
+    return sizes
 
 
 def _dtype(value: object) -> object:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import difflib
-import functools
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from waveplan._values import choice, flag, integer, shown, text
+from waveplan._fields import check, checked, count, given, switch, word
 from waveplan.budget import Budget
+from waveplan.checks import choice, integer, shown, text
 from waveplan.errors import InputError, UnpricedError
 from waveplan.files import kind
-from waveplan.topology import Topology
+from waveplan.topology import Topology, ranks_text
 from waveplan.training import Training
 
 if TYPE_CHECKING:
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from waveplan.pricing import RuleSet
     from waveplan.requests import Requests
 
-__all__ = ["TARGETS", "Job", "Source", "model_named"]
-
-TARGETS = ("all", "last-turn", "none")
+__all__ = ["Job", "Source", "model_named"]
 
 
 def model_named(name: str) -> Model:
@@ -53,22 +51,16 @@ class Source:
     """
 
     path: str
-    targets: str = "all"
-    top_k: int | None = None
-    logits: bool = False
-    hidden: bool = False
-    gradient: bool = True
-    limit: int | None = None
-
-    def _check(self) -> None:
-        if not isinstance(self.path, os.PathLike):
-            text("path", self.path)
-        choice("targets", self.targets, TARGETS)
-        for name in ("logits", "hidden", "gradient"):
-            flag(name, getattr(self, name))
-        for name in ("top_k", "limit"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, integer(name, getattr(self, name), 1))
+    targets: str = word(
+        "all",
+        ("all", "last-turn", "none"),
+        "labelled tokens: all, from each row's first_target on, or none",
+    )
+    top_k: int | None = count(None, "return the K best tokens too", 1, metavar="K")
+    logits: bool = switch(doc="return full logits too")
+    hidden: bool = switch(doc="return hidden states too")
+    gradient: bool = switch(True, "forward only, no gradients", flag="--no-grad")
+    limit: int | None = count(None, "take the first N rows only", 1)
 
     def requests(self, on_read: Callable[[int, int | None], object] | None = None) -> Requests:
         """The requests, read once in each process.
@@ -79,7 +71,9 @@ class Source:
         Raises:
             InputError: the file or an option is wrong, or there is no row.
         """
-        self._check()
+        if not isinstance(self.path, os.PathLike):
+            text("path", self.path)
+        check(self)
         if self not in _READ:
             made = _requests(self, on_read)
             while len(_READ) > 1:
@@ -105,7 +99,7 @@ def _requests(
     if on_read is not None:
         is_file = source.path != "-" and kind(source.path) == "file"
         total = Path(source.path).stat().st_size if is_file else None
-        told = functools.partial(_tell, on_read, total)
+        told = lambda done: on_read(done, total)  # noqa: E731
     rows = Rows(*read(source.path, told))
     if not len(rows):
         raise InputError(f"{'stdin' if source.path == '-' else source.path} holds no rows")
@@ -126,70 +120,114 @@ def _requests(
     )
 
 
-def _tell(on_read: Callable[[int, int | None], object], total: int | None, done: int) -> None:
-    on_read(done, total)
+def _options(facts: type[Any]) -> dict[str, Field[Any]]:
+    return {item.name: item for item in fields(facts) if "option" in item.metadata}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """One configuration: a model by name or file, ranks, training mode, memory, prices."""
+_RULES = ("default", "published")
+_TRAINING, _BUDGET = _options(Training), _options(Budget)
+# Documents list full_finetuning behind the rank of the adapters.
+_LORA = list(_TRAINING).index("lora_rank") + 1
+_FIELDS: dict[str, Any] = {
+    "model": given(
+        MISSING,
+        "a bundled model by name, or a Hugging Face config.json",
+        option="facts",
+        metavar="NAME|FILE",
+    ),
+    **_options(Topology),
+    **dict(list(_TRAINING.items())[:_LORA]),
+    "full_finetuning": switch(doc="train every parameter, no adapters", option="facts"),
+    **_TRAINING,
+    "budget": given(
+        None,
+        'the device\'s total, such as "141GB" or "80GiB": weights and what else stays resident '
+        "come off, and a reserve",
+        option="memory",
+        metavar="BYTES",
+    ),
+    "available": _BUDGET["available"],
+    "reserve": _BUDGET["reserve"],
+    "rule_set": word(
+        "default",
+        _RULES,
+        "ours, or what the reference planner charges",
+        option="rules",
+        metavar="SET",
+    ),
+    "rules": given(None, "a TOML file of rules to add or override", option="rules", metavar="FILE"),
+    "strict": switch(doc="refuse where a rule does not cover the job", option="prices"),
+    "margin": given(
+        0.1,
+        "kept back where a rule is off or unmeasured for the job (default: 0.1)",
+        option="prices",
+        kind="share",
+        metavar="SHARE",
+    ),
+    "compatible": switch(
+        doc="the reference planner's decisions, bit for bit, with its prices", option="plan"
+    ),
+    "trust": word(
+        "rules",
+        ("rules", "profile"),
+        "what a first wave may grow on: measured rules (default), or observed waves only",
+        option="plan",
+    ),
+}
+"""Fields of a job, in the order of its documents: its own, and those of facts with an option."""
 
-    model: str
-    dp: int = 1
-    tp: int = 1
-    cp: int = 1
-    pp: int = 1
-    ep: int = 1
-    etp: int = 1
-    sequence_parallel: bool = False
-    recompute: str = "full"
-    recompute_modules: str = ""
-    lora_rank: int = 8
-    full_finetuning: bool = False
-    compiled: bool = False
-    gradients_pending: bool = False
-    dispatcher: str = "auto"
-    routing: str = "safe"
-    budget: str | None = None
-    available: str | None = None
-    reserve: float = 0.03
-    rule_set: str = "default"
-    rules: str | None = None
-    strict: bool = False
-    margin: float = 0.1
-    """Added to prices that leave out or extrapolate a rule, so that they may be trusted."""
-    compatible: bool = False
-    trust: Literal["rules", "profile"] = "rules"
+
+def _plain(default: Any) -> Any:
+    return "" if default == () else default
+
+
+if TYPE_CHECKING:
+
+    class _Values:
+        __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+        def __init__(self, **values: Any) -> None: ...
+
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    _Values = make_dataclass(
+        "_Values",
+        [
+            # Lists are written as text with commas between.
+            (name, Any, field(default=_plain(item.default), metadata=item.metadata))
+            for name, item in _FIELDS.items()
+        ],
+        frozen=True,
+        kw_only=True,
+    )
+
+
+class Job(_Values):
+    """One configuration in plain values: model, ranks, training mode, memory, prices.
+
+    It has the fields of `Topology`, `Training` and `Budget` that are options of the command line,
+    and ``model`` (a name or a file), ``full_finetuning``, ``budget`` (`Budget.device`),
+    ``rule_set`` ("default" or "published"), ``rules`` (a TOML file), ``strict``, ``margin``,
+    ``compatible`` and ``trust``.
+    """
 
     def facts(self) -> tuple[Model, Topology, Training]:
         """Model, ranks and training mode, checked against each other."""
         model = model_named(self.model)
-        topology = Topology(
-            dp=self.dp,
-            tp=self.tp,
-            cp=self.cp,
-            pp=self.pp,
-            ep=self.ep,
-            etp=self.etp,
-            sequence_parallel=self.sequence_parallel,
-        )
+        topology = Topology(**self._of(Topology))
         topology.check(model)
-        if (
-            not flag("full_finetuning", self.full_finetuning)
-            and integer("lora_rank", self.lora_rank) == 0
-        ):
+        training = self._of(Training)
+        if self.full_finetuning:
+            training["lora_rank"] = 0
+        elif integer("lora_rank", self.lora_rank) == 0:
             raise InputError("lora_rank is 0: say full_finetuning to train every parameter")
-        modules = text("recompute_modules", self.recompute_modules)
-        training = Training(
-            recompute=self.recompute,
-            recompute_modules=tuple(filter(None, modules.split(","))),
-            lora_rank=0 if self.full_finetuning else self.lora_rank,
-            compiled=self.compiled,
-            gradients_pending=self.gradients_pending,
-            dispatcher=self.dispatcher,
-            routing=self.routing,
-        )
-        return model, topology, training
+        return model, topology, Training(**training)
+
+    def _of(self, facts: type[Any]) -> dict[str, Any]:
+        """The values of this job that are fields of some facts."""
+        names = self.__dataclass_fields__.keys() & {item.name for item in fields(facts)}
+        return {name: getattr(self, name) for name in names}
 
     def memory(self) -> Budget:
         """What a rank may use."""
@@ -210,18 +248,13 @@ class Job:
 
     def ranks_text(self) -> str:
         """The ranks that are not 1."""
-        named = [f"{name.upper()} {getattr(self, name)}" for name in ("dp", "tp", "cp", "pp", "ep")]
-        named.append(f"ETP {self.etp}")
-        shown = [text for text in named if not text.endswith(" 1")]
-        if self.sequence_parallel:
-            shown.append("SP")
-        return " ".join(shown) or "one rank"
+        return ranks_text(self, " ")
 
     def rule_set_of(self) -> RuleSet:
         """The rules that price it."""
         from waveplan.pricing import default_rules, reference_rules
 
-        choice("rule_set", self.rule_set, ("default", "published"))
+        choice("rule_set", self.rule_set, _RULES)
         base = reference_rules() if self.rule_set == "published" else default_rules()
         return base if self.rules is None else base.with_file(self.rules)
 
@@ -234,14 +267,12 @@ class Job:
         """
         from waveplan.planner import Planner
 
-        flag("strict", self.strict)
-        if flag("compatible", self.compatible) and self.rules is not None:
+        for item in fields(self):
+            checked(item, item.name, getattr(self, item.name))
+        if self.compatible and self.rules is not None:
             raise InputError("rules are fixed in compatible mode: leave out one of the two")
-        model, topology, training = self.facts()
         planner = Planner(
-            model,
-            topology,
-            training,
+            *self.facts(),
             self.memory(),
             rules=None if self.compatible else self.rule_set_of(),
             trust="profile" if self.compatible else self.trust,

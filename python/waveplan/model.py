@@ -4,77 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, fields
+from typing import Any
 
-from waveplan._values import choice, entries, flag, integer, shown, text
+from waveplan._fields import check, count, given, switch, whole, word
+from waveplan.checks import choice, entries, flag, integer, text
 from waveplan.errors import InputError
-
-if TYPE_CHECKING:
-    from waveplan.parameters import Parameters
+from waveplan.kinds import (
+    ACTIVATIONS,
+    ATTENTION,
+    DTYPE_BYTES,
+    GDN,
+    LARGEST_SIZE,
+    MOST_LAYERS,
+    dtype_name,
+)
 
 __all__ = ["ACTIVATIONS", "ATTENTION", "DTYPE_BYTES", "GDN", "Model"]
 
-ATTENTION = "attention"
-GDN = "gdn"
+_SIZE = {"check": whole(1, LARGEST_SIZE)}
 
-DTYPE_BYTES = {
-    "float64": 8,
-    "float32": 4,
-    "bfloat16": 2,
-    "float16": 2,
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
-}
-_DTYPE_ALIASES = {
-    "fp64": "float64",
-    "fp32": "float32",
-    "bf16": "bfloat16",
-    "fp16": "float16",
-    "fp8": "float8_e4m3fn",
-}
 
-# Bounds that keep tables small and products of four sizes within reach of a checked error.
-MOST_LAYERS = 1 << 16
-LARGEST_SIZE = 1 << 31
-
-# Widths of dense FFN activations kept for backward, in units of ffn per row: a natively fused
-# gated unit, the eager one, and the eager one with clamped inputs.
-ACTIVATIONS = {"native": 3, "eager": 5, "clamped": 7}
-
-_COUNTS = [
-    "ffn",
-    "experts",
-    "topk",
-    "expert_ffn",
-    "shared_ffn",
-    "gdn_key_heads",
-    "gdn_value_heads",
-    "gdn_key_dim",
-    "gdn_value_dim",
-    "gdn_conv",
-    "q_lora_rank",
-    "kv_lora_rank",
-    "qk_nope_head_dim",
-    "qk_rope_head_dim",
-    "v_head_dim",
-    "mtp_layers",
-]
-_FLAGS = [
-    "attention_gate",
-    "shared_gate",
-    "tied_embeddings",
-    "gated_mlp",
-    "silu",
-    "qk_norm",
-    "qkv_bias",
-    "output_bias",
-    "mlp_bias",
-    "expert_bias",
-    "router_bias",
-    "attention_sinks",
-    "norm_bias",
-]
+def _size(doc: str = "") -> Any:
+    return count(0, doc, most=LARGEST_SIZE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,73 +39,57 @@ class Model:
         InputError: a size is missing, negative or contradicts another.
     """
 
-    hidden: int
-    layers: int
-    vocab: int
-    heads: int
-    kv_groups: int
-    head_dim: int
-    attention_gate: bool = False
-    """Attention output gate: the query projection is twice as wide."""
-    ffn: int = 0
-    """Width of a dense feed-forward layer."""
-    experts: int = 0
-    topk: int = 0
-    expert_ffn: int = 0
-    shared_ffn: int = 0
-    """Width of all shared experts together."""
-    shared_gate: bool = False
+    hidden: int = field(metadata=_SIZE)
+    layers: int = field(metadata={"check": whole(1, MOST_LAYERS)})
+    vocab: int = field(metadata=_SIZE)
+    heads: int = field(metadata=_SIZE)
+    kv_groups: int = field(metadata=_SIZE)
+    head_dim: int = field(metadata=_SIZE)
+    attention_gate: bool = switch(
+        doc="attention output gate: the query projection is twice as wide"
+    )
+    ffn: int = _size("width of a dense feed-forward layer")
+    experts: int = _size()
+    topk: int = _size()
+    expert_ffn: int = _size()
+    shared_ffn: int = _size("width of all shared experts together")
+    shared_gate: bool = switch()
     gdn_layers: int = 0
     """Gated-delta-net layers; taken from ``layer_kinds`` when that is given."""
-    gdn_key_heads: int = 0
-    gdn_value_heads: int = 0
-    gdn_key_dim: int = 0
-    gdn_value_dim: int = 0
-    gdn_conv: int = 0
-    """Kernel of the causal convolution in front of the delta rule."""
-    dtype: str = "bfloat16"
+    gdn_key_heads: int = _size()
+    gdn_value_heads: int = _size()
+    gdn_key_dim: int = _size()
+    gdn_value_dim: int = _size()
+    gdn_conv: int = _size("kernel of the causal convolution in front of the delta rule")
+    dtype: str = given("bfloat16", "type of parameters and activations", dtype_name)
     layer_kinds: tuple[str, ...] = ()
     """"attention" or "gdn" for each layer, bottom first; empty: order unknown or all attention."""
     moe_layers: tuple[bool, ...] = ()
     """Which layers have experts; empty with ``experts``: all of them."""
-    tied_embeddings: bool = False
-    q_lora_rank: int = 0
-    kv_lora_rank: int = 0
-    """Above 0: multi-head latent attention, with the three head sizes below."""
-    qk_nope_head_dim: int = 0
-    qk_rope_head_dim: int = 0
-    v_head_dim: int = 0
-    activation: str = "eager"
-    """How the feed-forward unit runs: "native" (fused), "eager" or "clamped"."""
-    gated_mlp: bool = True
-    silu: bool = True
-    mtp_layers: int = 0
-    """Multi-token-prediction modules, stored beside the decoder and not counted in it."""
-    qk_norm: bool = False
-    qkv_bias: bool = False
-    output_bias: bool = False
-    mlp_bias: bool = False
-    expert_bias: bool = False
-    router_bias: bool = False
-    attention_sinks: bool = False
-    norms_per_layer: int = 2
-    norm_bias: bool = False
-    name: str = ""
-    family: str = ""
+    tied_embeddings: bool = switch()
+    q_lora_rank: int = _size()
+    kv_lora_rank: int = _size("above 0: multi-head latent attention, with three head sizes")
+    qk_nope_head_dim: int = _size()
+    qk_rope_head_dim: int = _size()
+    v_head_dim: int = _size()
+    activation: str = word("eager", ACTIVATIONS, "how the feed-forward unit runs")
+    gated_mlp: bool = switch(True)
+    silu: bool = switch(True)
+    mtp_layers: int = _size("multi-token-prediction modules, beside the decoder's layers")
+    qk_norm: bool = switch()
+    qkv_bias: bool = switch()
+    output_bias: bool = switch()
+    mlp_bias: bool = switch()
+    expert_bias: bool = switch()
+    router_bias: bool = switch()
+    attention_sinks: bool = switch()
+    norms_per_layer: int = count(2, least=1, most=16)
+    norm_bias: bool = switch()
+    name: str = given("", check=text)
+    family: str = given("", check=text)
 
     def __post_init__(self) -> None:
-        self._set("layers", integer("layers", self.layers, 1, MOST_LAYERS))
-        for name in ("hidden", "vocab", "heads", "kv_groups", "head_dim"):
-            self._set(name, integer(name, getattr(self, name), 1, LARGEST_SIZE))
-        for name in _COUNTS:
-            self._set(name, integer(name, getattr(self, name), 0, LARGEST_SIZE))
-        self._set("norms_per_layer", integer("norms_per_layer", self.norms_per_layer, 1, 16))
-        for name in _FLAGS:
-            flag(name, getattr(self, name))
-        self._set("dtype", dtype_name(self.dtype))
-        choice("activation", self.activation, ACTIVATIONS)
-        for name in ("name", "family"):
-            text(name, getattr(self, name))
+        check(self)
         self._check_attention()
         self._check_layer_kinds()
         self._check_experts()
@@ -259,15 +195,9 @@ class Model:
             return None
         return tuple(reversed(self.layer_kinds)).index(kind)
 
-    def parameters(self) -> Parameters:
-        """Exact parameter counts of the decoder by part."""
-        from waveplan.parameters import count
-
-        return count(self)
-
     def to_dict(self) -> dict[str, Any]:
         """All fields as plain JSON values; ``Model(**d)`` restores the model."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
     @classmethod
@@ -279,7 +209,8 @@ class Model:
         """
         from waveplan import hf
 
-        return hf.read(config)
+        made: Model = hf.read(config, cls)
+        return made
 
     @classmethod
     def from_megatron(cls, arguments: Sequence[str] | Mapping[str, Any]) -> Model:
@@ -288,14 +219,6 @@ class Model:
         Raises:
             InputError: a needed argument is missing (all are listed).
         """
-        from waveplan import megatron
+        from waveplan import _megatron
 
-        return megatron.model(arguments)
-
-
-def dtype_name(value: object) -> str:
-    """The canonical name of a parameter type."""
-    # torch.bfloat16 is an object whose text is its name.
-    given = value if isinstance(value, str) or type(value).__module__ == "torch" else shown(value)
-    name = str(given).removeprefix("torch.").lower()
-    return choice("dtype", _DTYPE_ALIASES.get(name, name), DTYPE_BYTES)
+        return cls(**_megatron.sizes(_megatron.table(arguments)[0]))

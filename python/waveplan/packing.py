@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike
 
 from waveplan import _core as core
 from waveplan._core import Packing
-from waveplan._values import integer
+from waveplan.checks import integer
 from waveplan.rows import Rows, integers
 
 __all__ = ["Packing", "pack"]

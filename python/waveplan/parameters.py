@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from waveplan._values import instance
+from waveplan.checks import instance
 from waveplan.model import Model
 
 __all__ = ["LayerParts", "Parameters", "count", "layer_parts"]

@@ -11,17 +11,18 @@ import numpy as np
 
 from waveplan import _core as core
 from waveplan import scoring as scores
-from waveplan._values import choice, flag, instance, integer, real
 from waveplan.agreement import Agreement, Alone, check_agreement
 from waveplan.ahead import Ahead, Made
 from waveplan.assignment import OwnershipSettings, ownership_settings
 from waveplan.budget import Budget
+from waveplan.checks import choice, flag, instance, integer, real
 from waveplan.errors import InputError
 from waveplan.plan import Plan, plan_of
 from waveplan.pricing import BoundRules, RuleSet, bind, default_rules, reference_rules
 from waveplan.profiles import MOST, Observation, Profiles, Signature
 from waveplan.ranks import Ranks, Step, digest
 from waveplan.recurrent import gdn_settings
+from waveplan.refusal import refused
 from waveplan.requests import Requests
 from waveplan.rows import integers
 from waveplan.scoring import Device, Scoring
@@ -227,8 +228,6 @@ class Planner:
         free = self.limit if limit is None else integer("limit", limit)
         found, probes = engine.plan(everything, free, profiles)
         if found.kind == "refused":
-            from waveplan.refusal import refused
-
             raise refused(self, pool, found, tuple(probes), free, indices=everything)
         return plan_of(found, self.bound)
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from waveplan._values import entries, flag, instance, integer, real, text
+from waveplan.checks import entries, flag, instance, integer, real, text
 from waveplan.errors import InputError
 from waveplan.files import read_json, write_text
 

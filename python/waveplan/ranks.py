@@ -21,8 +21,8 @@ from typing import NoReturn, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from waveplan._values import attributes, shown
 from waveplan.agreement import Agreement
+from waveplan.checks import attributes, shown
 from waveplan.errors import RankError, WaveplanError
 
 __all__ = ["Ranks", "in_step"]

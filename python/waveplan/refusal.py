@@ -3,26 +3,45 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from functools import cached_property, partial
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from waveplan import _core as core
 from waveplan.budget import Budget, format_bytes
-from waveplan.errors import InputError, WaveRefused
+from waveplan.checks import columns
+from waveplan.errors import InputError, WaveplanError
 from waveplan.plan import Plan, plan_of
+from waveplan.pricing import BoundRules, Price
+from waveplan.profiles import Profiles
 from waveplan.requests import Requests
 from waveplan.rows import Rows
-from waveplan.wave import Probe, binding_of
+from waveplan.topology import Topology
+from waveplan.wave import Attempt, Binding, Probe, binding_of
 
-if TYPE_CHECKING:
-    from waveplan.planner import Planner
-
-__all__ = ["Change", "refused"]
+__all__ = ["Change", "WaveRefused", "refused"]
 
 MOST_RANKS = 64
 """The largest context-parallel size that a refusal looks at."""
+
+
+class Planning(Protocol):
+    """The part of `waveplan.Planner` that computes what would fit."""
+
+    topology: Topology
+    bound: BoundRules
+    profiles: Profiles
+
+    @property
+    def context(self) -> str: ...
+
+    def make_engine(self, pool: Requests) -> core.Engine: ...
+
+    def plan(self, requests: Any, *, limit: int | None = None) -> Plan: ...
+
+    def like(self, *, topology: Topology, budget: Budget) -> Planning: ...
 
 
 class Change(NamedTuple):
@@ -43,8 +62,92 @@ class Change(NamedTuple):
         return f"context parallelism of {self.value}"
 
 
+class WaveRefused(WaveplanError):  # noqa: N818  (the public name)
+    """No plan of the smallest wave fits in memory.
+
+    It says that what was tried does not fit, not that nothing could: `tried` lists it. In another
+    process it has its figures and its binding; the plan stays where it was made.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        required: int,
+        limit: int,
+        width: int,
+        indices: NDArray[np.int64],
+        tried: tuple[Attempt, ...],
+        probes: tuple[Probe, ...],
+        search: tuple[Planning, Requests, Plan] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.required = required
+        """Bytes of what was tried last."""
+        self.limit = limit
+        """Bytes free."""
+        self.width = width
+        """Items over all data-parallel ranks; 0 for `Planner.plan`."""
+        self.indices = indices
+        """This rank's items (rows for `Planner.plan`)."""
+        self.tried = tried
+        """Unsplit, shared, and each rung of the split ladder, with bytes."""
+        self.probes = probes
+        self._search = search
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        names = ("required", "limit", "width", "indices", "tried", "probes")
+        figures = {name: getattr(self, name) for name in names}
+        return partial(WaveRefused, str(self), **figures), (), {"binding": self.binding}
+
+    def _asked(self) -> tuple[Planning, Requests, Plan]:
+        if self._search is None:
+            raise InputError("the plan stayed in the process that refused it: ask there")
+        return self._search
+
+    @property
+    def plan(self) -> Plan:
+        """The unsplit plan with everything shared."""
+        return self._asked()[2]
+
+    @property
+    def price(self) -> Price:
+        """The price of `plan`."""
+        return self.plan.price
+
+    @cached_property
+    def binding(self) -> Binding:
+        """Rank, phase and term that decide the price of `plan`."""
+        return binding_of(self.plan)
+
+    @cached_property
+    def oversized(self) -> Plan:
+        """The plan or split of these requests that needs least, although it does not fit."""
+        planner, pool, plan = self._asked()
+        return cheapest(planner, pool, np.sort(plan.requests))
+
+    @cached_property
+    def change(self) -> list[Change]:
+        """The smallest changes that would fit, each computed when first asked for."""
+        planner, pool, plan = self._asked()
+        return changes(planner, pool, np.sort(plan.requests), self.limit)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the refusal as stable JSON."""
+        names = ("rank", "phase", "term", "bytes")
+        return {
+            "message": str(self),
+            "required": self.required,
+            "limit": self.limit,
+            "width": self.width,
+            "indices": self.indices.tolist(),
+            "tried": [columns(tried) for tried in self.tried],
+            "binding": {name: getattr(self.binding, name) for name in names},
+        }
+
+
 def refused(
-    planner: Planner,
+    planner: Planning,
     pool: Requests,
     found: core.SearchResult,
     probes: tuple[Probe, ...],
@@ -53,7 +156,7 @@ def refused(
     indices: NDArray[np.int64] | None = None,
     elsewhere: str = "",
 ) -> WaveRefused:
-    """The error for a wave that cannot run: here, or for a reason `elsewhere`, on another rank."""
+    """Return the error for a wave that fits not here, or `elsewhere`: the reason of a rank."""
     plan = plan_of(found, planner.bound)
     tried = found.tried
     requests = len(plan.requests)
@@ -65,28 +168,21 @@ def refused(
         why = "expert parallelism switches splitting off"
     else:
         why = f"no rung of the bounded ladder fits, up to {tried[-1].parts} forwards"
-    message = (
+    return WaveRefused(
         f"the smallest wave ({requests} request{'s' * (requests != 1)}, {plan.packed_tokens} "
         f"packed of {plan.logical_tokens} tokens) needs {format_bytes(found.required)} of "
-        f"{format_bytes(limit)}; {why}"
-    )
-    wave = np.sort(plan.requests)
-    return WaveRefused(
-        message,
-        plan=plan,
+        f"{format_bytes(limit)}; {why}",
         required=found.required,
         limit=limit,
         width=found.width,
         indices=found.items if indices is None else indices,
         tried=tried,
         probes=probes,
-        binding=lambda: binding_of(plan),
-        change=lambda: changes(planner, pool, wave, limit),
-        best=lambda: cheapest(planner, pool, wave),
+        search=(planner, pool, plan),
     )
 
 
-def cheapest(planner: Planner, pool: Requests, rows: NDArray[np.int64]) -> Plan:
+def cheapest(planner: Planning, pool: Requests, rows: NDArray[np.int64]) -> Plan:
     """Of everything the ladder tries for these rows, the plan or split that needs least.
 
     A rung that a lower bound rejected may need less than what was planned, so each answer is
@@ -102,7 +198,7 @@ def cheapest(planner: Planner, pool: Requests, rows: NDArray[np.int64]) -> Plan:
             return best
 
 
-def changes(planner: Planner, pool: Requests, rows: NDArray[np.int64], limit: int) -> list[Change]:
+def changes(planner: Planning, pool: Requests, rows: NDArray[np.int64], limit: int) -> list[Change]:
     """The smallest changes that would make these rows fit as one forward, split or not."""
     best = cheapest(planner, pool, rows).required
     if best <= limit:  # another rank's refusal: nothing here has to change
@@ -132,16 +228,15 @@ def changes(planner: Planner, pool: Requests, rows: NDArray[np.int64], limit: in
     return found
 
 
-def _fits(planner: Planner, pool: Requests, rows: NDArray[np.int64], most: int, limit: int) -> bool:
-    return _needs(planner, cut(pool, rows, most), limit) is not None
-
-
-def _needs(planner: Planner, pool: Requests, limit: int) -> int | None:
-    """Bytes of the first plan or split that fits in `limit`."""
+def _fits(
+    planner: Planning, pool: Requests, rows: NDArray[np.int64], most: int, limit: int
+) -> bool:
+    """Whether some plan or split of the rows, each cut to `most` tokens, fits."""
     try:
-        return planner.plan(pool, limit=limit).required
+        planner.plan(cut(pool, rows, most), limit=limit)
     except WaveRefused:
-        return None
+        return False
+    return True
 
 
 def cut(pool: Requests, rows: NDArray[np.int64], most: int) -> Requests:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waveplan import _core
-from waveplan._values import countable, entries, present, shown, size
+from waveplan.checks import entries, shown
 from waveplan.errors import InputError
 from waveplan.rows import Rows, integers
 
@@ -222,7 +222,7 @@ def _sequence(name: str, value: Any, count: int) -> Sequence[Any]:
         if not isinstance(value, Iterable) or isinstance(value, (str, bytes)):
             raise InputError(f"{name} is {shown(value)}: give one value, or one per row")
         value = list(value)
-    if (given := size(name, value)) != count:
+    if (given := len(value)) != count:
         raise InputError(f"{name} has {given} entries for {count} rows: give one each")
     made: Sequence[Any] = value
     return made
@@ -323,7 +323,6 @@ def _item_sizes(value: Any, count: int) -> NDArray[int64]:
         starts = np.arange(0, count, value, dtype=np.int64)
         return np.diff(np.append(starts, count))
     if isinstance(value, np.ndarray):
-        present("items", value)
     sizes = value if isinstance(value, np.ndarray) and value.ndim == 1 else entries("items", value)
     return _integers("items", sizes, len(sizes), least=1)
 
@@ -394,7 +393,6 @@ def _masks(entries: Sequence[Any], lengths: NDArray[int64]) -> _Targets:
         if _is_integer(entry):
             part[_first_target(i, entry, length) :] = True
             continue
-        countable(f"targets[{i}]", entry)
         try:
             # Asked first: numpy takes memory for as many entries as a sequence says it has.
             many = len(entry) if isinstance(entry, Sequence) else length
@@ -412,7 +410,6 @@ def _masks(entries: Sequence[Any], lengths: NDArray[int64]) -> _Targets:
             raise InputError(
                 f"targets[{i}] holds {labels.dtype}: give a boolean mask or integer labels"
             )
-        present(f"targets[{i}]", labels)
         valid = labels if labels.dtype == np.bool_ else labels != IGNORED
         if valid.ndim == 2:
             width[i] = valid.shape[1]

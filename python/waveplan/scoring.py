@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from waveplan._core import Scoring
-from waveplan._values import entries, flag, instance, integer, shown, text
+from waveplan.checks import entries, flag, instance, integer, shown, text
 from waveplan.errors import InputError
 from waveplan.model import Model
 from waveplan.topology import Topology

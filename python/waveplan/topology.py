@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import Any
 
-from waveplan._values import MOST_RANKS, flag, instance, integer
+from waveplan._fields import check, count, switch
+from waveplan.checks import MOST_RANKS, instance
 from waveplan.errors import InputError
 from waveplan.model import Model
 
 __all__ = ["Topology"]
+
+
+def _size(group: str, most: int = 1 << 20) -> Any:
+    return count(1, f"{group}-parallel size", 1, most, option="facts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +28,16 @@ class Topology:
         InputError: a size is below 1 or the sizes contradict each other.
     """
 
-    dp: int = 1
-    tp: int = 1
-    cp: int = 1
-    pp: int = 1
-    ep: int = 1
-    etp: int = 1
-    sequence_parallel: bool = False
+    dp: int = _size("data")
+    tp: int = _size("tensor", MOST_RANKS)
+    cp: int = _size("context", MOST_RANKS)
+    pp: int = _size("pipeline")
+    ep: int = _size("expert")
+    etp: int = _size("expert-tensor")
+    sequence_parallel: bool = switch(doc="divide the rows of norms over TP", option="facts")
 
     def __post_init__(self) -> None:
-        for name in ("dp", "tp", "cp", "pp", "ep", "etp"):
-            most = MOST_RANKS if name in ("tp", "cp") else 1 << 20
-            object.__setattr__(self, name, integer(name, getattr(self, name), 1, most))
-        flag("sequence_parallel", self.sequence_parallel)
+        check(self)
         if self.sequence_parallel and self.tp == 1:
             raise InputError("sequence_parallel needs tp of at least 2: it divides rows over tp")
         stage = self.dp * self.tp * self.cp
@@ -88,11 +91,13 @@ class Topology:
             raise InputError(f"{name} is {ranks}: it must divide {of}, which is {size}")
 
     def __str__(self) -> str:
-        parts = [
-            f"{field.name.upper()} {getattr(self, field.name)}"
-            for field in fields(self)
-            if field.name != "sequence_parallel" and getattr(self, field.name) > 1
-        ]
-        if self.sequence_parallel:
-            parts.append("SP")
-        return ", ".join(parts) or "one rank"
+        return ranks_text(self, ", ")
+
+
+def ranks_text(sizes: Any, between: str) -> str:
+    """The sizes of a topology, or of anything with its fields, that are not 1."""
+    named = {name: getattr(sizes, name) for name in ("dp", "tp", "cp", "pp", "ep", "etp")}
+    parts = [f"{name.upper()} {size}" for name, size in named.items() if size != 1]
+    if sizes.sequence_parallel:
+        parts.append("SP")
+    return between.join(parts) or "one rank"

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waveplan._core import Attempt, Probe
-from waveplan._values import columns
 from waveplan.budget import format_bytes
+from waveplan.checks import columns
 
 if TYPE_CHECKING:
     from waveplan._core import Pack

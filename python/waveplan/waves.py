@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from waveplan import _core as core
-from waveplan._values import choice, instance, integer
 from waveplan.agreed import Settled, settle
-from waveplan.errors import InputError, WaveRefused
+from waveplan.checks import choice, instance, integer
+from waveplan.errors import InputError
 from waveplan.plan import Plan, plan_of
 from waveplan.ranks import told
+from waveplan.refusal import WaveRefused, refused
 from waveplan.requests import Requests
 from waveplan.wave import Stopped, Wave
 
@@ -114,8 +115,6 @@ class Waves:
                 settled = settle(self)
         found, session, limit = settled.found, settled.session, settled.limit
         if settled.refused is not None:
-            from waveplan.refusal import refused
-
             probes, elsewhere = tuple(session.probes), settled.refused
             refusal = refused(planner, pool, found, probes, limit, elsewhere=elsewhere)
             if self._mode != "oversized":

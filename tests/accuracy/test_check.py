@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import HERE, ROOT
 
-from waveplan._check_text import EXPLAINED
-from waveplan.check import CLASSES, TARGETS, Report, check, read
+from waveplan.accuracy.records import CLASSES, EXPLAINED, TARGETS, Report
+from waveplan.check import check, read
 from waveplan.evidence import job
 from waveplan.pricing import bind, price, reference_rules
 
@@ -91,7 +90,7 @@ def test_classes_and_targets(report: Report) -> None:
     for name in (*CLASSES[:2], *CLASSES[5:8]):
         assert not summary[name].outside
         assert not summary[name].below
-    assert sum(one.count for one in summary.values()) == len(report.rows)
+    assert sum(len(one.rows) for one in summary.values()) == len(report.rows)
 
 
 def test_ours_covers_what_the_published_price_covers(report: Report) -> None:

@@ -6,15 +6,19 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from waveplan.budget import format_bytes
-from waveplan.cli import main
+from waveplan.cli import _parser, main, options
 from waveplan.cli.progress import Progress
-from waveplan.cli.render import Table, show
+from waveplan.jobs import Job, Source
+from waveplan.report.table import Table, show
+from waveplan.topology import Topology
+from waveplan.training import Training
 
 MODEL = ["--model", "qwen3.6-35b-a3b"]
 
@@ -162,6 +166,14 @@ def test_bad_input_is_one_line(
     assert (status, out) == (2, "")
     assert says in err
     assert err.count("\n") == 1
+
+
+def test_options_default_to_the_fields_of_a_job_and_its_rows() -> None:
+    args = _parser().parse_args(["plan", "a.npz", "--model", "m", "--available", "1GiB"])
+    assert options.job_of(args) == Job(model="m", available="1GiB")
+    assert options.source_of(args) == Source(path="a.npz")
+    facts = {item.name for facts in (Topology, Training) for item in fields(facts)}
+    assert {*options.FACTS} - facts == {"full_finetuning"}
 
 
 def test_bench_reads_and_searches(capsys: pytest.CaptureFixture[str], rows: str) -> None:
@@ -346,8 +358,7 @@ def test_price_says_whether_it_fits(capsys: pytest.CaptureFixture[str], limit: s
 
 @pytest.mark.parametrize("more", [[], ["--tp", "2"], ["--no-grad"], ["--recompute", "none"]])
 def test_charges_add_up_to_the_price(more: list[str]) -> None:
-    from waveplan.cli.summary import charges
-    from waveplan.jobs import Job
+    from waveplan.report.summary import charges
     from waveplan.requests import Requests
     from waveplan.rows import Rows
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import waveplan
 from waveplan import InputError, Model, models
+from waveplan.parameters import count
 
 # Exact totals, from the published checkpoints: the sum of the tensor sizes in their safetensors
 # headers, without multi-token-prediction and vision parts, tied heads counted once.
@@ -76,12 +77,12 @@ PUBLISHED = [
 
 @pytest.mark.parametrize(("name", "total"), EXACT.items())
 def test_exact_totals(name: str, total: int) -> None:
-    assert models.get(name).parameters().total == total
+    assert count(models.get(name)).total == total
 
 
 @pytest.mark.parametrize(("name", "part", "billions", "digits"), PUBLISHED)
 def test_published_figures(name: str, part: str, billions: float, digits: int) -> None:
-    value = getattr(models.get(name).parameters(), part) / 1e9
+    value = getattr(count(models.get(name)), part) / 1e9
     assert round(value, digits) == pytest.approx(billions, abs=1e-9)
 
 
@@ -94,7 +95,7 @@ def test_glm_counts_as_its_report_does() -> None:
     # GLM-4.5: 355 B with one multi-token-prediction layer (a layer with experts), embedding and
     # head left out (report, table 1).
     model = models.get("glm-4.5")
-    parts = model.parameters()
+    parts = count(model)
     one_more = (parts.routed + parts.shared + parts.router) // 89 + parts.attention // 92
     assert model.mtp_layers == 1
     assert round((parts.non_embedding + one_more) / 1e9) == 355
@@ -102,13 +103,13 @@ def test_glm_counts_as_its_report_does() -> None:
 
 @pytest.mark.parametrize(("name", "billions"), [("gpt-oss-120b", 114.71), ("gpt-oss-20b", 19.12)])
 def test_gpt_oss_counts_the_router_with_the_mlp(name: str, billions: float) -> None:
-    parts = models.get(name).parameters()
+    parts = count(models.get(name))
     assert round((parts.routed + parts.router) / 1e9, 2) == billions
 
 
 def test_breakdown_adds_up() -> None:
     for name in models.names():
-        parts = models.get(name).parameters()
+        parts = count(models.get(name))
         table = parts.to_dict()
         total, active = table.pop("total"), table.pop("active")
         active_routed = table.pop("active_routed")
@@ -137,7 +138,7 @@ def test_dense_27b() -> None:
     assert (model.heads, model.kv_groups, model.head_dim) == (24, 4, 256)
     assert (model.gdn_key_heads, model.gdn_value_heads) == (16, 48)
     assert not model.is_moe
-    assert model.parameters().total * 2 / 2 == pytest.approx(26.90e9, rel=1e-3)
+    assert count(model).total * 2 / 2 == pytest.approx(26.90e9, rel=1e-3)
 
 
 def test_unknown_name_lists_the_known() -> None:
@@ -292,7 +293,7 @@ def test_junk_values_are_refused_in_one_line_or_accepted(
         config[keys[place % len(keys)]] = junk
     message, total = "", 1
     try:
-        total = Model.from_hf(config).parameters().total
+        total = count(Model.from_hf(config)).total
     except InputError as error:
         message = str(error)
     assert "\n" not in message

@@ -22,7 +22,7 @@ from waveplan import (
     _core,
     models,
 )
-from waveplan._values import columns
+from waveplan.checks import columns
 from waveplan.profiles import Rates
 from waveplan.scoring import Scoring, from_table
 

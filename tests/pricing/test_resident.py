@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from waveplan import Budget, Planner, Topology, Training, models
+from waveplan import Budget, Planner, Topology, Training, models, parameters
 from waveplan.pricing.resident import Resident, resident
 
 MODEL_A = models.get("qwen3.6-35b-a3b")
@@ -41,7 +41,7 @@ def test_frozen_dense_base(tp: int, measured: int, bare: float, tolerance: float
 def test_frozen_expert_base() -> None:
     one = resident(MODEL_A, Topology(), FROZEN)
     assert 1 <= one.allocated / 69.67e9 <= 1.01
-    assert _weights(one) == 2 * MODEL_A.parameters().total
+    assert _weights(one) == 2 * parameters.count(MODEL_A).total
 
 
 def test_routed_experts_are_divided_by_ep_alone() -> None:
@@ -57,7 +57,7 @@ def test_routed_experts_are_divided_by_ep_alone() -> None:
 @pytest.mark.parametrize("name", models.names())
 def test_weights_of_one_rank_are_all_parameters(name: str) -> None:
     model = models.get(name)
-    assert _weights(resident(model, Topology(), FROZEN)) == 2 * model.parameters().total
+    assert _weights(resident(model, Topology(), FROZEN)) == 2 * parameters.count(model).total
 
 
 @pytest.mark.parametrize("name", ["qwen3-8b", "qwen3-1.7b", "qwen3.6-35b-a3b"])
@@ -72,12 +72,12 @@ def test_stages_together_hold_the_model(name: str) -> None:
         _stage(facts(model, topology, FROZEN, stage), resident_rules(), stage) for stage in range(4)
     ]
     copies = model.vocab * model.hidden if model.tied_embeddings else 0
-    assert sum(map(_weights, stages)) == 2 * (model.parameters().total + copies)
+    assert sum(map(_weights, stages)) == 2 * (parameters.count(model).total + copies)
     assert resident(model, topology, FROZEN).total == max(stage.total for stage in stages)
 
 
 def test_full_finetuning() -> None:
-    count = models.get("qwen3-8b").parameters().total
+    count = parameters.count(models.get("qwen3-8b")).total
     model = models.get("qwen3-8b")
     plain = _terms(resident(model, Topology(dp=8), Training(lora_rank=0)))
     assert plain["gradients"] == 4 * count

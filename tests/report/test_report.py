@@ -22,7 +22,8 @@ from conftest import HERE
 
 from waveplan.jobs import Job
 from waveplan.planner import Planner, Waves
-from waveplan.report import collect, rank_prices, write_html
+from waveplan.report.data import collect, rank_prices
+from waveplan.report.html import page as page_of
 from waveplan.requests import Requests
 from waveplan.rows import Rows
 from waveplan.wave import Wave
@@ -126,7 +127,7 @@ def test_attention_has_every_rank_and_fetch() -> None:
 def test_labels_cannot_become_markup(tmp_path: Path) -> None:
     data = {**case("rules off"), "title": "<script>alert(1)</script>", "summary": "</script><b>"}
     page = tmp_path / "page.html"
-    write_html(page, data)
+    page.write_text(page_of(data), encoding="utf-8")
     text = page.read_text(encoding="utf-8")
     assert "<script>alert" not in text
     assert "<p>&lt;/script&gt;&lt;b&gt;</p>" in text
@@ -181,7 +182,7 @@ def shown(
 ) -> dict[str, Any]:
     """What Chromium makes of the page: sizes, requests, headings, and lines of its console."""
     path, frame = folder / "page.html", folder / "frame.html"
-    write_html(path, data)
+    path.write_text(page_of(data), encoding="utf-8")
     text = path.read_text(encoding="utf-8")
     # The page forbids scripts; the probe is one. Loading anything stays forbidden.
     allowed = text.replace("default-src 'none';", "default-src 'none'; script-src 'unsafe-inline';")

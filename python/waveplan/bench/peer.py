@@ -16,7 +16,7 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -25,9 +25,11 @@ from numpy.typing import NDArray
 
 from waveplan.bench.reference import Reference
 from waveplan.bench.workloads import WAVES
-from waveplan.errors import WaveplanError, WaveRefused
+from waveplan.errors import WaveplanError
+from waveplan.refusal import WaveRefused
+from waveplan.report.table import Table, integer, seconds
 
-__all__ = ["CPS", "Comparison", "Ours", "compare", "evict", "read_once", "timed"]
+__all__ = ["CPS", "Comparison", "Ours", "compare", "evict", "read_once", "search_table", "timed"]
 
 CPS = (1, 2, 4, 8)
 Row = NDArray[np.int64]
@@ -132,36 +134,28 @@ class Comparison:
     @property
     def ratio(self) -> float:
         """Times faster than the reference, cold."""
-        return statistics.median(self.reference_cold) / statistics.median(self.cold)
-
-    @property
-    def warm_ratio(self) -> float:
-        """Times faster than the reference, warm."""
-        return statistics.median(self.reference_warm) / statistics.median(self.warm)
-
-    @property
-    def emptied_ratio(self) -> float:
-        """Times faster than the reference, where only our CPU caches were emptied."""
-        return statistics.median(self.reference_cold) / statistics.median(self.emptied)
-
-    @property
-    def passes(self) -> float:
-        """Our search with emptied caches in readings of the tokens from memory."""
-        return statistics.median(self.emptied) / self.read
+        return _over(self.reference_cold, self.cold)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: medians, ratios and all runs."""
-        lists = "reference_cold reference_warm reference_make cold emptied warm make"
-        runs = {name: getattr(self, name) for name in lists.split()}
-        made = {key: value for key, value in asdict(self).items() if key not in runs}
+        made = asdict(self)
+        runs = {name: made.pop(name) for name in _RUNS}
         made |= {name: statistics.median(values) for name, values in runs.items() if values}
         return made | {
             "ratio": self.ratio,
-            "emptied_ratio": self.emptied_ratio,
-            "warm_ratio": self.warm_ratio,
-            "passes": self.passes,
+            "emptied_ratio": _over(self.reference_cold, self.emptied),
+            "warm_ratio": _over(self.reference_warm, self.warm),
+            # Readings of the tokens from memory.
+            "passes": statistics.median(self.emptied) / self.read,
             "runs": runs,
         }
+
+
+_RUNS = ("reference_cold", "reference_warm", "reference_make", "cold", "emptied", "warm", "make")
+
+
+def _over(one: Sequence[float], other: Sequence[float]) -> float:
+    return statistics.median(one) / statistics.median(other)
 
 
 def columns(rows: Sequence[Row]) -> tuple[Row, Row]:
@@ -172,13 +166,13 @@ def columns(rows: Sequence[Row]) -> tuple[Row, Row]:
 
 
 def compare(
-    workloads: Sequence[str], cps: Sequence[int], repeat: int = 5, seconds: float = 30.0
+    workloads: Sequence[str], cps: Sequence[int], repeat: int = 5, patience: float = 30.0
 ) -> Iterator[Comparison]:
     """Compares whole searches, one workload and CP at a time.
 
     Args:
         repeat: runs of the reference; ours runs three times of each kind after each.
-        seconds: no further run of the reference once its cold runs took this long together.
+        patience: seconds of cold runs of the reference, after which it runs no more.
 
     Raises:
         WaveplanError: the two planners disagree.
@@ -189,7 +183,7 @@ def compare(
         tokens, offsets = columns(rows)
         read = read_once(tokens)
         for cp in cps:
-            yield _compare(name, cp, free, rows, (tokens, offsets), read, repeat, seconds)
+            yield _compare(name, cp, free, rows, (tokens, offsets), read, repeat, patience)
 
 
 def _compare(
@@ -200,11 +194,17 @@ def _compare(
     arrays: tuple[Row, Row],
     read: float,
     repeat: int,
-    seconds: float,
+    patience: float,
 ) -> Comparison:
     total = len(arrays[0])
     made = Comparison(name, cp, len(rows), total, 0, 0, read)
     answers = set()
+
+    def run(times: list[float], search: Callable[[], tuple[int, int]]) -> None:
+        cost, answer = timed(search)
+        times.append(cost)
+        answers.add(answer)
+
     for _ in range(repeat):
         cost, reference = timed(lambda: Reference(cp, free))
         made.reference_make.append(cost)
@@ -212,31 +212,47 @@ def _compare(
         reference.trust(requests, total)
         reference.forget()
         gc.collect()
-        cost, answer = timed(lambda: reference.search(requests))  # noqa: B023
-        made.reference_cold.append(cost)
-        answers.add(answer)
+        run(made.reference_cold, lambda: reference.search(requests))  # noqa: B023
         for _ in range(3):
             cost, ours = timed(lambda: Ours(cp, free, total))
             made.make.append(cost)
-            cost, answer = timed(lambda: ours.cold(*arrays))  # noqa: B023
-            made.cold.append(cost)
-            answers.add(answer)
+            run(made.cold, lambda: ours.cold(*arrays))  # noqa: B023
         for _ in range(3):
             ours = Ours(cp, free, total)
             evict()
-            cost, answer = timed(lambda: ours.cold(*arrays))  # noqa: B023
-            made.emptied.append(cost)
-            answers.add(answer)
-        cost, answer = timed(lambda: reference.search(requests))  # noqa: B023
-        made.reference_warm.append(cost)
-        answers.add(answer)
+            run(made.emptied, lambda: ours.cold(*arrays))  # noqa: B023
+        run(made.reference_warm, lambda: reference.search(requests))  # noqa: B023
         for _ in range(3):
-            cost, answer = timed(ours.warm)
-            made.warm.append(cost)
-            answers.add(answer)
-        if sum(made.reference_cold) > seconds:
+            run(made.warm, ours.warm)
+        if sum(made.reference_cold) > patience:
             break
     if len(answers) != 1:
         raise WaveplanError(f"{name} at CP {cp}: (width, bytes) differ: {sorted(answers)}")
     made.width, made.required = answers.pop()
     return made
+
+
+def _whole(value: float) -> str:
+    return integer(round(value))
+
+
+_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "workload": ("workload", str),
+    "CP": ("cp", str),
+    "width": ("width", integer),
+    "reference": ("reference_cold", seconds),
+    "ours": ("cold", seconds),
+    "ratio": ("ratio", _whole),
+    "ours, emptied": ("emptied", seconds),
+    "ratio, emptied": ("emptied_ratio", _whole),
+    "x reading": ("passes", "{:.1f}".format),
+    "reference, warm": ("reference_warm", seconds),
+    "ours, warm": ("warm", seconds),
+    "ratio, warm": ("warm_ratio", _whole),
+}
+
+
+def search_table(title: str, made: Iterable[dict[str, Any]]) -> Table:
+    """One line a workload and CP: see `Comparison.to_dict`."""
+    rows = [[text(row[key]) for key, text in _COLUMNS.values()] for row in made]
+    return Table(title, list(_COLUMNS), rows, right=list(_COLUMNS)[1:])

@@ -1,8 +1,4 @@
-"""Deterministic request-row generators (numpy PCG64, seeded): lists of int64 rows.
-
-Every generator is `name(seed, **params)`; `make(spec)` rebuilds rows from the
-JSON form used in the goldens: {"gen": name, "seed": s, "params": {...}}.
-"""
+"""Pools of rows for benchmarks, from seeded generators (numpy PCG64): lists of int64 rows."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["GENERATORS", "WAVES", "make"]
+__all__ = ["WAVES"]
 
 Tokens = NDArray[np.int64]
 Rows = list[Tokens]
@@ -119,13 +115,6 @@ def one_token(seed: int, count: int = 16, length: int = 512, step: int = 1) -> R
     return rows
 
 
-def prefixes(seed: int, count: int = 12, length: int = 900) -> Rows:
-    """Rows that are prefixes (and duplicates) of one another."""
-    rng = _rng(seed)
-    base = _tokens(rng, length)
-    return [base[: int(n)].copy() for n in rng.integers(1, length + 1, size=count)]
-
-
 def short(seed: int, count: int = 512, tokens: Range = (8, 96), share: float = 0.5) -> Rows:
     """Many short rows; about half start with one of 16 shared 4..32-token prefixes."""
     rng = _rng(seed)
@@ -136,40 +125,6 @@ def short(seed: int, count: int = 512, tokens: Range = (8, 96), share: float = 0
         if rng.random() < share:
             tail = np.concatenate([heads[int(rng.integers(0, 16))], tail])
         rows.append(tail)
-    return rows
-
-
-def tiny(seed: int, count: int = 8, length: Range = (1, 12), vocab: int = 4) -> Rows:
-    """Small-alphabet rows: dense random tries (ties, prefixes, duplicates)."""
-    rng = _rng(seed)
-    return [
-        rng.integers(0, vocab, size=int(rng.integers(length[0], length[1] + 1)), dtype=np.int64)
-        for _ in range(count)
-    ]
-
-
-def blocks(
-    seed: int, count: int = 12, depth: int = 4, block: Range = (16, 700), branch: int = 3
-) -> Rows:
-    """Random trees of token blocks: medium rows with real multi-level sharing."""
-    rng = _rng(seed)
-    pool: dict[tuple[int, ...], Tokens] = {}
-
-    def node(path: tuple[int, ...]) -> Tokens:
-        if path not in pool:
-            pool[path] = _tokens(rng, rng.integers(block[0], block[1] + 1))
-        return pool[path]
-
-    rows: Rows = []
-    for _ in range(count):
-        levels = int(rng.integers(1, depth + 1))
-        path: tuple[int, ...] = ()
-        parts = []
-        for _level in range(levels):
-            path = (*path, int(rng.integers(0, branch)))
-            parts.append(node(path))
-        parts.append(_tokens(rng, rng.integers(block[0], block[1] + 1)))
-        rows.append(np.concatenate(parts))
     return rows
 
 
@@ -188,30 +143,6 @@ def pool_4m(seed: int = 4_000_000, requests: int = 1024) -> Rows:
         tails = (_tokens(rng, rng.integers(200, 5111)) for _ in range(8))
         rows.extend(np.concatenate([head, tail]) for tail in tails)
     return rows
-
-
-GENERATORS: dict[str, Callable[..., Rows]] = {
-    f.__name__: f
-    for f in (
-        unique,
-        grpo,
-        agentic,
-        near_identical,
-        one_token,
-        prefixes,
-        short,
-        tiny,
-        blocks,
-        wave_779k,
-        pool_4m,
-    )
-}
-
-
-def make(spec: dict[str, Any]) -> Rows:
-    """The rows that a golden vector names."""
-    params = {k: tuple(v) if isinstance(v, list) else v for k, v in spec.get("params", {}).items()}
-    return GENERATORS[spec["gen"]](spec["seed"], **params)
 
 
 WAVES: dict[str, tuple[Callable[[], Rows], int]] = {

@@ -10,13 +10,11 @@ import sys
 from collections.abc import Sequence
 
 from waveplan.cli.parser import Help, Parser
+from waveplan.cli.status import BAD_INPUT, BUG, DONE, INTERRUPTED
 from waveplan.cli.streams import discard_stdout, streams
 from waveplan.errors import InternalError, WaveplanError, one_line
 
 __all__ = ["main"]
-
-DONE, REFUSED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
-BUG = 70
 
 EPILOG = """start with:
   waveplan demo

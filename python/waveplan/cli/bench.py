@@ -7,22 +7,22 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
-from waveplan import _values
+from waveplan import checks
 from waveplan.cli import options
-from waveplan.cli.output import VERSION, write_json
+from waveplan.cli.output import write_json
 from waveplan.cli.parser import whole
-from waveplan.cli.render import Table, integer, seconds, show
-from waveplan.errors import InputError, WaveRefused
+from waveplan.errors import InputError
 from waveplan.jobs import Job, Source
+from waveplan.report.table import Table, integer, seconds, show
 
 MOST_RUNS = 1000
-EXAMPLE = """example:
+EXAMPLE = """\
   waveplan bench
   waveplan bench rollouts.npz --cp 4 --available 64GiB
   waveplan bench --peer grpo_8x8 short_1024:2"""
@@ -30,18 +30,18 @@ EXAMPLE = """example:
 
 def register(subparsers: Any) -> None:
     """Add the command."""
-    parser = subparsers.add_parser(
+    parser = options.command(
+        subparsers,
         "bench",
-        help="planning cost on this machine",
-        description="Time the search of one wave, cold, over the bundled or the given rows.",
-        epilog=EXAMPLE,
-        formatter_class=options.Help,
-        allow_abbrev=False,
+        "planning cost on this machine",
+        "Time the search of one wave, cold, over the bundled or the given rows.",
+        EXAMPLE,
+        run,
     )
     options.add_rows(parser, optional=True)
     options.add_facts(parser, required=False)
     options.add_budget(parser, required=False)
-    options.add_prices(parser)
+    options.add_rules(parser, margin=True)
     parser.add_argument("--repeat", type=whole, default=7, metavar="N", help="runs (default: 7)")
     parser.add_argument(
         "--peer",
@@ -51,14 +51,13 @@ def register(subparsers: Any) -> None:
         "planner's, openpipe-art, in one process; it must be installed here",
     )
     options.add_json(parser)
-    parser.set_defaults(run=run, parser=parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Time and print medians."""
-    _values.integer("--repeat", args.repeat, 1, MOST_RUNS)
+    checks.integer("--repeat", args.repeat, 1, MOST_RUNS)
     if args.peer is not None:
-        unused = ("rows", "model", "budget", "available", "rules", *options.FACTS, *options.ROWS)
+        unused = ("rows", "model", "budget", "available", "rules", *options.FACTS, *options.SOURCE)
         options.refuse_unused(args, unused, "does not apply to --peer: its pools are fixed")
         return _beside(args)
     job = options.job_of(args, model=args.model if args.model is not None else "qwen3.6-35b-a3b")
@@ -69,31 +68,22 @@ def run(args: argparse.Namespace) -> int:
         source = replace(source, path=str(files("waveplan") / "data" / "demo.npz"))
     results = measure(job, source, args.repeat)
     if args.json:
-        write_json(
-            {
-                "version": VERSION,
-                "command": "bench",
-                "job": asdict(job),
-                "source": asdict(source),
-                "seconds": results,
-            }
-        )
+        write_json("bench", job=job, source=source, seconds=results)
         return 0
     requests = source.requests()
     base = results["read the tokens once"]
-    right = frozenset({"median", "x reading"})
     title = f"{len(requests):,} rows, {integer(int(requests.rows.lengths.sum()))} tokens"
-    table = Table(title, ("work", "median", "x reading"), right=right)
-    for name, value in results.items():
-        table.add(name, seconds(value), f"{value / base:.1f}" if base else "")
-    show(table, out=sys.stdout)
+    rows = [
+        (name, seconds(value), f"{value / base:.1f}" if base else "")
+        for name, value in results.items()
+    ]
+    show(Table(title, ("work", "median", "x reading"), rows, right=("median", "x reading")))
     return 0
 
 
 def _beside(args: argparse.Namespace) -> int:
     """Time both planners on named pools; stop with an error if their waves differ."""
     from waveplan.bench import peer, reference
-    from waveplan.bench.tables import search_table
     from waveplan.bench.workloads import WAVES
 
     wanted: dict[str, list[int]] = {}
@@ -113,14 +103,16 @@ def _beside(args: argparse.Namespace) -> int:
             made.append(one.to_dict())
             print(f"{name} CP {one.cp}: {one.ratio:,.0f}x", file=sys.stderr, flush=True)
     if args.json:
-        write_json({"version": VERSION, "command": "bench", "peer": made})
+        write_json("bench", peer=made)
         return 0
-    show(search_table("cold and warm searches, equal waves", made), out=sys.stdout)
+    show(peer.search_table("cold and warm searches, equal waves", made))
     return 0
 
 
 def measure(job: Job, source: Source, repeat: int) -> dict[str, float]:
     """Median seconds of each piece of work. Every run starts from nothing but the rows."""
+    from waveplan.refusal import WaveRefused
+
     requests = source.requests()
     tokens = requests.rows.tokens
 

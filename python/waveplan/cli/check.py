@@ -8,29 +8,28 @@ from pathlib import Path
 from typing import Any
 
 from waveplan.cli import options
-from waveplan.cli.output import VERSION, write_json
+from waveplan.cli.output import write_json
 from waveplan.cli.parser import picture_file
 
-EXAMPLE = """example:
+EXAMPLE = """\
   waveplan check peaks.json
   waveplan check peaks.json --rule-set published --plot check.png"""
 
 
 def register(subparsers: Any) -> None:
     """Add the command."""
-    parser = subparsers.add_parser(
+    parser = options.command(
+        subparsers,
         "check",
-        help="price every measured peak of a file: ratios, and what falls below parity",
-        description="Price each record of a file of measured peaks from its facts alone.",
-        epilog=EXAMPLE,
-        formatter_class=options.Help,
-        allow_abbrev=False,
+        "price every measured peak of a file: ratios, and what falls below parity",
+        "Price each record of a file of measured peaks from its facts alone.",
+        EXAMPLE,
+        run,
     )
     parser.add_argument("peaks", metavar="PEAKS.json", help="records of measured peaks")
     options.add_rules(parser)
     parser.add_argument("--plot", metavar="FILE", help="predicted against observed: .png, .svg")
     options.add_json(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,5 +46,5 @@ def run(args: argparse.Namespace) -> int:
         predicted_observed(report, plot)
         print(f"wrote {plot}", file=sys.stderr)
     if args.json:
-        write_json({"version": VERSION, "command": "check", **report.to_dict()})
+        write_json("check", **report.to_dict())
     return 0

@@ -10,20 +10,20 @@ from waveplan.cli import options, plan
 from waveplan.cli.parser import whole
 from waveplan.jobs import Job, Source
 
-EXAMPLE = """example:
+EXAMPLE = """\
   waveplan demo
   waveplan demo --cp 4 --available 24GiB --explain"""
 
 
 def register(subparsers: Any) -> None:
     """Add the command."""
-    parser = subparsers.add_parser(
+    parser = options.command(
+        subparsers,
         "demo",
-        help="bundled rollouts on a bundled model: the waves, and why each stopped",
-        description="Plan bundled agent rollouts (98 rows, 694,654 tokens) on Qwen3.6-35B-A3B.",
-        epilog=EXAMPLE,
-        formatter_class=options.Help,
-        allow_abbrev=False,
+        "bundled rollouts on a bundled model: the waves, and why each stopped",
+        "Plan bundled agent rollouts (98 rows, 694,654 tokens) on Qwen3.6-35B-A3B.",
+        EXAMPLE,
+        run,
     )
     parser.add_argument("--cp", type=whole, default=2, metavar="N", help="context-parallel size")
     parser.add_argument(
@@ -31,7 +31,6 @@ def register(subparsers: Any) -> None:
     )
     plan.add_outputs(parser)
     options.add_json(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

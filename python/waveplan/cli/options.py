@@ -1,172 +1,128 @@
-"""Options shared by the commands, and the job they stand for."""
+"""Options of the commands, made from the fields of `Job` and `Source`, and what they spell."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
-from dataclasses import fields
+from collections.abc import Iterable, Sequence
+from dataclasses import MISSING, Field, fields
 from typing import TYPE_CHECKING, Any
 
+from waveplan._fields import checked
 from waveplan.budget import format_bytes
 from waveplan.cli.parser import Help, share, whole
 from waveplan.cli.progress import Progress
 from waveplan.errors import InputError
-from waveplan.jobs import TARGETS, Job, Source
+from waveplan.jobs import Job, Source
+from waveplan.topology import Topology
 
 if TYPE_CHECKING:
     from waveplan.requests import Requests
 
-__all__ = [
-    "Help",
-    "add_budget",
-    "add_facts",
-    "add_json",
-    "add_prices",
-    "add_rows",
-    "add_rules",
-    "job_of",
-    "read",
-    "source_of",
-]
-
-RANKS = {
-    "dp": "data-parallel",
-    "tp": "tensor-parallel",
-    "cp": "context-parallel",
-    "pp": "pipeline-parallel",
-    "ep": "expert-parallel",
-    "etp": "expert-tensor-parallel",
-}
+JOB: dict[str, Field[Any]] = {item.name: item for item in fields(Job)}
+SOURCE: dict[str, Field[Any]] = {item.name: item for item in fields(Source) if item.name != "path"}
+RANKS = [item.name for item in fields(Topology) if item.metadata["kind"] == "whole"]
+FACTS = [name for name in JOB if JOB[name].metadata["option"] == "facts" and name != "model"]
+"""Options of a job that need a model."""
+TYPES = {"whole": whole, "share": share, "text": str, "word": str}
 
 
-FACTS = (
-    *RANKS,
-    "sequence_parallel",
-    "recompute",
-    "recompute_modules",
-    "lora_rank",
-    "full_finetuning",
-    "compiled",
-    "gradients_pending",
-    "dispatcher",
-    "routing",
-)
-"""Options of `add_facts` that need a model."""
-ROWS = ("targets", "top_k", "logits", "hidden", "no_grad", "limit")
-"""Options of `add_rows` beside the file."""
+def command(
+    subparsers: Any, name: str, summary: str, description: str, example: str, run: Any
+) -> argparse.ArgumentParser:
+    """Add a command and return its parser."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        name,
+        help=summary,
+        description=description,
+        epilog=f"example:\n{example}",
+        formatter_class=Help,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(run=run, parser=parser)
+    return parser
+
+
+def _flag(item: Field[Any]) -> str:
+    flag: str = item.metadata.get("flag", f"--{item.name.replace('_', '-')}")
+    return flag
+
+
+def add(parser: Any, *items: Field[Any], **changed: Any) -> None:
+    """Add the options of fields to a parser or a group of one."""
+    for item in items:
+        about, default = item.metadata, item.default
+        given: dict[str, Any] = {"dest": item.name, "help": about["doc"]}
+        if about["kind"] == "switch":
+            given["action"] = "store_false" if default else "store_true"
+        else:
+            given |= {"default": None if default is MISSING else default}
+            given |= {"type": TYPES[about["kind"]]}
+            given |= (
+                {"choices": about["among"]} if "among" in about else {"metavar": about["metavar"]}
+            )
+        parser.add_argument(_flag(item), **{**given, **changed})
+
+
+def add_axes(parser: Any, names: Iterable[str], **changed: Any) -> None:
+    """Add options of a job that take one value, or several with commas between."""
+    for name in names:
+        item, many = JOB[name], _integers if JOB[name].metadata["kind"] == "whole" else _words
+        default = item.default if item.default in (MISSING, None) else [item.default]
+        given = {
+            "type": many,
+            "default": None if default is MISSING else default,
+            "required": default is MISSING,
+            "metavar": f"{item.metadata['metavar']},...",
+            "help": None,
+        }
+        add(parser, item, **{"choices": None, **given, **changed})
+
+
+def check_axes(args: argparse.Namespace, names: Iterable[str]) -> None:
+    """Check each value of the axes: a typing error is bad input, no impossible configuration."""
+    for name in names:
+        for value in getattr(args, name) or ():
+            checked(JOB[name], _flag(JOB[name]), value)
+
+
+def _group(name: str) -> list[Field[Any]]:
+    return [item for item in JOB.values() if item.metadata["option"] == name]
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """``--json``."""
+    """Add ``--json``."""
     parser.add_argument(
         "--json", action="store_true", help="one JSON document on stdout and nothing else there"
     )
 
 
 def add_facts(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """Model, ranks and training mode."""
+    """Add model, ranks and training mode."""
     facts = parser.add_argument_group("model, ranks, training mode")
-    facts.add_argument(
-        "--model",
-        required=required,
-        metavar="NAME|FILE",
-        help="a bundled model by name, or a Hugging Face config.json",
-    )
-    for rank, name in RANKS.items():
-        facts.add_argument(f"--{rank}", type=whole, default=1, metavar="N", help=f"{name} size")
-    facts.add_argument(
-        "--sequence-parallel", action="store_true", help="divide the rows of norms over TP"
-    )
-    facts.add_argument(
-        "--recompute",
-        choices=("full", "selective", "none"),
-        default="full",
-        help="activation recomputation (default: full)",
-    )
-    facts.add_argument(
-        "--recompute-modules",
-        default="",
-        metavar="A,B",
-        help="with selective recomputation: what is recomputed",
-    )
-    facts.add_argument(
-        "--lora-rank", type=whole, default=8, metavar="R", help="rank of the adapters (default: 8)"
-    )
-    facts.add_argument(
-        "--full-finetuning", action="store_true", help="train every parameter, no adapters"
-    )
-    facts.add_argument(
-        "--compiled", action="store_true", help="layers run compiled: fused units keep less"
-    )
-    facts.add_argument(
-        "--gradients-pending",
-        action="store_true",
-        help="adapter gradients are yet to be allocated, by the first backward",
-    )
-    facts.add_argument(
-        "--dispatcher",
-        choices=("auto", "alltoall", "hybridep"),
-        default="auto",
-        help="token dispatcher of the experts (default: alltoall at EP 1, else hybridep)",
-    )
-    facts.add_argument(
-        "--routing",
-        choices=("safe", "balanced"),
-        default="safe",
-        help="rows assumed on the busiest expert rank (default: safe)",
-    )
+    add(facts, JOB["model"], required=required)
+    add(facts, *(JOB[name] for name in FACTS))
 
 
 def add_budget(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """The device's total, or what is free."""
+    """Add the device's total, or what is free."""
     memory = parser.add_argument_group("memory of one rank")
-    which = memory.add_mutually_exclusive_group(required=required)
-    which.add_argument(
-        "--budget",
-        metavar="BYTES",
-        help='the device\'s total, such as "141GB" or "80GiB": weights and what else stays '
-        "resident come off, and a reserve",
-    )
-    which.add_argument("--available", metavar="BYTES", help='free for waves, such as "70GiB"')
-    memory.add_argument(
-        "--reserve",
-        type=share,
-        default=0.03,
-        metavar="SHARE",
-        help="share of the device kept back with --budget (default: 0.03)",
-    )
+    add(memory.add_mutually_exclusive_group(required=required), *(JOB["budget"], JOB["available"]))
+    add(memory, JOB["reserve"])
 
 
-def add_rules(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Which rules price."""
+def add_rules(parser: argparse.ArgumentParser, *, margin: bool = False) -> None:
+    """Add which rules price; with ``margin`` also what happens where they do not cover a job."""
     prices = parser.add_argument_group("prices")
-    prices.add_argument(
-        "--rule-set",
-        choices=("default", "published"),
-        default="default",
-        help="ours, or what the reference planner charges",
-    )
-    prices.add_argument("--rules", metavar="FILE", help="a TOML file of rules to add or override")
-    return prices
+    add(prices, *_group("rules"), *(_group("prices") if margin else ()))
 
 
-def add_prices(parser: argparse.ArgumentParser) -> None:
-    """Which rules price a plan, and what happens where they do not cover it."""
-    prices = add_rules(parser)
-    prices.add_argument(
-        "--margin",
-        type=share,
-        default=0.1,
-        metavar="SHARE",
-        help="kept back where a rule is off or unmeasured for the job (default: 0.1)",
-    )
-    prices.add_argument(
-        "--strict", action="store_true", help="refuse where a rule does not cover the job"
-    )
+def add_plan(parser: argparse.ArgumentParser) -> None:
+    """Add how waves are searched."""
+    add(parser, *_group("plan"))
 
 
 def add_rows(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
-    """The rows, and what is asked of them."""
+    """Add the rows, and what is asked of them."""
     data = parser.add_argument_group("rows")
     data.add_argument(
         "rows",
@@ -174,24 +130,18 @@ def add_rows(parser: argparse.ArgumentParser, *, optional: bool = False) -> None
         nargs="?" if optional else None,
         help="token rows: .npz, .jsonl, .parquet or .arrow; - reads JSON lines from stdin",
     )
-    data.add_argument(
-        "--targets",
-        choices=TARGETS,
-        default="all",
-        help="labelled tokens: all, from each row's first_target on, or none",
-    )
-    data.add_argument("--top-k", type=whole, metavar="K", help="return the K best tokens too")
-    data.add_argument("--logits", action="store_true", help="return full logits too")
-    data.add_argument("--hidden", action="store_true", help="return hidden states too")
-    data.add_argument("--no-grad", action="store_true", help="forward only, no gradients")
-    data.add_argument("--limit", type=whole, metavar="N", help="take the first N rows only")
+    add(data, *SOURCE.values())
 
 
 def job_of(args: argparse.Namespace, **changed: Any) -> Job:
     """The job that the options spell."""
-    known = {item.name for item in fields(Job)}
-    values = {name: value for name, value in vars(args).items() if name in known}
+    values = {name: value for name, value in vars(args).items() if name in JOB}
     return Job(**{**values, **changed})
+
+
+def source_of(args: argparse.Namespace) -> Source:
+    """The rows that the options name."""
+    return Source(path=args.rows, **{name: getattr(args, name) for name in SOURCE})
 
 
 def refuse_unused(args: argparse.Namespace, names: Iterable[str], why: str) -> None:
@@ -202,23 +152,25 @@ def refuse_unused(args: argparse.Namespace, names: Iterable[str], why: str) -> N
     """
     for name in names:
         if getattr(args, name) != args.parser.get_default(name):
-            raise InputError(f"--{name.replace('_', '-')} {why}")
-
-
-def source_of(args: argparse.Namespace) -> Source:
-    """The rows that the options name."""
-    return Source(
-        path=args.rows,
-        targets=args.targets,
-        top_k=args.top_k,
-        logits=args.logits,
-        hidden=args.hidden,
-        gradient=not args.no_grad,
-        limit=args.limit,
-    )
+            flag = _flag(SOURCE[name]) if name in SOURCE else f"--{name.replace('_', '-')}"
+            raise InputError(f"{flag} {why}")
 
 
 def read(source: Source) -> Requests:
     """The rows, with a progress line while a long file is read."""
     with Progress(f"reading {source.path}", None, text=format_bytes) as progress:
         return source.requests(progress.advance)
+
+
+def _words(text: str) -> Sequence[str]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(words):
+        raise argparse.ArgumentTypeError(f"{text!r}: an empty value between commas")
+    return words
+
+
+def _integers(text: str) -> Sequence[int]:
+    try:
+        return [whole(word.strip()) for word in text.split(",")]
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"{text!r}: whole numbers with commas between") from None

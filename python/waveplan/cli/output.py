@@ -4,56 +4,32 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from waveplan._values import columns
-from waveplan.cli.summary import memory
+from waveplan.checks import columns
 
 if TYPE_CHECKING:
-    from waveplan.errors import WaveRefused
-    from waveplan.jobs import Job, Source
-    from waveplan.planner import Planner, Waves
-    from waveplan.wave import Wave
+    from waveplan.refusal import WaveRefused
 
-__all__ = ["VERSION", "plan_document", "states", "write_json"]
+__all__ = ["refusal", "write_json"]
 
 VERSION = 1
 
 
-def write_json(document: dict[str, Any]) -> None:
-    """One document on stdout."""
+def write_json(command: str, **parts: Any) -> None:
+    """Print the document of a command on stdout; job and source become objects."""
+    parts = {
+        name: asdict(part) if name in ("job", "source") and part else part
+        for name, part in parts.items()
+    }
+    document = {"version": VERSION, "command": command, **parts}
     json.dump(document, sys.stdout, indent=1, allow_nan=False)
     print(flush=True)
 
 
-def plan_document(
-    job: Job, source: Source, planner: Planner, waves: Sequence[Wave], run: Waves, *, complete: bool
-) -> dict[str, Any]:
-    """What ``waveplan plan --json`` prints."""
-    return {
-        "version": VERSION,
-        "command": "plan",
-        "complete": complete,
-        "job": asdict(job),
-        "source": asdict(source),
-        "memory": memory(planner),
-        "off": states(planner),
-        "waves": [wave.to_dict() for wave in waves],
-        "refused": [_refusal(item) for item in run.refused],
-    }
-
-
-def states(planner: Planner) -> list[dict[str, str]]:
-    """Rules that charge nothing, or are not measured, for this job."""
-    return [
-        {"rule": state.name, "state": state.state, "reason": state.reason}
-        for state in (*planner.bound.off, *planner.bound.unmeasured)
-    ]
-
-
-def _refusal(item: WaveRefused) -> dict[str, Any]:
+def refusal(item: WaveRefused) -> dict[str, Any]:
+    """A refused item of ``waveplan plan``."""
     return {
         "indices": item.indices.tolist(),
         "required": item.required,

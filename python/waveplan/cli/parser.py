@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from waveplan._files import kind
 from waveplan.errors import InputError, one_line
+from waveplan.files import kind
 
 __all__ = ["Help", "Parser", "apart", "output_file", "picture_file", "share", "whole"]
 

@@ -9,63 +9,46 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from waveplan.cli import options
+from waveplan.cli.output import refusal, write_json
 from waveplan.cli.parser import apart, output_file, picture_file
 from waveplan.cli.progress import Progress
-from waveplan.cli.render import gigabytes, integer, show
-from waveplan.cli.summary import explanation, heading, reason, summary
+from waveplan.cli.status import DONE, INTERRUPTED, REFUSED
+from waveplan.files import write_text
 from waveplan.jobs import Job, Source
+from waveplan.report.summary import explanation, heading, memory, reason, states, summary
+from waveplan.report.table import gigabytes, integer, show
 
 if TYPE_CHECKING:
     from waveplan.planner import Waves
     from waveplan.wave import Wave
 
-EXAMPLE = """example:
+EXAMPLE = """\
   waveplan plan rollouts.jsonl --model qwen3.6-35b-a3b --cp 2 --available 70GiB
   waveplan plan rollouts.npz --model config.json --cp 4 --ep 2 --budget 141GB --json"""
 
-# Heading and width of each column of the running table. The last two only say something of
-# several ranks.
-COLUMNS = (
-    ("wave", 5),
-    ("requests", 9),
-    ("tokens", 10),
-    ("packed", 9),
-    ("saved", 6),
-    ("price", 12),
-    ("busiest", 8),
-    ("balance", 8),
-)
+# The last two columns of the running table only say something of several ranks.
+HEAD = ("wave", "requests", "tokens", "packed", "saved", "price", "busiest", "balance")
+WIDTHS = (5, 9, 10, 9, 6, 12, 8, 8)
 SHOWN = 40
 
 
 def register(subparsers: Any) -> None:
     """Add the command."""
-    parser = subparsers.add_parser(
+    parser = options.command(
+        subparsers,
         "plan",
-        help="every wave of a pool of rows, to its end",
-        description="Plan every wave of a pool of token rows and say what stopped each.",
-        epilog=EXAMPLE,
-        formatter_class=options.Help,
-        allow_abbrev=False,
+        "every wave of a pool of rows, to its end",
+        "Plan every wave of a pool of token rows and say what stopped each.",
+        EXAMPLE,
+        run,
     )
     options.add_rows(parser)
     options.add_facts(parser)
     options.add_budget(parser)
-    options.add_prices(parser)
-    parser.add_argument(
-        "--compatible",
-        action="store_true",
-        help="the reference planner's decisions, bit for bit, with its prices",
-    )
-    parser.add_argument(
-        "--trust",
-        choices=("rules", "profile"),
-        default="rules",
-        help="what a first wave may grow on: measured rules (default), or observed waves only",
-    )
+    options.add_rules(parser, margin=True)
+    options.add_plan(parser)
     add_outputs(parser)
     options.add_json(parser)
-    parser.set_defaults(run=run)
 
 
 def add_outputs(parser: argparse.ArgumentParser) -> None:
@@ -87,8 +70,6 @@ def run(args: argparse.Namespace) -> int:
 
 def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
     """Plan the rows and print waves as they come; the exit status of the command."""
-    from waveplan.cli import DONE, INTERRUPTED, REFUSED
-
     html, plot = output_file(args.html), picture_file(args.plot)
     apart((html, plot), (source.path, job.model, job.rules))
     planner = job.planner()
@@ -97,7 +78,7 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
     out: TextIO = sys.stderr if args.json else sys.stdout
     several = job.cp > 1
     print(heading(job, planner, requests), file=out, end="\n\n")
-    print(_line([name for name, _ in COLUMNS], "not wider because", several), file=out, flush=True)
+    print(_line(HEAD, "not wider because", several), file=out, flush=True)
     waves: list[Wave] = []
     start = time.perf_counter()
     interrupted = _stream(found, waves, out, several, SHOWN if not args.all else None)
@@ -109,11 +90,13 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
         print(file=out)
         show(*explanation(tightest, waves.index(tightest) + 1), out=out)
     if html is not None or plot is not None:
-        from waveplan.report import collect, write_html
+        from waveplan.report.data import collect
 
         data = collect(job, planner, waves, found)
         if html is not None:
-            write_html(html, data)
+            from waveplan.report.html import page
+
+            write_text(html, page(data))
             print(f"wrote {html}", file=sys.stderr)
         if plot is not None:
             from waveplan.report.plots import overview
@@ -121,9 +104,16 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
             overview(data, plot)
             print(f"wrote {plot}", file=sys.stderr)
     if args.json:
-        from waveplan.cli.output import plan_document, write_json
-
-        write_json(plan_document(job, source, planner, waves, found, complete=not interrupted))
+        write_json(
+            "plan",
+            complete=not interrupted,
+            job=job,
+            source=source,
+            memory=memory(planner),
+            off=states(planner),
+            waves=[wave.to_dict() for wave in waves],
+            refused=[refusal(item) for item in found.refused],
+        )
     if interrupted:
         return INTERRUPTED
     return REFUSED if found.refused else DONE
@@ -153,8 +143,8 @@ def _stream(found: Waves, waves: list[Wave], out: TextIO, several: bool, most: i
 
 
 def _line(cells: Sequence[str], last: str, several: bool) -> str:
-    shown = list(zip(cells, COLUMNS, strict=True))[: None if several else -2]
-    return " ".join(cell.rjust(width) for cell, (_, width) in shown) + "  " + last
+    shown = list(zip(cells, WIDTHS, strict=True))[: None if several else -2]
+    return " ".join(cell.rjust(width) for cell, width in shown) + "  " + last
 
 
 def _wave_line(number: int, wave: Wave, several: bool) -> str:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from waveplan.cli import options
-from waveplan.cli.output import VERSION, states, write_json
+from waveplan.cli.output import write_json
 from waveplan.cli.parser import whole
-from waveplan.cli.render import gigabytes, integer, show
-from waveplan.cli.summary import charges, memory, memory_text
 from waveplan.errors import InputError
+from waveplan.report.summary import charges, memory, memory_text, states
+from waveplan.report.table import gigabytes, integer, show
 
 if TYPE_CHECKING:
     from waveplan.requests import Requests
 
-EXAMPLE = """example:
+EXAMPLE = """\
   waveplan price --tokens 194753 --requests 10 --model qwen3.6-35b-a3b --cp 2
   waveplan price rollouts.npz --model qwen3.6-35b-a3b --cp 2 --budget 141GB"""
 
@@ -27,13 +27,13 @@ WITHOUT_LIMIT = 1 << 62
 
 def register(subparsers: Any) -> None:
     """Add the command."""
-    parser = subparsers.add_parser(
+    parser = options.command(
+        subparsers,
         "price",
-        help="one forward, no search: the tree of terms",
-        description="Price one forward over all the given rows, or over so many unshared tokens.",
-        epilog=EXAMPLE,
-        formatter_class=options.Help,
-        allow_abbrev=False,
+        "one forward, no search: the tree of terms",
+        "Price one forward over all the given rows, or over so many unshared tokens.",
+        EXAMPLE,
+        run,
     )
     options.add_rows(parser, optional=True)
     made = parser.add_argument_group("instead of rows")
@@ -43,9 +43,8 @@ def register(subparsers: Any) -> None:
     )
     options.add_facts(parser)
     options.add_budget(parser, required=False)
-    options.add_prices(parser)
+    options.add_rules(parser, margin=True)
     options.add_json(parser)
-    parser.set_defaults(run=run, parser=parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -75,16 +74,13 @@ def run(args: argparse.Namespace) -> int:
     show(charges(plan.price), plan.price.explain(), out=out)
     if args.json:
         write_json(
-            {
-                "version": VERSION,
-                "command": "price",
-                "job": asdict(job),
-                "memory": memory(planner) if bounded else None,
-                "off": states(planner),
-                "fits": fits,
-                "plan": plan.to_dict(),
-                "price": plan.price.to_dict(),
-            }
+            "price",
+            job=job,
+            memory=memory(planner) if bounded else None,
+            off=states(planner),
+            fits=fits,
+            plan=plan.to_dict(),
+            price=plan.price.to_dict(),
         )
     return 1 if fits is False else 0
 
@@ -110,11 +106,6 @@ def _requests(args: argparse.Namespace) -> Requests:
         raise InputError(f"--requests is {args.requests}: give 1 to {most:,}, at most --tokens")
     share = np.arange(args.requests + 1, dtype=np.int64) * args.tokens // args.requests
     rows = Rows(np.arange(args.tokens, dtype=np.int64), share)
-    return Requests(
-        rows,
-        targets=args.targets != "none",
-        top_k=args.top_k,
-        logits=args.logits,
-        hidden=args.hidden,
-        gradient=not args.no_grad,
-    )
+    names = ("top_k", "logits", "hidden", "gradient")
+    asked = {name: getattr(args, name) for name in names}
+    return Requests(rows, targets=args.targets != "none", **asked)

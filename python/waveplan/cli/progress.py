@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TextIO
 
-from waveplan.cli.render import integer, seconds
+from waveplan.report.table import integer, seconds
 
 __all__ = ["Progress"]
 
@@ -35,7 +35,6 @@ class Progress:
         self._out = out if out is not None else sys.stderr
         self._on = self._out.isatty()
         self._start = self._last = time.monotonic()
-        self._first = 0
         self._drawn = False
 
     def __enter__(self) -> Self:
@@ -48,10 +47,6 @@ class Progress:
         trace: TracebackType | None,
     ) -> None:
         self.clear()
-
-    def begin(self, done: int) -> None:
-        """State that ``done`` units were finished before this run: they say nothing of its pace."""
-        self._first = done
 
     def advance(self, done: int, total: int | None = None, detail: str = "") -> None:
         """State that ``done`` units of the total are finished."""
@@ -76,8 +71,8 @@ class Progress:
             filled = int(share * 24)
             bar = f"[{'#' * filled}{'.' * (24 - filled)}]"
             line = f"{self._what} {bar} {self._text(done)}/{self._text(self._total)}"
-            if self._first < done < self._total:
-                left = elapsed * (self._total - done) / (done - self._first)
+            if 0 < done < self._total:
+                left = elapsed * (self._total - done) / done
                 line += f", {seconds(left)} left"
         if detail:
             line += f", {detail}"

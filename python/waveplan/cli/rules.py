@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from typing import Any
 
 from waveplan.cli import options
-from waveplan.cli.output import VERSION, write_json
-from waveplan.cli.render import Table, show
-from waveplan.cli.summary import short
+from waveplan.cli.output import write_json
+from waveplan.report.summary import short
+from waveplan.report.table import Table, show
 
-EXAMPLE = """example:
+EXAMPLE = """\
   waveplan rules
   waveplan rules --model qwen3.6-35b-a3b --cp 2 --ep 2 --verbose"""
 
@@ -27,19 +26,18 @@ PREDICATES = {"where": "holds", "checked": "checked", "applies": "applies"}
 
 def register(subparsers: Any) -> None:
     """Add the command."""
-    parser = subparsers.add_parser(
+    parser = options.command(
+        subparsers,
         "rules",
-        help="every rule, its coverage, on or off for a job and why",
-        description="List the pricing rules; with --model also whether each covers that job.",
-        epilog=EXAMPLE,
-        formatter_class=options.Help,
-        allow_abbrev=False,
+        "every rule, its coverage, on or off for a job and why",
+        "List the pricing rules; with --model also whether each covers that job.",
+        EXAMPLE,
+        run,
     )
     options.add_facts(parser, required=False)
     options.add_rules(parser)
     parser.add_argument("--verbose", action="store_true", help="formulas, coverage, sources")
     options.add_json(parser)
-    parser.set_defaults(run=run, parser=parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -56,14 +54,8 @@ def run(args: argparse.Namespace) -> int:
         "what stays allocated between waves": rules_table(*facts, resident_rules()),
     }
     if args.json:
-        write_json(
-            {
-                "version": VERSION,
-                "command": "rules",
-                "job": asdict(job) if args.model is not None else None,
-                "rules": [row for table in tables.values() for row in table],
-            }
-        )
+        rows = [row for table in tables.values() for row in table]
+        write_json("rules", job=job if args.model is not None else None, rules=rows)
         return 0
     if args.model is not None:
         print(f"{job.model} on {job.ranks_text()}, {job.training_text()}\n")

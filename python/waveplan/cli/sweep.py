@@ -13,19 +13,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from waveplan import _values
 from waveplan.cli import options
-from waveplan.cli.output import VERSION, write_json
-from waveplan.cli.parser import apart, output_file, picture_file, share, whole
+from waveplan.cli.output import write_json
+from waveplan.cli.parser import apart, output_file, picture_file, whole
 from waveplan.cli.progress import Progress
-from waveplan.cli.render import Table, gigabytes, integer, show
-from waveplan.cli.summary import count
+from waveplan.cli.status import DONE, INTERRUPTED, REFUSED
 from waveplan.errors import InputError
 from waveplan.files import write_text
 from waveplan.jobs import Job, Source, model_named
+from waveplan.report.summary import count
+from waveplan.report.table import Table, gigabytes, integer, show
 from waveplan.sweep import Outcome, jobs, leave, outcomes, process_pool
 
-EXAMPLE = """example:
+AXES = ("model", *options.RANKS, "recompute", "lora_rank", "rule_set")
+EXAMPLE = """\
   waveplan sweep rollouts.npz --model qwen3.6-35b-a3b --cp 1,2,4,8 --available 24GiB,70GiB
   waveplan sweep rollouts.npz --model qwen3.6-35b-a3b --cp 2,4 --ep 1,2 --budget 80GiB,141GB \\
       --csv sweep.csv --plot sweep.png"""
@@ -33,47 +34,35 @@ EXAMPLE = """example:
 
 def register(subparsers: Any) -> None:
     """Add the command."""
-    parser = subparsers.add_parser(
+    parser = options.command(
+        subparsers,
         "sweep",
-        help="one pool of rows over many topologies, budgets, modes and models",
-        description="Plan a pool of rows under every combination of the comma-separated values.",
-        epilog=EXAMPLE,
-        formatter_class=options.Help,
-        allow_abbrev=False,
+        "one pool of rows over many topologies, budgets, modes and models",
+        "Plan a pool of rows under every combination of the comma-separated values.",
+        EXAMPLE,
+        run,
     )
     options.add_rows(parser)
     axes = parser.add_argument_group("axes: one value, or several with commas between")
-    axes.add_argument("--model", required=True, type=_words, metavar="NAME|FILE,...")
-    for rank in options.RANKS:
-        axes.add_argument(f"--{rank}", type=_integers, default=[1], metavar="N,...")
-    axes.add_argument("--recompute", type=_words, default=["full"], metavar="MODE,...")
-    axes.add_argument("--lora-rank", type=_integers, default=[8], metavar="R,...")
-    axes.add_argument("--rule-set", type=_words, default=["default"], metavar="SET,...")
+    options.add_axes(axes, AXES)
     memory = axes.add_mutually_exclusive_group(required=True)
-    memory.add_argument("--budget", type=_words, metavar="BYTES,...", help="device totals")
-    memory.add_argument("--available", type=_words, metavar="BYTES,...", help="free for waves")
-    parser.add_argument(
-        "--reserve", type=share, default=0.03, metavar="SHARE", help="kept back with --budget"
-    )
-    parser.add_argument(
-        "--margin",
-        type=share,
-        default=0.1,
-        metavar="SHARE",
+    options.add_axes(memory, ["budget"], help="device totals")
+    options.add_axes(memory, ["available"], help="free for waves")
+    options.add(parser, options.JOB["reserve"], help="kept back with --budget")
+    options.add(
+        parser,
+        options.JOB["margin"],
         help="kept back where a rule is off or unmeasured (default: 0.1)",
     )
-    parser.add_argument("--sequence-parallel", action="store_true", help="wherever TP is above 1")
+    options.add(parser, options.JOB["sequence_parallel"], help="wherever TP is above 1")
     parser.add_argument("--jobs", type=whole, metavar="N", help="worker processes (default: cores)")
     parser.add_argument("--csv", metavar="FILE", help="the table as CSV; - prints it")
     parser.add_argument("--plot", metavar="FILE", help="a heat map of the widest wave: .png, .svg")
     options.add_json(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Plan every configuration and print; exit status 1 when one leaves rows unplanned."""
-    from waveplan.cli import DONE, INTERRUPTED, REFUSED
-
     wanted = _configurations(args)
     plot = picture_file(args.plot)
     table = None if args.csv == "-" else output_file(args.csv)
@@ -99,15 +88,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"wrote {plot}", file=sys.stderr)
     if args.json:
         document = [{**asdict(job), **asdict(outcome)} for job, outcome in results]
-        write_json(
-            {
-                "version": VERSION,
-                "command": "sweep",
-                "complete": not interrupted,
-                "source": asdict(source),
-                "results": document,
-            }
-        )
+        write_json("sweep", complete=not interrupted, source=source, results=document)
     if args.csv == "-":
         print(_csv(results), end="")
     show(*_tables(results), out=sys.stderr if args.json or args.csv == "-" else sys.stdout)
@@ -117,6 +98,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _configurations(args: argparse.Namespace) -> list[Job]:
+    # The first varies slowest.
     axes = ["model", "recompute", *options.RANKS, "lora_rank", "rule_set"]
     axes.append("budget" if args.budget else "available")
     made = jobs({name: getattr(args, name) for name in axes})
@@ -124,15 +106,7 @@ def _configurations(args: argparse.Namespace) -> list[Job]:
     # A typing error is bad input; only what is well said can be impossible.
     for name in args.model:
         model_named(name)
-    for name in options.RANKS:
-        for size in getattr(args, name):
-            _values.integer(f"--{name}", size, 1, 1 << 20)
-    for rank in args.lora_rank:
-        _values.integer("--lora-rank", rank, 0, 1 << 20)
-    for mode in args.recompute:
-        _values.choice("--recompute", mode, ("full", "selective", "none"))
-    for name in args.rule_set:
-        _values.choice("--rule-set", name, ("default", "published"))
+    options.check_axes(args, AXES)
     if args.jobs is not None and args.jobs < 1:
         raise InputError(f"--jobs is {args.jobs}: it must be at least 1")
     made = [
@@ -183,22 +157,8 @@ def _plan(
         leave(pool, whole=whole)
 
 
-def _words(text: str) -> list[str]:
-    words = [word.strip() for word in text.split(",")]
-    if not all(words):
-        raise argparse.ArgumentTypeError(f"{text!r}: an empty value between commas")
-    return words
-
-
-def _integers(text: str) -> list[int]:
-    try:
-        return [whole(word.strip()) for word in text.split(",")]
-    except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(f"{text!r}: whole numbers with commas between") from None
-
-
 # Every axis that takes more than one value becomes a column.
-AXES: Sequence[tuple[str, Callable[[Job], str]]] = (
+COLUMNS: Sequence[tuple[str, Callable[[Job], str]]] = (
     ("model", lambda job: job.model),
     ("ranks", lambda job: job.ranks_text()),
     ("recompute", lambda job: job.recompute),
@@ -211,7 +171,7 @@ AXES: Sequence[tuple[str, Callable[[Job], str]]] = (
 def _tables(results: Sequence[tuple[Job, Outcome]]) -> list[Table | str]:
     axes = [
         (name, value)
-        for name, value in AXES
+        for name, value in COLUMNS
         if name in ("model", "ranks", "memory") or len({value(job) for job, _ in results}) > 1
     ]
     figures = ("waves", "widest", "packed tokens", "busiest rank", "price", "refused", "rules off")

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from waveplan._core import PRICE_ROOTS
-from waveplan._values import flag, instance, real
+from waveplan.checks import flag, instance, real
 from waveplan.errors import InputError, UnpricedError
 from waveplan.facts import facts as facts_of
 from waveplan.pricing.bind import BoundRules, Measures, Status, bind, bind_facts, status

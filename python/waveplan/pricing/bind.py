@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waveplan._core import PRICE_ROOTS, Program
-from waveplan._values import entries, instance, integer, mapping, present, shown
+from waveplan.checks import entries, instance, integer, mapping, shown
 from waveplan.errors import InputError
 from waveplan.facts import facts as facts_of
 from waveplan.model import Model
@@ -65,7 +65,6 @@ class Measures:
             raise InputError(
                 f"groups is {shown(groups)}: it must be an array of {len(PACK)} measures a row"
             )
-        present("groups", groups)
         groups = integers("groups", groups.reshape(-1)).reshape(groups.shape)
         object.__setattr__(self, "plan", plan)
         object.__setattr__(self, "groups", groups)

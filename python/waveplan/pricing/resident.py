@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from waveplan._values import instance
 from waveplan.budget import format_bytes
+from waveplan.checks import instance
 from waveplan.errors import InputError
 from waveplan.facts import facts, stage_facts
 from waveplan.model import Model

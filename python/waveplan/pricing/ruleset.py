@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from waveplan._files import read_bytes
-from waveplan._values import choice, entries, flag, instance, mapping, shown, text
+from waveplan.checks import choice, entries, flag, instance, mapping, shown, text
 from waveplan.errors import InputError, one_line
+from waveplan.files import read_text
 from waveplan.pricing import language as lang
 from waveplan.pricing.language import BYTES, FACTOR, Expr, Formula, Kind, parse
 
@@ -353,7 +353,7 @@ _MAX_ENTRIES = 100
 def _toml(path: Path) -> dict[str, dict[str, Any]]:
     """The tables of a file of rules."""
     try:
-        found = tomllib.loads(str(read_bytes(path, _MAX_BYTES), "utf-8-sig"))
+        found = tomllib.loads(read_text(path, _MAX_BYTES))
     except (ValueError, RecursionError) as error:
         if isinstance(error, InputError):
             raise

@@ -8,20 +8,13 @@ from html import escape
 from typing import Any
 
 from waveplan.budget import format_bytes
+from waveplan.report.table import Markup, Table
 
 __all__ = ["page"]
 
 # Okabe-Ito, which stays apart for colour-blind readers; the last is for everything else.
-COLOURS = (
-    "#0072b2",
-    "#e69f00",
-    "#009e73",
-    "#cc79a7",
-    "#56b4e9",
-    "#d55e00",
-    "#8c6d1f",
-    "#6f4fa0",
-    "#999999",
+COLOURS = tuple(
+    "#0072b2 #e69f00 #009e73 #cc79a7 #56b4e9 #d55e00 #8c6d1f #6f4fa0 #999999".split()  # noqa: SIM905
 )
 
 REST = {"smaller terms": "#b5bbc1", "safety factor": "#6b747d", "margin": "#4a5158"}
@@ -37,10 +30,6 @@ def term_colours(names: Sequence[str]) -> dict[str, str]:
 
 SHOWN = 60
 """Rows of a table before the rest is folded away."""
-
-
-class Markup(str):
-    """Text that is HTML already."""
 
 
 STYLE = """
@@ -108,29 +97,16 @@ def _head(data: dict[str, Any]) -> str:
     return f"<h1>{escape(data['title'])}</h1>{lines}"
 
 
-def _table(
-    columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[object]], most: int = SHOWN
-) -> str:
-    """A table; columns are (heading, is a number), cells are text unless they are `Markup`."""
-    shown = _rows(columns, rows[:most])
-    if len(rows) <= most:
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str]) -> str:
+    """A table of at most `SHOWN` rows, the others folded away; cells are escaped but `Markup`."""
+    made = Table("", head, rows, right)
+    more = len(made.rows) - SHOWN
+    shown = made.html(made.rows[:SHOWN])
+    if more <= 0:
         return shown
-    rest = _rows(columns, rows[most:])
-    return f"{shown}<details><summary>{len(rows) - most:,} more</summary>{rest}</details>"
-
-
-def _rows(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[object]]) -> str:
-    def cells(tag: str, values: Sequence[object]) -> str:
-        made = []
-        for value, (_, number) in zip(values, columns, strict=True):
-            kind = ' class="n"' if number else ""
-            text = value if isinstance(value, Markup) else escape(str(value))
-            made.append(f"<{tag}{kind}>{text}</{tag}>")
-        return "<tr>" + "".join(made) + "</tr>"
-
-    body = "".join(cells("td", row) for row in rows)
-    head = cells("th", [name for name, _ in columns])
-    return f'<div class="scroll"><table><thead>{head}</thead><tbody>{body}</tbody></table></div>'
+    return (
+        f"{shown}<details><summary>{more:,} more</summary>{made.html(made.rows[SHOWN:])}</details>"
+    )
 
 
 def _bar(parts: Sequence[tuple[str, float, str]], full: float, limit: float | None = None) -> str:
@@ -160,16 +136,8 @@ def _waves(data: dict[str, Any]) -> str:
     if not waves:
         return "<h2>Waves</h2><p>No wave was planned.</p>"
     several = len(waves[0]["rows_per_rank"]) > 1
-    columns = [
-        ("wave", True),
-        ("requests", True),
-        ("tokens", True),
-        ("packed", True),
-        ("price", True),
-        ("busiest rank", True),
-        *([("rows per rank", False)] if several else []),
-        ("not wider because", False),
-    ]
+    right = ("wave", "requests", "tokens", "packed", "price", "busiest rank")
+    head = (*right, *(["rows per rank"] if several else []), "not wider because")
     full = max(max(wave["rows_per_rank"]) for wave in waves) or 1
     rows = [
         [
@@ -184,7 +152,7 @@ def _waves(data: dict[str, Any]) -> str:
         ]
         for wave in waves
     ]
-    return "<h2>Waves</h2>" + _prices(waves, data["limit"]) + _table(columns, rows)
+    return "<h2>Waves</h2>" + _prices(waves, data["limit"]) + _table(head, rows, right)
 
 
 def _rank_bars(rows: Sequence[int], full: int) -> Markup:
@@ -307,14 +275,7 @@ def _attention(data: dict[str, Any]) -> str:
 
 
 def _probes(data: dict[str, Any]) -> str:
-    columns = (
-        ("wave", True),
-        ("width", True),
-        ("layout", False),
-        ("packed", True),
-        ("price", True),
-        ("verdict", False),
-    )
+    right = ("wave", "width", "packed", "price")
     rows = [
         (
             probe["wave"],
@@ -326,25 +287,25 @@ def _probes(data: dict[str, Any]) -> str:
         )
         for probe in data["probes"]
     ]
-    return "<h2>Probes of the search</h2>" + _table(columns, rows) if rows else ""
+    head = ("wave", "width", "layout", "packed", "price", "verdict")
+    return "<h2>Probes of the search</h2>" + _table(head, rows, right) if rows else ""
 
 
 def _off(data: dict[str, Any]) -> str:
+    title = "<h2>Rules without a measurement</h2>"
     if not data["off"]:
-        return "<h2>Rules without a measurement</h2><p>None: every rule covers this job.</p>"
+        return f"{title}<p>None: every rule covers this job.</p>"
     rows = [(item["rule"], item["state"], item["reason"]) for item in data["off"]]
-    columns = (("rule", False), ("state", False), ("why", False))
     return (
-        "<h2>Rules without a measurement</h2><p>Rules that are off charge nothing, because no "
-        f"measurement covers this job. {escape(data['margin'])}</p>"
-        f'<div class="long">{_table(columns, rows)}</div>'
+        f"{title}<p>Rules that are off charge nothing, because no measurement covers this job. "
+        f"{escape(data['margin'])}</p>"
+        f'<div class="long">{_table(("rule", "state", "why"), rows, ())}</div>'
     )
 
 
 def _refused(data: dict[str, Any]) -> str:
     if not data["refused"]:
         return ""
-    columns = (("row", True), ("tokens", True), ("needs", True), ("why", False))
     rows = [
         (
             ", ".join(str(row) for row in item["rows"]),
@@ -354,6 +315,6 @@ def _refused(data: dict[str, Any]) -> str:
         )
         for item in data["refused"]
     ]
-    return "<h2>Refused requests</h2><p>These can never fit; the rest is planned.</p>" + _table(
-        columns, rows
-    )
+    right = ("row", "tokens", "needs")
+    made = _table((*right, "why"), rows, right)
+    return f"<h2>Refused requests</h2><p>These can never fit; the rest is planned.</p>{made}"

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from waveplan._files import replacing
 from waveplan.errors import InputError
+from waveplan.files import replacing
 from waveplan.report.html import COLOURS, term_colours
 
 if TYPE_CHECKING:
-    from waveplan.check import Report
+    from waveplan.accuracy.records import Report
     from waveplan.jobs import Job
     from waveplan.sweep import Outcome
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from waveplan._values import choice, flag
+from waveplan.checks import choice, flag
 from waveplan.errors import InputError
 
 from ._seams import Seam, release, take

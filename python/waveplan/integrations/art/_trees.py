@@ -206,11 +206,15 @@ def _layout(tree: Any, found: _core.Layout) -> Any:
 def _tree_part(tree: Any, name: str) -> Any:
     core = tree._core
     if name == "segments":
-        columns = (core.parent, core.start, core.end, core.depth)
+        columns, through = (core.parent, core.start, core.end, core.depth), core.rows
         return tuple(
             planner.CanonicalSegment(i, None if parent < 0 else parent, among, start, end, depth)
             for i, (parent, start, end, depth, among) in enumerate(
-                zip(*(c.tolist() for c in columns), members(core.rows.offsets, core.rows.values), strict=True)
+                zip(
+                    *(c.tolist() for c in columns),
+                    members(through.offsets, through.values),
+                    strict=True,
+                )
             )
         )
     if name == "sequence_indices_by_terminal":

@@ -21,8 +21,7 @@ import numpy as np
 from waveplan.bench import peer
 from waveplan.bench.reference import Reference
 from waveplan.bench.workloads import Rows, grpo
-
-__all__ = ["exponent", "growth", "halves", "memory", "series", "threads"]
+from waveplan.report.table import Table, integer, seconds
 
 CP = 2
 EVERYTHING = 1 << 60
@@ -93,12 +92,12 @@ def _reference(rows: Rows, total: int) -> float:
     return peer.timed(lambda: rank.search(requests))[0]
 
 
-def exponent(table: Sequence[dict[str, Any]], size: str, seconds: str) -> float:
+def exponent(table: Sequence[dict[str, Any]], size: str, time: str) -> float:
     """Slope of the logarithm of time over that of size, over the upper half of a series."""
-    known = [row for row in table if seconds in row]
+    known = [row for row in table if time in row]
     upper = known[len(known) // 2 :]
     x = np.log([row[size] for row in upper])
-    y = np.log([row[seconds] for row in upper])
+    y = np.log([row[time] for row in upper])
     return float(np.polyfit(x, y, 1)[0])
 
 
@@ -107,8 +106,8 @@ def memory(tokens: int = 1 << 24, rows: int = 1024) -> dict[str, int]:
 
     Linux only: reads the process's peak of resident memory.
     """
-    code = f"from waveplan.bench.scaling import _measure; _measure({tokens}, {rows})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    command = [sys.executable, __file__, str(tokens), str(rows)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     given, beyond = map(int, done.stdout.split())
     return {"tokens": tokens, "rows": rows, "input": given, "beyond": beyond}
 
@@ -216,3 +215,39 @@ def _serve(end: Connection, seed: int, groups: int, k: int, searches: int) -> No
         for _ in range(searches):
             ours.cold(tokens, offsets)
         end.send(True)
+
+
+def growth_table(title: str, made: Sequence[dict[str, Any]]) -> Table:
+    """One line a size."""
+    right = ("rows", "tokens", "reference", "ours, emptied", "ratio", "x reading", "ours, warm")
+    table = Table(title, right, right=frozenset(right))
+    for row in made:
+        table.add(
+            integer(row["rows"]),
+            integer(row["tokens"]),
+            seconds(row["reference"]) if "reference" in row else "",
+            seconds(row["ours"]),
+            integer(round(row["reference"] / row["ours"])) if "reference" in row else "",
+            f"{row['ours'] / row['read']:.1f}",
+            seconds(row["warm"]),
+        )
+    return table
+
+
+def threads_table(title: str, made: Sequence[dict[str, Any]]) -> Table:
+    """Two planners at the same time beside one: see `threads`."""
+    right = ("rows", "searches a second", "two threads", "two processes", "threads of processes")
+    table = Table(title, right, right=frozenset(right))
+    for row in made:
+        table.add(
+            integer(row["rows"]),
+            integer(round(row["one"])),
+            f"{row['ratio']:.2f}",
+            f"{row['processes']:.2f}",
+            f"{row['of_processes']:.2f}",
+        )
+    return table
+
+
+if __name__ == "__main__":
+    _measure(*map(int, sys.argv[1:]))

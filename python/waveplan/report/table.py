@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import InitVar, dataclass, field
+from html import escape
 from typing import Any, TextIO
 
 from waveplan.budget import format_bytes
 
-__all__ = ["Table", "Tree", "gigabytes", "integer", "seconds", "show"]
+__all__ = ["Markup", "Table", "Tree", "gigabytes", "integer", "seconds", "show"]
 
 
 def integer(value: int) -> str:
@@ -30,50 +31,69 @@ def seconds(value: float) -> str:
     return f"{value:.3g} s" if value < 100 else f"{value:,.0f} s"
 
 
+class Markup(str):
+    """Text that is HTML already."""
+
+
 @dataclass
 class Table:
-    """Rows of text under headings; columns named in ``right`` are aligned right."""
+    """Rows of text under headings; columns named in ``right`` are aligned right.
+
+    It is written as plain text (with a line under the headings where `ruled`), as Markdown or HTML,
+    and through rich.
+    """
 
     title: str
     columns: Sequence[str]
-    rows: list[Sequence[str]] = field(default_factory=list)
-    right: frozenset[str] = frozenset()
-    note: str = ""
+    given: InitVar[Iterable[Sequence[object]]] = ()
+    right: Collection[str] = ()
+    ruled: bool = True
+    rows: list[list[str]] = field(default_factory=list, init=False)
+
+    def __post_init__(self, given: Iterable[Sequence[object]]) -> None:
+        for cells in given:
+            self.add(*cells)
 
     def add(self, *cells: object) -> None:
         """Append one row; one cell a column."""
         if len(cells) != len(self.columns):
             raise AssertionError(f"{len(cells)} cells for {len(self.columns)} columns")
-        self.rows.append(["" if cell is None else str(cell) for cell in cells])
+        self.rows.append([cell if isinstance(cell, str) else str(cell) for cell in cells])
 
     def plain(self) -> str:
         """The table as fixed-width text."""
-        widths = [
-            max([len(name), *(len(row[i]) for row in self.rows)])
-            for i, name in enumerate(self.columns)
-        ]
-
-        def line(cells: Sequence[str]) -> str:
-            parts = [
+        widths = [max(map(len, column)) for column in zip(self.columns, *self.rows, strict=True)]
+        rule = [["-" * width for width in widths]] if self.ruled else []
+        lines = [
+            "  ".join(
                 cell.rjust(width) if name in self.right else cell.ljust(width)
                 for cell, width, name in zip(cells, widths, self.columns, strict=True)
-            ]
-            return "  ".join(parts).rstrip()
-
-        lines = [self.title, line(self.columns), line(["-" * width for width in widths])]
-        lines += [line(row) for row in self.rows]
-        if self.note:
-            lines.append(self.note)
-        return "\n".join(part for part in lines if part)
+            ).rstrip()
+            for cells in (self.columns, *rule, *self.rows)
+        ]
+        return "\n".join([self.title, *lines] if self.title else lines)
 
     def markdown(self) -> str:
         """The table for a README."""
-
-        def line(cells: Iterable[str]) -> str:
-            return "| " + " | ".join(cells) + " |"
-
         rule = ["---:" if name in self.right else "---" for name in self.columns]
-        return "\n".join([line(self.columns), line(rule), *(line(row) for row in self.rows)])
+        return "\n".join(f"| {' | '.join(row)} |" for row in (self.columns, rule, *self.rows))
+
+    def html(self, rows: Iterable[Sequence[str]]) -> str:
+        """Some rows of the table for a page; cells are escaped unless they are `Markup`."""
+
+        def line(tag: str, cells: Sequence[str]) -> str:
+            made = []
+            for name, cell in zip(self.columns, cells, strict=True):
+                kind = ' class="n"' if name in self.right else ""
+                text = cell if isinstance(cell, Markup) else escape(cell)
+                made.append(f"<{tag}{kind}>{text}</{tag}>")
+            return f"<tr>{''.join(made)}</tr>"
+
+        body = "".join(line("td", row) for row in rows)
+        return (
+            f'<div class="scroll"><table><thead>{line("th", self.columns)}</thead>'
+            f"<tbody>{body}</tbody></table></div>"
+        )
 
     def rich(self) -> Any:
         """The table as a rich renderable."""
@@ -81,13 +101,7 @@ class Table:
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        made = RichTable(
-            title=self.title or None,
-            title_justify="left",
-            caption=self.note or None,
-            box=box.SIMPLE_HEAD,
-        )
-        made.caption_justify = "left"
+        made = RichTable(title=self.title or None, title_justify="left", box=box.SIMPLE_HEAD)
         for name in self.columns:
             made.add_column(name, justify="right" if name in self.right else "left")
         for row in self.rows:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from waveplan.cli.render import Table, Tree, gigabytes, integer, seconds
+from waveplan.report.table import Table, Tree, gigabytes, integer, seconds
 
 if TYPE_CHECKING:
-    from waveplan.errors import WaveRefused
     from waveplan.jobs import Job
     from waveplan.plan import Pack
     from waveplan.planner import Planner, Waves
     from waveplan.pricing import Price
+    from waveplan.refusal import WaveRefused
     from waveplan.requests import Requests
     from waveplan.wave import Wave
 
@@ -23,8 +23,10 @@ __all__ = [
     "heading",
     "memory",
     "memory_text",
+    "parts",
     "reason",
     "short",
+    "states",
     "summary",
 ]
 
@@ -189,26 +191,36 @@ def _refused(refused: Sequence[WaveRefused], items: int) -> str:
     return "\n".join(lines)
 
 
+def parts(price: Price, most: int) -> tuple[list[tuple[str, int]], int, int, int]:
+    """Split what is required: the largest terms, the other terms, the margin, the safety factor."""
+    terms = sorted(price.terms.items(), key=lambda term: (-term[1], term[0]))
+    rest = sum(value for _, value in terms[most:])
+    margin = int(price.results.get("margin", 0))
+    factor = price.required - margin - sum(price.terms.values())
+    return terms[:most], rest, margin, factor
+
+
+def states(planner: Planner) -> list[dict[str, str]]:
+    """Rules that charge nothing, or are not measured, for this job."""
+    return [
+        {"rule": state.name, "state": state.state, "reason": state.reason}
+        for state in (*planner.bound.off, *planner.bound.unmeasured)
+    ]
+
+
 def charges(price: Price) -> Table:
     """Who gets the bytes of a price, largest first; they add up to what is required."""
     right = frozenset({"bytes", "share"})
     table = Table("", ("bytes", "share", "rule", "for"), right=right)
-    terms = sorted(price.terms.items(), key=lambda term: (-term[1], term[0]))
-    shown = [
-        (value, name, short(price.bound.rules.rules[name].why))
-        if name in price.bound.rules.rules
-        else (value, name, "")
-        for name, value in terms[:SHOWN]
-    ]
-    rest = sum(value for _, value in terms[SHOWN:])
-    margin = int(price.results.get("margin", 0))
-    factor = price.required - margin - sum(price.terms.values())
-    shown += [
+    shown, rest, margin, factor = parts(price, SHOWN)
+    rules = price.bound.rules.rules
+    rows = [(value, name, short(rules[name].why) if name in rules else "") for name, value in shown]
+    rows += [
         (rest, "smaller charges", ""),
         (margin, "margin", "stands in for rules without a measurement"),
         (factor, "safety factor", ""),
     ]
-    for value, name, why in shown:
+    for value, name, why in rows:
         if value > 0:
             table.add(gigabytes(value), f"{value / max(1, price.required):.0%}", name, why)
     peak = f"in {price.explanation.phase}"

@@ -1,0 +1,1 @@
+"""Prices held against measured peaks."""

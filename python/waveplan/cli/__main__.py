@@ -1,7 +1,0 @@
-"""``python -m waveplan.cli``."""
-
-import sys
-
-from waveplan.cli import main
-
-sys.exit(main())

@@ -1,0 +1,177 @@
+"""What a planned pool looks like: data for a page, for plots, for a program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from waveplan.assignment import stage_times
+from waveplan.pricing import Measures, Price, price
+from waveplan.pricing.language import PACK
+from waveplan.report.summary import count, memory_text, parts, reason, states
+
+if TYPE_CHECKING:
+    from waveplan.jobs import Job
+    from waveplan.plan import Pack, Plan
+    from waveplan.planner import Planner, Waves
+    from waveplan.wave import Wave
+
+__all__ = ["collect", "collect_tree", "rank_prices"]
+
+# Boxes of the prefix tree that would be narrower than this share of the page are not drawn.
+HAIR = 1 / 1500
+SHOWN_TERMS = 8
+
+
+def collect(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> dict[str, Any]:
+    """Plain data of what the page shows: JSON types only, bytes and milliseconds."""
+    tightest = max(range(len(waves)), key=lambda i: waves[i].required) if waves else None
+    widest = max((wave.width for wave in waves), default=0)
+    return {
+        "title": f"waveplan: {job.model} on {job.ranks_text()}",
+        "job": [job.training_text(), *f"memory of a rank: {memory_text(planner)}".split("\n")],
+        "summary": f"{count(len(waves), 'wave')}, the widest {count(widest, 'request')}; "
+        f"{count(len(run.refused), 'request')} refused",
+        "limit": planner.limit,
+        "waves": [_wave(i + 1, wave) for i, wave in enumerate(waves)],
+        "tightest": None if tightest is None else _memory(tightest + 1, waves[tightest]),
+        "tree": {"nodes": [], "hidden": 0} if tightest is None else collect_tree(waves[tightest]),
+        "attention": None if tightest is None else _attention(planner, waves[tightest]),
+        "probes": [
+            {
+                "wave": i + 1,
+                "width": probe.width,
+                "layout": probe.kind,
+                "packed_tokens": probe.packed_tokens,
+                "required": probe.required,
+                "fits": probe.fits,
+            }
+            for i, wave in enumerate(waves)
+            for probe in wave.probes
+        ],
+        "off": states(planner),
+        "margin": f"A margin of {planner.margin:.0%} is kept back for them."
+        if planner.margin
+        else "",
+        "refused": [
+            {
+                "rows": item.indices.tolist(),
+                "tokens": item.plan.logical_tokens,
+                "required": item.required,
+                "why": str(item).rpartition("; ")[2],
+            }
+            for item in run.refused
+        ],
+    }
+
+
+def rank_prices(plan: Plan) -> list[Price]:
+    """The price of a forward on each context-parallel rank's own rows.
+
+    Terms that do not follow a rank's rows (outputs, head, the worst rank's pending saves) are
+    the same on every rank. The busiest rank's is the price of the forward.
+    """
+    forward, measures = plan.largest, plan.measures
+    ranks = max((len(group.rank_rows) for group in forward.groups), default=1)
+    if ranks == 1:
+        return [plan.price]
+    column = list(PACK).index("local_tokens")
+    made = []
+    for rank in range(ranks):
+        groups = measures.groups.copy()
+        for i, group in enumerate(forward.groups):
+            groups[i, column] = max(1, int(group.rank_rows[rank]))
+        made.append(price(Measures(measures.plan, groups), plan.price.bound))
+    return made
+
+
+def _wave(number: int, wave: Wave) -> dict[str, Any]:
+    return {
+        "number": number,
+        "requests": len(wave.rows),
+        "logical_tokens": wave.plan.logical_tokens,
+        "packed_tokens": wave.plan.packed_tokens,
+        "rows_per_rank": wave.plan.rank_rows.tolist(),
+        "required": wave.required,
+        "stopped": reason(wave),
+    }
+
+
+def _memory(number: int, wave: Wave) -> dict[str, Any]:
+    ranks = []
+    for rank, made in enumerate(rank_prices(wave.plan)):
+        terms, rest, margin, factor = parts(made, SHOWN_TERMS)
+        shown = [[name, value] for name, value in terms]
+        if rest:
+            shown.append(["smaller terms", rest])
+        if factor > 0:
+            shown.append(["safety factor", factor])
+        if margin:
+            shown.append(["margin", margin])
+        ranks.append({"rank": rank, "terms": shown, "required": made.required})
+    return {"number": number, "ranks": ranks, "explain": wave.plan.price.explain()}
+
+
+def _largest_group(wave: Wave) -> Pack | None:
+    groups = wave.plan.largest.groups
+    return max(groups, key=lambda group: group.packed_tokens, default=None)
+
+
+def collect_tree(wave: Wave) -> dict[str, Any]:
+    """Boxes of the icicle: left edge and width as shares of the page, by rows through them."""
+    group = _largest_group(wave)
+    if group is None:
+        return {"nodes": [], "hidden": 0}
+    tree, shared = group.tree, group.shared
+    counts = tree.count
+    total = int(counts[tree.parent < 0].sum())
+    left = np.zeros(len(counts))
+    used: dict[int, float] = {}
+    nodes, hidden = [], 0
+    for i, (parent, rows) in enumerate(zip(tree.parent.tolist(), counts.tolist(), strict=True)):
+        base = used.get(parent, left[parent] if parent >= 0 else 0.0)
+        left[i] = base
+        width = rows / total
+        used[parent] = base + width
+        if width < HAIR:
+            hidden += 1
+            continue
+        tokens = int(tree.end[i] - tree.start[i])
+        stored = bool(shared[i]) or rows == 1
+        run = f"{tokens:,} token{'' if tokens == 1 else 's'}"
+        label = f"{run} x {rows:,} rows" if rows > 1 else run
+        nodes.append(
+            {
+                "left": float(base),
+                "width": width,
+                "depth": int(tree.depth[i]) - 1,
+                "shared": stored,
+                "label": label,
+            }
+        )
+    return {"nodes": nodes, "hidden": hidden}
+
+
+def _attention(planner: Planner, wave: Wave) -> dict[str, Any] | None:
+    """Modelled forward milliseconds of one layer's attention, per rank and part."""
+    group = _largest_group(wave)
+    if group is None or group.assignment is None or not len(group.assignment.forward_ms):
+        return None
+    made = group.assignment
+    local, fetched, communication = stage_times(group.packing, made.ranks, planner._settings.assign)
+    times = np.concatenate([local[:, None], fetched], axis=1)
+    return {
+        "stages": ["own keys", *(f"keys of fetch {i + 1}" for i in range(fetched.shape[1]))],
+        "ranks": [
+            {
+                "rank": rank,
+                "stage_ms": times[rank].tolist(),
+                "fetch_ms": communication[rank].tolist(),
+                "forward_ms": float(made.forward_ms[rank]),
+                "backward_ms": float(made.backward_ms[rank]),
+            }
+            for rank in range(made.ranks)
+        ],
+    }
