@@ -8,7 +8,6 @@ package itself (installed without its dependencies, or on PYTHONPATH).
 
 from __future__ import annotations
 
-import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -79,7 +78,10 @@ def _stand_in(name: str) -> Any:
     return _AnyClass(
         name,
         (),
-        {"__init__": lambda *_, **__: None, "__get_pydantic_core_schema__": classmethod(schema)},
+        {
+            "__init__": lambda *_, **__: None,
+            "__get_pydantic_core_schema__": classmethod(schema),
+        },
     )
 
 
@@ -159,26 +161,16 @@ def _quietly(call: Callable[[], Any]) -> Any:
         return call()
 
 
-def _blank(kind: str, **attributes: Any) -> Any:
-    """An instance of "module:class" whose constructor never ran."""
+def _blank(cls: Any, **attributes: Any) -> Any:
+    """An instance whose constructor never ran."""
     import torch
 
-    module, _, name = kind.partition(":")
-    cls = getattr(importlib.import_module(module), name)
     made = cls.__new__(cls)
     if isinstance(made, torch.nn.Module):
         torch.nn.Module.__init__(made)
-    for attribute, value in attributes.items():
-        setattr(made, attribute, value)
+    for name, value in attributes.items():
+        setattr(made, name, value)
     return made
-
-
-def _lora(name: str, **attributes: Any) -> Any:
-    return _blank(f"art.megatron.lora:{name}", **attributes)
-
-
-def _core(name: str, **attributes: Any) -> Any:
-    return _blank(f"megatron.core.{name}", **attributes)
 
 
 def _weight(*shape: int) -> Any:
@@ -190,10 +182,12 @@ def _weight(*shape: int) -> Any:
 
 
 def _adapter(inputs: int, outputs: int, *experts: int) -> Any:
-    return _lora("LoRA", A_T=_weight(*experts, inputs, RANK), B_T=_weight(*experts, RANK, outputs))
+    from art.megatron.lora import LoRA
+
+    return _blank(LoRA, A_T=_weight(*experts, inputs, RANK), B_T=_weight(*experts, RANK, outputs))
 
 
-def _provider(**more: Any) -> dict[str, Any]:
+def _provider() -> dict[str, Any]:
     """The model in the words of a Megatron transformer configuration."""
     import torch
 
@@ -222,84 +216,86 @@ def _provider(**more: Any) -> dict[str, Any]:
         "fp32_residual_connection": False,
         "cuda_graph_impl": "none",
         "fp8": None,
-        "fp4": None,
-        **more,
     }
-
-
-_OFF = (
-    *("moe_pad_expert_input_to_capacity", "moe_router_padding_for_quantization"),
-    *("moe_shared_expert_overlap", "add_bias_linear", "use_te_activation_func"),
-    *("bias_activation_fusion", "distribute_saved_activations", "cpu_offloading", "use_mup"),
-)
-_ABSENT = ("moe_expert_capacity_factor", "moe_latent_size")
-"""Features that the planner looks for and the model has not."""
-
-
-def _config(**more: Any) -> types.SimpleNamespace:
-    without = {**dict.fromkeys(_OFF, False), **dict.fromkeys(_ABSENT)}
-    return types.SimpleNamespace(**_provider(**without, **more))
 
 
 def _experts() -> Any:
     """A mixture-of-experts layer with a gated shared expert and adapters."""
     import torch
+    from art.megatron import lora
+    from megatron.core.extensions.transformer_engine import (
+        TEColumnParallelLinear,
+        TERowParallelLinear,
+    )
+    from megatron.core.transformer.moe.moe_layer import MoELayer
+    from megatron.core.transformer.moe.router import TopKRouter
+    from megatron.core.transformer.moe.shared_experts import SharedExpertMLP
+    from megatron.core.transformer.moe.token_dispatcher import MoEAlltoAllTokenDispatcher
 
-    silu = torch.nn.functional.silu
-    extensions = "extensions.transformer_engine:"
-    config = _config(
+    off = (
+        "moe_pad_expert_input_to_capacity moe_router_padding_for_quantization "
+        "moe_shared_expert_overlap add_bias_linear use_te_activation_func bias_activation_fusion"
+    )
+    config = types.SimpleNamespace(
+        **_provider(),
+        **dict.fromkeys(off.split(), False),
+        **dict.fromkeys(("moe_expert_capacity_factor", "fp4", "moe_latent_size")),
         moe_permute_fusion=True,
         gated_linear_unit=True,
         context_parallel_size=1,
-        activation_func=silu,
+        activation_func=torch.nn.functional.silu,
     )
-    down = _lora(
-        "MLPExpertsLinearFC2LoRA",
+    down = _blank(
+        lora.MLPExpertsLinearFC2LoRA,
         out_features=HIDDEN,
-        linear_fc2=_lora("TERowParallelGroupedLinear"),
+        linear_fc2=_blank(lora.TERowParallelGroupedLinear),
         lora=_adapter(EXPERT_FFN, HIDDEN, EXPERTS),
     )
-    up = _lora(
-        "MLPExpertsLinearFC1LoRA", fused_gate_up=True, non_gated=False, out_features=2 * EXPERT_FFN
-    )
-    shared_up = _lora(
-        "SharedExpertsLinearFC1LoRA",
+    up = _blank(
+        lora.MLPExpertsLinearFC1LoRA,
+        fused_gate_up=True,
         non_gated=False,
         out_features=2 * EXPERT_FFN,
-        linear_fc1=_core(
-            f"{extensions}TEColumnParallelLinear", weight=_weight(2 * EXPERT_FFN, HIDDEN)
-        ),
+    )
+    shared_up = _blank(
+        lora.SharedExpertsLinearFC1LoRA,
+        non_gated=False,
+        out_features=2 * EXPERT_FFN,
+        linear_fc1=_blank(TEColumnParallelLinear, weight=_weight(2 * EXPERT_FFN, HIDDEN)),
         gate_lora=_adapter(HIDDEN, EXPERT_FFN),
         up_lora=_adapter(HIDDEN, EXPERT_FFN),
     )
-    row = _lora(
-        "SelfAttentionLinearProjLoRA",
-        provider=types.SimpleNamespace(tensor_model_parallel_size=1, sequence_parallel=False),
-        lora=_adapter(EXPERT_FFN, HIDDEN),
-        linear_proj=_core(f"{extensions}TERowParallelLinear", weight=_weight(HIDDEN, EXPERT_FFN)),
+    shared_down = _blank(
+        lora.SharedExpertsLinearFC2LoRA,
+        row_parallel_lora=_blank(
+            lora.SelfAttentionLinearProjLoRA,
+            provider=types.SimpleNamespace(tensor_model_parallel_size=1, sequence_parallel=False),
+            lora=_adapter(EXPERT_FFN, HIDDEN),
+            linear_proj=_blank(TERowParallelLinear, weight=_weight(HIDDEN, EXPERT_FFN)),
+        ),
     )
-    shared = _core(
-        "transformer.moe.shared_experts:SharedExpertMLP",
+    shared = _blank(
+        SharedExpertMLP,
         config=types.SimpleNamespace(**{**vars(config), "ffn_hidden_size": EXPERT_FFN}),
-        activation_func=silu,
+        activation_func=torch.nn.functional.silu,
         use_shared_expert_gate=True,
         gate_weight=_weight(1, HIDDEN),
         linear_fc1=shared_up,
-        linear_fc2=_lora("SharedExpertsLinearFC2LoRA", row_parallel_lora=row),
+        linear_fc2=shared_down,
     )
-    return _core(
-        "transformer.moe.moe_layer:MoELayer",
+    return _blank(
+        MoELayer,
         config=config,
-        router=_core("transformer.moe.router:TopKRouter", topk=8),
-        token_dispatcher=_core(
-            "transformer.moe.token_dispatcher:MoEAlltoAllTokenDispatcher",
+        router=_blank(TopKRouter, topk=8),
+        token_dispatcher=_blank(
+            MoEAlltoAllTokenDispatcher,
             config=config,
             ep_size=1,
             tp_size=1,
             num_local_experts=EXPERTS,
         ),
-        experts=_lora(
-            "TEGroupedMLP",
+        experts=_blank(
+            lora.TEGroupedMLP,
             offload_expert_fc1=False,
             offload_moe_act=False,
             activation_recompute=False,
@@ -316,12 +312,15 @@ def _experts() -> Any:
 
 
 def _recurrent_mixer() -> Any:
+    import torch
     from art.megatron.gdn.operator import _prefix_tree_forward
+    from art.megatron.lora import SelfAttentionLinearProjLoRA
+    from megatron.core.ssm.gated_delta_net import GatedDeltaNet
+    from transformer_engine.pytorch import RMSNorm
 
     inner = VALUE_HEADS * HEAD_DIM
-    channels = 2 * KEY_HEADS * HEAD_DIM + inner
-    mixer = _core(
-        "ssm.gated_delta_net:GatedDeltaNet",
+    mixer = _blank(
+        GatedDeltaNet,
         num_key_heads=KEY_HEADS,
         num_value_heads=VALUE_HEADS,
         key_head_dim=HEAD_DIM,
@@ -330,9 +329,9 @@ def _recurrent_mixer() -> Any:
         use_qk_l2norm=True,
         tp_size=1,
         sp_size=1,
-        conv1d=_blank("torch.nn:Module", weight=_weight(channels, 1, CONV)),
-        out_norm=_blank("transformer_engine.pytorch:RMSNorm", weight=_weight(HEAD_DIM)),
-        out_proj=_lora("SelfAttentionLinearProjLoRA", lora=_adapter(inner, HIDDEN)),
+        conv1d=_blank(torch.nn.Module, weight=_weight(2 * KEY_HEADS * HEAD_DIM + inner, 1, CONV)),
+        out_norm=_blank(RMSNorm, weight=_weight(HEAD_DIM)),
+        out_proj=_blank(SelfAttentionLinearProjLoRA, lora=_adapter(inner, HIDDEN)),
     )
     mixer.forward = types.MethodType(_prefix_tree_forward, mixer)
     return mixer
@@ -340,36 +339,46 @@ def _recurrent_mixer() -> Any:
 
 def _model() -> Any:
     import torch
+    from megatron.core.models.common.language_module.language_module import LanguageModule
+    from megatron.core.tensor_parallel.layers import ColumnParallelLinear
+    from megatron.core.transformer.transformer_block import TransformerBlock
 
-    config = _config(
+    off = dict.fromkeys(("distribute_saved_activations", "cpu_offloading", "use_mup"), False)
+    config = types.SimpleNamespace(
+        **_provider(),
+        **off,
+        fp4=None,
         padded_vocab_size=VOCAB,
         recompute_granularity="full",
         recompute_method="uniform",
         recompute_num_layers=1,
     )
-    experts = _experts()
-    layers = [_blank("torch.nn:Module", mlp=experts) for _ in range(LAYERS)]
-    # The first parameter tells the planner its device and type.
-    layers[0].first = torch.nn.Parameter(torch.zeros(1, dtype=torch.bfloat16))
-    for index, layer in enumerate(layers):
+    experts, layers = _experts(), []
+    for index in range(LAYERS):
+        layer = _blank(torch.nn.Module, mlp=experts)
+        if index == 0:  # the first parameter tells the planner its device and type
+            layer.first = torch.nn.Parameter(torch.zeros(1, dtype=torch.bfloat16))
         if index % FULL_ATTENTION_EVERY != FULL_ATTENTION_EVERY - 1:
             layer.self_attention = _recurrent_mixer()
-    return _core(
-        "models.common.language_module.language_module:LanguageModule",
+        layers.append(layer)
+    decoder = _blank(
+        TransformerBlock,
         config=config,
-        decoder=_core(
-            "transformer.transformer_block:TransformerBlock",
-            config=config,
-            layers=torch.nn.ModuleList(layers),
-            num_layers_per_pipeline_rank=LAYERS,
-        ),
-        output_layer=_core(
-            "tensor_parallel.layers:ColumnParallelLinear",
-            weight=_weight(VOCAB, HIDDEN),
-            output_size_per_partition=VOCAB,
-            output_size=VOCAB,
-            input_size=HIDDEN,
-        ),
+        layers=torch.nn.ModuleList(layers),
+        num_layers_per_pipeline_rank=LAYERS,
+    )
+    output = _blank(
+        ColumnParallelLinear,
+        weight=_weight(VOCAB, HIDDEN),
+        output_size_per_partition=VOCAB,
+        output_size=VOCAB,
+        input_size=HIDDEN,
+    )
+    return _blank(
+        LanguageModule,
+        config=config,
+        decoder=decoder,
+        output_layer=output,
         _preprocess=lambda: None,
     )
 
@@ -404,7 +413,7 @@ class Reference:
         runtime = types.SimpleNamespace(
             model=[_quietly(_model)],
             optimizer=None,
-            provider=types.SimpleNamespace(**_provider(context_parallel_size=cp)),
+            provider=types.SimpleNamespace(**_provider(), context_parallel_size=cp),
             model_support_handler=handler,
         )
         self._rank = rank = rank_class(runtime)
@@ -424,11 +433,20 @@ class Reference:
 
     def requests(self, rows: Sequence[np.ndarray]) -> list[Any]:
         """One request a row, every token labelled."""
-        off = {"top_k": None, "logits": False, "hidden_states": False, "no_grad": False}
-        torch = self._art.torch
-        pairs = [(torch.as_tensor(row), torch.as_tensor(row).clone()) for row in rows]
-        make = self._art.api.ForwardInput
-        return [make(input_tokens=row, target_tokens=labels, **off) for row, labels in pairs]
+        made = []
+        for row in rows:
+            tokens = self._art.torch.as_tensor(row)
+            made.append(
+                self._art.api.ForwardInput(
+                    input_tokens=tokens,
+                    target_tokens=tokens.clone(),
+                    top_k=None,
+                    logits=False,
+                    hidden_states=False,
+                    no_grad=False,
+                )
+            )
+        return made
 
     def trust(self, requests: list[Any], tokens: int) -> None:
         """Pretends that a wave of `tokens` such tokens ran and needed nothing beyond the rules."""
