@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use waveplan::Result;
 use waveplan::assign::{self, AssignSettings, assign};
-use waveplan::engine::{Engine, Found, Session, Settings, Trust};
-use waveplan::interrupt::Ticker;
+use waveplan::engine::{Ending, Engine, Session, Settings};
 use waveplan::layout::{self, Method, Scoring, Version};
 use waveplan::measures::{self, Columns, Labels, Pool, plan};
 use waveplan::price::{Node, Program, ROOTS, root};
@@ -69,7 +68,7 @@ fn scoring(cp: i64) -> Scoring {
         cp,
         layers: 40,
         gdn_layers: 30,
-        uses_gdn: true,
+        uses_gdn: Some(true),
     }
 }
 
@@ -116,7 +115,7 @@ fn asked(seed: u64, offsets: &[i64]) -> Asked {
 /// Rows checked, no token negative, and the columns of their requests.
 #[inline(never)]
 fn measured_requests(tokens: &[i64], offsets: &[i64], asked: &Asked) -> Result<i64> {
-    Rows::new(tokens, offsets)?.refuse_negative(&mut Ticker::new())?;
+    Rows::new(tokens, offsets)?.refuse_negative()?;
     let pool = Pool::new(&Columns {
         lengths: &asked.lengths,
         targets: &asked.targets,
@@ -137,8 +136,8 @@ fn measured_requests(tokens: &[i64], offsets: &[i64], asked: &Asked) -> Result<i
 /// The pool's tree, packed tokens of every prefix, and the trees of sixteen waves.
 #[inline(never)]
 fn measured_tree(tokens: &[i64], offsets: &[i64]) -> Result<i64> {
-    let tree = Tree::build(&Rows::new(tokens, offsets)?, &mut Ticker::new())?;
-    let mut sum: i64 = tree.packed_prefixes()?.packed.iter().sum();
+    let tree = Tree::build(&Rows::new(tokens, offsets)?)?;
+    let mut sum: i64 = tree.packed_prefixes().packed.iter().sum();
     for wave in 0..16 {
         let rows: Vec<u32> = (0..tree.rows() as u32).filter(|r| r % 16 <= wave).collect();
         sum += tree.restrict(&rows)?.packed_tokens();
@@ -180,10 +179,11 @@ fn measured_assignment(tree: &Tree, shared: &[bool]) -> Result<i64> {
 #[inline(never)]
 fn measured_search(engine: Engine) -> Result<i64> {
     let mut session = Session::new(Arc::new(engine), Arc::default(), 0, 32 << 30, None)?;
-    match session.alone()? {
-        Found::Wave(wave) => Ok(wave.required),
-        Found::Refused(width, ..) => Ok(width as i64),
-    }
+    let found = session.alone()?;
+    Ok(match found.kind {
+        Ending::Refused => found.width as i64,
+        _ => found.required,
+    })
 }
 
 fn engine(tokens: &[i64], offsets: &[i64]) -> Result<Engine> {
@@ -209,38 +209,30 @@ fn engine(tokens: &[i64], offsets: &[i64]) -> Result<Engine> {
         Node::Plan(plan::PACKED as u32),
         Node::Const(192_512),
         Node::Mul(1, 2),
+        Node::Const(1),
     ];
     let mut roots = vec![0; ROOTS.len()];
     roots[root::REQUIRED] = 3;
+    roots[root::EXECUTED_ROW..=root::OUTPUT_ROW].fill(4);
     let settings = Settings {
         compatible: true,
-        trust: Trust::Rules { margin: true },
-        dp: 1,
-        dp_rank: 0,
-        split: true,
+        margin: true,
+        cp: 2,
         moe: true,
         gdn_pending: true,
-        adapter_pending: false,
-        one_layer_recompute: true,
-        segment_layer_bytes: 0,
         scoring: scoring(2),
-        forward_scoring: scoring(2),
-        assign: AssignSettings::default(),
         recurrent: Some(RecurrentSettings::default()),
-        measures: measures::Settings {
-            tp: 1,
-            cp: 2,
-            vocab: 248_320,
-            hidden: 2048,
-            element_bytes: 2,
-            recurrent: true,
-            gdn_weights: [1, 1, 1],
-            adapter_ranks: vec![0],
-        },
-        program: Arc::new(Program::new(nodes, roots)?),
+        ..Settings::default()
     };
-    let tree = Tree::build(&Rows::new(tokens, offsets)?, &mut Ticker::new())?;
-    Engine::new(settings, Arc::new(pool), Arc::new(tree))
+    let program = Arc::new(Program::new(nodes, roots, 1.1)?);
+    let tree = Tree::build(&Rows::new(tokens, offsets)?)?;
+    Engine::new(
+        settings,
+        program,
+        Vec::new(),
+        Arc::new(pool),
+        Arc::new(tree),
+    )
 }
 
 fn run(name: &str) -> Result<i64> {
@@ -258,7 +250,7 @@ fn run(name: &str) -> Result<i64> {
     if name == "search" {
         return measured_search(engine(&tokens, &offsets)?);
     }
-    let tree = Tree::build(&Rows::new(&tokens, &offsets)?, &mut Ticker::new())?;
+    let tree = Tree::build(&Rows::new(&tokens, &offsets)?)?;
     if name == "layout" {
         return measured_layout(&tree);
     }

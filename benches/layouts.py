@@ -21,6 +21,7 @@ import numpy as np
 
 import waveplan
 from waveplan import _core as core
+from waveplan.scoring import from_table
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
@@ -45,7 +46,7 @@ def scorings():
     """(name, scoring) of every table and CP size."""
     for table, (layers, gdn) in TABLES.items():
         for cp in (1, 2, 4):
-            score = waveplan.Scoring.from_table(table, layers=layers, gdn_layers=gdn, cp=cp)
+            score = from_table(table, layers=layers, gdn_layers=gdn, cp=cp)
             yield f"{table} cp{cp}", score
 
 

@@ -19,11 +19,11 @@ from waveplan.bench.workloads import WAVES
 from waveplan.pricing import bind
 from waveplan.profiles import Observed
 from waveplan.refusal import WaveRefused
-from waveplan.scoring import Scoring
+from waveplan.scoring import from_table
 from waveplan.tree import tree as build_tree
 
 CP = 2
-SCORING = Scoring.from_table("gdn-moe-h2048", layers=40, gdn_layers=30, cp=CP)
+SCORING = from_table("gdn-moe-h2048", layers=40, gdn_layers=30, cp=CP)
 QUOTES = 7
 """Quotes that the search may ask of one width."""
 pools = pytest.mark.parametrize("name", list(WAVES))
@@ -177,16 +177,16 @@ def test_attention_slices(benchmark: Any, name: str) -> None:
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_assign(benchmark: Any, name: str, ranks: int) -> None:
     packed = packing(name)
-    benchmark(lambda: waveplan.assign(packed, ranks))
+    benchmark(lambda: waveplan.own(packed, ranks))
 
 
 @pools
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_recurrent(benchmark: Any, name: str, ranks: int) -> None:
     packed = packing(name)
-    assignment = waveplan.assign(packed, ranks)
-    settings = waveplan.RecurrentSettings.from_shape(2048, 16, 32, 128, 128, 4)
-    benchmark(lambda: waveplan.recurrent(packed, assignment, settings))
+    assignment = waveplan.own(packed, ranks)
+    settings = waveplan.GdnSettings.from_shape(2048, 16, 32, 128, 128, 4)
+    benchmark(lambda: waveplan.gdn(packed, assignment, settings))
 
 
 @pools

@@ -2,8 +2,8 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::cancel;
 use crate::error::{Error, Result};
-use crate::interrupt::Ticker;
 use crate::segments::{NONE, Segments};
 
 /// The group id of padding, and the parent id that lets the first run be a root.
@@ -59,9 +59,7 @@ fn unpadded(group_ids: &[i64]) -> Result<usize> {
 /// Runs of equal group ids, each with one parent.
 fn scan(group_ids: &[i64], parent_ids: &[i64]) -> Result<Vec<Run>> {
     let mut runs: Vec<Run> = Vec::new();
-    let mut ticker = Ticker::new();
     for (at, (&group, &parent)) in group_ids.iter().zip(parent_ids).enumerate() {
-        ticker.work(1)?;
         match runs.last() {
             Some(run) if run.group == group => {
                 if run.parent != parent {
@@ -104,9 +102,7 @@ fn index_groups(runs: &[Run]) -> Result<FxHashMap<i64, u32>> {
         return Err(Error::Overflow("the number of segments"));
     }
     let mut index = FxHashMap::with_capacity_and_hasher(runs.len(), rustc_hash::FxBuildHasher);
-    let mut ticker = Ticker::new();
     for (i, run) in runs.iter().enumerate() {
-        ticker.work(16)?;
         if index.insert(run.group, i as u32).is_some() {
             return Err(Error::input(format!(
                 "group {} starts again at {}: a group is one contiguous run",
@@ -123,9 +119,7 @@ fn build(runs: &[Run], index: &FxHashMap<i64, u32>, valid: usize) -> Result<Segm
         starts: Vec::with_capacity(runs.len() + 1),
         parents: Vec::with_capacity(runs.len()),
     };
-    let mut ticker = Ticker::new();
     for (i, run) in runs.iter().enumerate() {
-        ticker.work(16)?;
         let root = run.group == run.parent || (run.start == 0 && run.parent == PADDING);
         let parent = if root {
             NONE
@@ -151,9 +145,7 @@ fn build(runs: &[Run], index: &FxHashMap<i64, u32>, valid: usize) -> Result<Segm
 pub fn slice_count(segments: &Segments) -> Result<i64> {
     let mut depth: Vec<i64> = Vec::with_capacity(segments.len());
     let mut count = 0_i64;
-    let mut ticker = Ticker::new();
     for i in 0..segments.len() {
-        ticker.work(4)?;
         let own = segments.parent(i).map_or(0, |parent| depth[parent]) + 1;
         depth.push(own);
         count = count
@@ -177,12 +169,11 @@ pub fn slices(segments: &Segments) -> Result<(Vec<i64>, Vec<i64>)> {
     }
     let count = count as usize;
     let (mut queries, mut keys) = (Vec::with_capacity(count), Vec::with_capacity(count));
-    let mut ticker = Ticker::new();
     for i in 0..segments.len() {
+        cancel::check_at(i)?;
         let first = keys.len();
         let mut key = Some(i);
         while let Some(at) = key {
-            ticker.work(4)?;
             queries.push(i as i64);
             keys.push(at as i64);
             key = segments.parent(at);

@@ -7,8 +7,6 @@
 //! cut again at each shared ancestor on the way to the root; intervals apart from it are
 //! marked in a bit map of the segment that stores them.
 
-use crate::error::Result;
-use crate::interrupt::Ticker;
 use crate::measures::Pool;
 use crate::segments::NONE;
 use crate::tree::Tree;
@@ -63,39 +61,23 @@ struct Unions<'a> {
 impl Unions<'_> {
     /// Joins a non-empty interval that ends within `segment` to its union.
     #[inline]
-    fn join(
-        &mut self,
-        stored: &Stored<'_>,
-        segment: u32,
-        low: i64,
-        high: i64,
-        ticker: &mut Ticker,
-    ) -> Result<()> {
+    fn join(&mut self, stored: &Stored<'_>, segment: u32, low: i64, high: i64) {
         let span = &mut self.span[segment as usize];
         if span.1 == 0 {
             *span = (low, high);
         } else if low <= span.1 && high >= span.0 {
             *span = (span.0.min(low), span.1.max(high));
         } else {
-            self.mark(stored, segment, low, high, ticker)?;
+            self.mark(stored, segment, low, high);
         }
-        Ok(())
     }
 
     /// Marks an interval in the maps of `segment` and the shared segments above it; returns
     /// the last of them.
-    fn mark(
-        &mut self,
-        stored: &Stored<'_>,
-        segment: u32,
-        low: i64,
-        mut high: i64,
-        ticker: &mut Ticker,
-    ) -> Result<u32> {
+    fn mark(&mut self, stored: &Stored<'_>, segment: u32, low: i64, mut high: i64) -> u32 {
         let mut at = segment;
         let mut above = stored.above(at);
         loop {
-            ticker.work(4)?;
             let first = stored.end(above);
             if high > first {
                 let from = low.max(first);
@@ -103,7 +85,7 @@ impl Unions<'_> {
                 high = from;
             }
             if low >= high {
-                return Ok(at);
+                return at;
             }
             at = above;
             above = stored.above(at);
@@ -133,63 +115,54 @@ impl Unions<'_> {
 
     /// Rows of a request whose deepest shared segment is `deepest`: those behind it; the
     /// others join its union and those above.
-    fn spread(
-        &mut self,
-        stored: &Stored<'_>,
-        runs: &[(i64, i64)],
-        deepest: u32,
-        ticker: &mut Ticker,
-    ) -> Result<i64> {
+    fn spread(&mut self, stored: &Stored<'_>, runs: &[(i64, i64)], deepest: u32) -> i64 {
         let end = stored.end(deepest);
         let mut own = 0;
         let mut at = deepest;
         for &(low, high) in runs.iter().rev() {
-            ticker.work(4)?;
             own += (high - low.max(end)).max(0);
             if low < end {
-                at = self.mark(stored, at, low, high.min(end), ticker)?;
+                at = self.mark(stored, at, low, high.min(end));
             }
         }
-        Ok(own)
+        own
     }
 
     /// Rows of the union of `segment`; its part before the segment joins the next one above.
-    fn settle(&mut self, stored: &Stored<'_>, segment: u32, ticker: &mut Ticker) -> Result<i64> {
+    fn settle(&mut self, stored: &Stored<'_>, segment: u32) -> i64 {
         let (low, high) = self.span[segment as usize];
         let above = stored.above(segment);
         let first = stored.end(above);
         if low < first && high > 0 {
-            self.join(stored, above, low, high.min(first), ticker)?;
+            self.join(stored, above, low, high.min(first));
         }
         let low = low.max(first);
         let map = self.map[segment as usize];
         if map == NONE {
-            return Ok((high - low).max(0));
+            return (high - low).max(0);
         }
         if high > low {
             self.set(stored, segment, first, low, high);
         }
         let bits = (stored.end(segment) - first) as usize;
         let words = &self.words[map as usize..][..bits.div_ceil(64)];
-        ticker.work(words.len() as u64)?;
-        Ok(words.iter().map(|word| i64::from(word.count_ones())).sum())
+        words.iter().map(|word| i64::from(word.count_ones())).sum()
     }
 }
 
 /// Packed rows that the head projects for `requests`, under the layout that stores the
 /// segments marked in `shared` once. Row `i` of the tree is `requests[i]`.
+#[must_use]
 pub fn union(
     pool: &Pool,
     requests: &[u32],
     tree: &Tree,
     shared: &[bool],
     work: &mut HeadWork,
-) -> Result<i64> {
-    let mut ticker = Ticker::new();
+) -> i64 {
     let segments = tree.len();
     work.holder.clear();
     for (s, (&parent, &stored)) in tree.parent.iter().zip(shared).enumerate() {
-        ticker.work(2)?;
         let holder = match parent {
             _ if stored => s as u32,
             NONE => NONE,
@@ -216,7 +189,6 @@ pub fn union(
         if terminal == NONE {
             continue;
         }
-        ticker.work(8)?;
         let r = request as usize;
         let deepest = work.holder[terminal as usize];
         let whole = [(0, pool.lengths[r])];
@@ -229,19 +201,18 @@ pub fn union(
             let end = stored.end(deepest);
             rows += (high - low.max(end)).max(0);
             if low < end {
-                unions.join(&stored, deepest, low, high.min(end), &mut ticker)?;
+                unions.join(&stored, deepest, low, high.min(end));
             }
         } else {
-            rows += unions.spread(&stored, runs, deepest, &mut ticker)?;
+            rows += unions.spread(&stored, runs, deepest);
         }
     }
     for s in (0..segments).rev() {
         if shared[s] {
-            ticker.work(8)?;
-            rows += unions.settle(&stored, s as u32, &mut ticker)?;
+            rows += unions.settle(&stored, s as u32);
         }
     }
-    Ok(rows)
+    rows
 }
 
 #[cfg(test)]
@@ -283,7 +254,6 @@ mod tests {
                 shared,
                 &mut work,
             )
-            .unwrap()
         };
         assert_eq!(count(&[0, 0, 0], &none), 36);
         assert_eq!(count(&[0, 0, 0], &full), 10 + 5 + 2 + 5);
@@ -301,7 +271,7 @@ mod tests {
         let mut work = HeadWork::default();
         let full = [true, true, false, false, false];
         // 0..4: 0..3 and 3; 4..10: 5..8 and 9; tails: 13, 10, 4
-        let rows = union(&pool, &[0, 1, 2], &tree(), &full, &mut work).unwrap();
+        let rows = union(&pool, &[0, 1, 2], &tree(), &full, &mut work);
         assert_eq!(rows, 4 + 4 + 3);
     }
 
@@ -360,20 +330,20 @@ mod tests {
                 let mask: Vec<bool> = (0..row.len())
                     .map(|i| mask >> (i * 16 / row.len().max(1)) & 1 == 1)
                     .collect();
-                crate::measures::pool::runs_of(&mask, &mut pool.runs, &mut Ticker::new()).unwrap();
+                crate::measures::pool::runs_of(&mask, &mut pool.runs);
                 pool.run_offsets.push(pool.runs.len() as u32);
             }
             for (logits, &draw) in pool.logits.iter_mut().zip(&whole) {
                 *logits = draw == 0;
             }
-            let tree = Tree::build(&Rows::new(&tokens, &offsets).unwrap(), &mut Ticker::new()).unwrap();
+            let tree = Tree::build(&Rows::new(&tokens, &offsets).unwrap()).unwrap();
             let picked: Vec<u32> = (0..rows.len() as u32).filter(|&r| keep[r as usize]).collect();
             let tree = tree.restrict(&picked).unwrap();
             let shared: Vec<bool> = (0..tree.len()).map(|s| tree.is_decision(s) && sharing[s]).collect();
             let mut work = HeadWork::default();
             let expected = naive(&pool, &picked, &tree, &shared);
             for _ in 0..2 {
-                prop_assert_eq!(union(&pool, &picked, &tree, &shared, &mut work), Ok(expected));
+                prop_assert_eq!(union(&pool, &picked, &tree, &shared, &mut work), expected);
             }
         }
     }

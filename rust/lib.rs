@@ -7,10 +7,11 @@
 
 pub mod assign;
 pub mod attention;
+pub mod cancel;
 pub mod engine;
 pub mod error;
+pub mod fields;
 pub mod heads;
-pub mod interrupt;
 pub mod layout;
 pub mod measures;
 pub mod pack;

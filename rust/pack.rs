@@ -3,8 +3,9 @@
 #[cfg(test)]
 mod tests;
 
+use crate::cancel;
 use crate::error::{Error, Result};
-use crate::interrupt::Ticker;
+use crate::fields::result;
 use crate::rows::Rows;
 use crate::segments::{NONE, Segments};
 use crate::tree::Tree;
@@ -13,20 +14,145 @@ use crate::tree::Tree;
 /// declared, not there.
 pub const MOST_ABSENT: i64 = 1 << 24;
 
-/// One packed row made of token rows.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Packing {
-    /// Lengths, parents and packed starts.
-    pub segments: Segments,
-    /// Where each segment begins inside its rows (S entries).
-    pub row_start: Vec<i64>,
-    /// Rows of segment `s`: `members[member_offsets[s]..member_offsets[s + 1]]`, ascending.
-    pub member_offsets: Vec<u32>,
-    /// Row indices, see `member_offsets`.
-    pub members: Vec<u32>,
-    /// Per row: the segment that holds its end (`NONE` for an empty row). Its parents hold the
-    /// tokens before.
-    pub last: Vec<u32>,
+result! {
+    /// One packed row of S segments, in packed order, made of n token rows; a parent comes before
+    /// its children. A segment attends itself causally and all its ancestors fully.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct Packing as "Packing" {
+        /// Per row: the segment that holds its end (`NONE` for an empty row). Its parents hold
+        /// the tokens before.
+        pub last: Vec<u32>,
+        @core
+        /// Lengths, parents and packed starts.
+        pub segments: Segments,
+        /// Where each segment begins inside its rows (S entries).
+        pub row_start: Vec<i64>,
+        /// Rows of segment `s`: `members[member_offsets[s]..member_offsets[s + 1]]`, ascending.
+        pub member_offsets: Vec<u32>,
+        /// Row indices, see `member_offsets`.
+        pub members: Vec<u32>,
+    }
+    python {
+        /// A packed row made elsewhere, without rows: lengths, and parents (-1: a root).
+        #[staticmethod]
+        #[pyo3(name = "from_segments")]
+        fn py_from_segments(
+            py: Python<'_>,
+            lengths: &Bound<'_, PyAny>,
+            parents: &Bound<'_, PyAny>,
+        ) -> PyResult<Self> {
+            let (lengths, parents) = (ints("lengths", lengths)?, ints("parents", parents)?);
+            let (lengths, parents) =
+                (slice(py, "lengths", &lengths)?, slice(py, "parents", &parents)?);
+            let segments = detached(py, || Segments::new(lengths, parents))?;
+            Ok(Self::from_segments(segments))
+        }
+
+        /// The same given as ids per token, [T] or [1, T]: a run of one group id is a segment, its parent id
+        /// names the parent's group or its own for a root; group -1 is padding, which is cut off.
+        #[staticmethod]
+        fn from_ids<'py>(
+            py: Python<'py>,
+            group_ids: &Bound<'py, PyAny>,
+            parent_ids: &Bound<'py, PyAny>,
+        ) -> PyResult<Self> {
+            let line = |name, ids: &Bound<'py, PyAny>| match ids.getattr("shape") {
+                Ok(shape) if shape.extract::<(i64, i64)>().is_ok_and(|shape| shape.0 == 1) => {
+                    ints(name, &ids.get_item(0)?)
+                }
+                _ => ints(name, ids),
+            };
+            let (groups, parents) = (line("group_ids", group_ids)?, line("parent_ids", parent_ids)?);
+            let (groups, parents) =
+                (slice(py, "group_ids", &groups)?, slice(py, "parent_ids", &parents)?);
+            let segments = detached(py, || crate::attention::parse(groups, parents))?;
+            Ok(Self::from_segments(segments))
+        }
+
+        fn __len__(&self) -> usize {
+            self.segments.len()
+        }
+
+        /// Number of rows, n; 0 if only the segments are known.
+        #[getter]
+        fn row_count(&self) -> usize {
+            self.last.len()
+        }
+
+        /// Tokens of the packed row.
+        #[getter]
+        fn packed_tokens(&self) -> i64 {
+            self.segments.tokens()
+        }
+
+        /// Tokens of each segment, [S].
+        #[getter]
+        fn lengths<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            let all = (0..self.segments.len()).map(|s| self.segments.length(s));
+            all.collect::<Vec<i64>>().give(py)
+        }
+
+        /// Parent of each segment, -1 for a root, [S].
+        #[getter]
+        fn parents<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            self.segments.parents.give(py)
+        }
+
+        /// Where each segment begins in the packed row, [S].
+        #[getter]
+        fn packed_starts<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            self.segments.starts[..self.segments.len()].to_vec().give(py)
+        }
+
+        /// Where each segment begins inside its rows, [S].
+        #[getter]
+        fn row_starts<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            self.row_start.give(py)
+        }
+
+        /// Rows of each segment, ascending; S lists.
+        #[getter]
+        fn members<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            ragged(py, &self.members, &self.member_offsets)
+        }
+
+        /// The segments of a row, first to last.
+        #[pyo3(name = "path")]
+        fn py_path<'py>(&self, py: Python<'py>, row: i64) -> PyResult<Object<'py>> {
+            let row = row_indices(py, "row", &[row], self.last.len())?[0];
+            self.path(row as usize).give(py)
+        }
+
+        /// Where each token of a row lies in the packed row.
+        #[pyo3(name = "positions")]
+        fn py_positions<'py>(&self, py: Python<'py>, row: i64) -> PyResult<Object<'py>> {
+            let row = row_indices(py, "row", &[row], self.last.len())?[0];
+            py.detach(|| self.positions(row as usize)).give(py)
+        }
+
+        /// Segment number of each packed token, counted from 1, [packed_tokens].
+        #[getter]
+        fn group_ids<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            detached(py, || crate::scattered::ids(self))?[0].give(py)
+        }
+
+        /// Parent's number of each packed token; a root is its own parent, [packed_tokens].
+        #[getter]
+        fn parent_ids<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            detached(py, || crate::scattered::ids(self))?[1].give(py)
+        }
+
+        /// Position of each packed token inside its rows, [packed_tokens].
+        #[getter]
+        fn position_ids<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            detached(py, || crate::scattered::ids(self))?[2].give(py)
+        }
+
+        fn __repr__(&self) -> String {
+            let (segments, rows) = (self.segments.len(), self.last.len());
+            format!("Packing({segments} segments, {rows} rows, {} tokens)", self.segments.tokens())
+        }
+    }
 }
 
 /// How far rows are shared.
@@ -51,26 +177,22 @@ impl Default for PackOptions<'_> {
 }
 
 /// Packs `rows`: the tree is built in one pass over the tokens, the rest reads no token.
-pub fn pack(rows: &Rows<'_>, options: &PackOptions<'_>, ticker: &mut Ticker) -> Result<Packing> {
+pub fn pack(rows: &Rows<'_>, options: &PackOptions<'_>) -> Result<Packing> {
     check_limits(rows.len(), options)?;
     let tree = match options.shareable {
-        None => Tree::build(rows, ticker)?,
-        Some(limits) => Tree::build_limited(rows, limits, ticker)?,
+        None => Tree::build(rows)?,
+        Some(limits) => Tree::build_limited(rows, limits)?,
     };
     let lengths = (0..rows.len()).map(|i| rows.length(i) as i64).collect();
-    Walk::new(&tree, lengths, options)?.run(ticker)
+    Walk::new(&tree, lengths, options).run()
 }
 
 /// Packs rows that lie apart from each other.
-pub fn pack_scattered(
-    rows: &[&[i64]],
-    options: &PackOptions<'_>,
-    ticker: &mut Ticker,
-) -> Result<Packing> {
+pub fn pack_scattered(rows: &[&[i64]], options: &PackOptions<'_>) -> Result<Packing> {
     check_limits(rows.len(), options)?;
-    let tree = Tree::build_scattered(rows, options.shareable, ticker)?;
+    let tree = Tree::build_scattered(rows, options.shareable)?;
     let lengths = rows.iter().map(|row| row.len() as i64).collect();
-    Walk::new(&tree, lengths, options)?.run(ticker)
+    Walk::new(&tree, lengths, options).run()
 }
 
 fn check_limits(rows: usize, options: &PackOptions<'_>) -> Result<()> {
@@ -84,19 +206,14 @@ fn check_limits(rows: usize, options: &PackOptions<'_>) -> Result<()> {
 }
 
 /// Packs the rows of a tree that is already built (`shareable` does not apply).
-pub fn pack_tree(
-    tree: &Tree,
-    max_depth: Option<usize>,
-    min_shared: i64,
-    ticker: &mut Ticker,
-) -> Result<Packing> {
+pub fn pack_tree(tree: &Tree, max_depth: Option<usize>, min_shared: i64) -> Result<Packing> {
     let lengths = (0..tree.rows()).map(|r| tree.row_length(r)).collect();
     let options = PackOptions {
         max_depth,
         min_shared,
         shareable: None,
     };
-    Walk::new(tree, lengths, &options)?.run(ticker)
+    Walk::new(tree, lengths, &options).run()
 }
 
 impl Packing {
@@ -184,14 +301,12 @@ impl Packing {
 /// Lists the rows that run through each segment, ascending, from the segment each row ends in:
 /// those of `s` are `rows[offsets[s]..offsets[s + 1]]`.
 pub(crate) fn members(parents: &[u32], last: &[u32]) -> Result<(Vec<u32>, Vec<u32>)> {
-    let mut ticker = Ticker::new();
     let mut counts = vec![0_u64; parents.len()];
-    ticker.each(last.iter().filter(|&&end| end != NONE), 4, |&end| {
+    for &end in last.iter().filter(|&&end| end != NONE) {
         counts[end as usize] += 1;
-    })?;
+    }
     // Parents come first, so backwards each count is complete when it is handed up.
     for s in (0..parents.len()).rev() {
-        ticker.work(2)?;
         if parents[s] != NONE {
             counts[parents[s] as usize] += counts[s];
         }
@@ -200,7 +315,6 @@ pub(crate) fn members(parents: &[u32], last: &[u32]) -> Result<(Vec<u32>, Vec<u3
     let mut total = 0_u64;
     offsets.push(0);
     for count in counts {
-        ticker.work(1)?;
         total += count;
         let offset = u32::try_from(total)
             .map_err(|_| Error::Overflow("the number of rows over all segments"))?;
@@ -209,9 +323,9 @@ pub(crate) fn members(parents: &[u32], last: &[u32]) -> Result<(Vec<u32>, Vec<u3
     let mut next = offsets.clone();
     let mut rows = vec![0; total as usize];
     for (row, &end) in last.iter().enumerate() {
+        cancel::check_at(row)?;
         let mut segment = end;
         while segment != NONE {
-            ticker.work(4)?;
             let at = &mut next[segment as usize];
             rows[*at as usize] = row as u32;
             *at += 1;
@@ -247,9 +361,9 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(tree: &'a Tree, lengths: Vec<i64>, options: &PackOptions<'_>) -> Result<Self> {
-        let (offsets, rows) = tree.terminal_rows()?;
-        Ok(Self {
+    fn new(tree: &'a Tree, lengths: Vec<i64>, options: &PackOptions<'_>) -> Self {
+        let (offsets, rows) = tree.terminal_rows();
+        Self {
             tree,
             last: vec![NONE; lengths.len()],
             lengths,
@@ -263,31 +377,30 @@ impl<'a> Walk<'a> {
             },
             row_start: Vec::new(),
             pending: Vec::new(),
-        })
+        }
     }
 
-    fn run(mut self, ticker: &mut Ticker) -> Result<Packing> {
+    fn run(mut self) -> Result<Packing> {
         let tree = self.tree;
         // Rows that may share nothing come first, like any rows that end at a node.
         for row in 0..self.lengths.len() {
-            ticker.work(2)?;
             if tree.terminal[row] == NONE && self.lengths[row] > 0 {
                 self.alone(row as u32, 0, NONE);
             }
         }
         if self.max_depth == 0 {
-            self.all_alone(0..tree.len(), 0, NONE, ticker)?;
+            self.all_alone(0..tree.len(), 0, NONE);
         } else {
-            self.branch(0..tree.len(), 0, 0, NONE, ticker)?;
+            self.branch(0..tree.len(), 0, 0, NONE);
         }
         while let Some(visit) = self.pending.pop() {
-            self.visit(visit, ticker)?;
+            cancel::check_at(self.segments.len())?;
+            self.visit(visit);
         }
         Packing::new(self.segments, self.row_start, self.last)
     }
 
-    fn visit(&mut self, visit: Visit, ticker: &mut Ticker) -> Result<()> {
-        ticker.work(8)?;
+    fn visit(&mut self, visit: Visit) {
         let Visit {
             node,
             from,
@@ -304,7 +417,6 @@ impl<'a> Walk<'a> {
             let segment = self.emit(from, end, parent);
             let going_on = self.tree.count[n] as usize - ended.len();
             for at in ended {
-                ticker.work(8)?;
                 let row = self.rows[at];
                 self.last[row as usize] = segment;
                 if self.lengths[row as usize] > end {
@@ -312,34 +424,24 @@ impl<'a> Walk<'a> {
                 }
             }
             if going_on == 1 || depth + 1 >= self.max_depth {
-                self.all_alone(below, end, segment, ticker)?;
+                self.all_alone(below, end, segment);
             } else {
-                self.branch(below, end, depth + 1, segment, ticker)?;
+                self.branch(below, end, depth + 1, segment);
             }
         } else {
             // Too short to share: the run is replayed by whoever goes on.
             for at in ended {
-                ticker.work(8)?;
                 self.alone(self.rows[at], from, parent);
             }
-            self.branch(below, from, depth, parent, ticker)?;
+            self.branch(below, from, depth, parent);
         }
-        Ok(())
     }
 
     /// Visits the topmost of the tree segments `below`, in order.
-    fn branch(
-        &mut self,
-        below: std::ops::Range<usize>,
-        from: i64,
-        depth: usize,
-        parent: u32,
-        ticker: &mut Ticker,
-    ) -> Result<()> {
+    fn branch(&mut self, below: std::ops::Range<usize>, from: i64, depth: usize, parent: u32) {
         let first = self.pending.len();
         let mut node = below.start;
         while node < below.end {
-            ticker.work(8)?;
             self.pending.push(Visit {
                 node: node as u32,
                 from,
@@ -349,21 +451,16 @@ impl<'a> Walk<'a> {
             node = self.tree.subtree[node] as usize;
         }
         self.pending[first..].reverse();
-        Ok(())
     }
 
     /// Emits the rest of every row that ends in the tree segments `below`, in input order.
-    fn all_alone(
-        &mut self,
-        below: std::ops::Range<usize>,
-        from: i64,
-        parent: u32,
-        ticker: &mut Ticker,
-    ) -> Result<()> {
+    fn all_alone(&mut self, below: std::ops::Range<usize>, from: i64, parent: u32) {
         let ended = self.offsets[below.start] as usize..self.offsets[below.end] as usize;
         let mut rows = self.rows[ended].to_vec();
-        ticker.sort_by_key(&mut rows, |&row| row)?;
-        ticker.each(rows, 8, |row| self.alone(row, from, parent))
+        rows.sort_unstable();
+        for row in rows {
+            self.alone(row, from, parent);
+        }
     }
 
     fn alone(&mut self, row: u32, from: i64, parent: u32) {

@@ -1,80 +1,56 @@
 //! Evaluates a bound price program over a plan's measures.
 //!
 //! A program is a small graph of integer operations over two tables: the plan's measures and
-//! one row of measures per group. Binding (in Python) has already folded every model and
+//! one row of measures per pack. Binding (in Python) has already folded every model and
 //! topology fact away and shared equal nodes; here nodes only run in order, all plan nodes
-//! once and each group node once per group and loop. Integers are checked, never wrapped.
+//! once and each pack node once per pack and loop. Integers are checked, never wrapped.
 
 use crate::error::{Error, Result};
 
-/// Positions of the named results in [`Values`]; the names are in [`ROOTS`].
-pub mod root {
-    /// What a plan must find free: the memory check's price.
-    pub const REQUIRED: usize = 0;
-    /// The same before the safety factor.
-    pub const RAW: usize = 1;
-    /// Static compute bytes: what the rules say without any profile.
-    pub const STATIC: usize = 2;
-    /// Output bytes, counted once.
-    pub const OUTPUT: usize = 3;
-    /// `REQUIRED` without the backward part and without buffer growth.
-    pub const FORWARD_REQUIRED: usize = 4;
-    /// The ladder's required bytes of a plan, buffer growth included.
-    pub const COST_REQUIRED: usize = 5;
-    /// What the ladder's required adds to `FORWARD_REQUIRED`, without growth.
-    pub const PEAK_INCREMENT: usize = 6;
-    /// The larger retained bytes of the checkpoint and the recurrent floor.
-    pub const FLOOR_RETAINED: usize = 7;
-    /// Retained bytes of the checkpoint floor alone.
-    pub const CHECKPOINT_RETAINED: usize = 8;
-    /// Workspace bytes of the checkpoint floor alone.
-    pub const CHECKPOINT_WORKSPACE: usize = 9;
-    /// Retained bytes of the recurrent (gated-delta-net) floor alone.
-    pub const GDN_RETAINED: usize = 10;
-    /// Workspace bytes of the recurrent floor alone.
-    pub const GDN_WORKSPACE: usize = 11;
-    /// The ladder's workspace: the largest one, plus the cold transient.
-    pub const WORKSPACE: usize = 12;
-    /// Input gradient of the backward pass.
-    pub const INPUT_GRADIENT: usize = 13;
-    /// Adapter gradients not allocated yet, beyond released boundaries.
-    pub const ADAPTER_GRADIENT: usize = 14;
-    /// Growth of the expert-parallel communication buffer, before the factor.
-    pub const HYBRIDEP_GROWTH: usize = 15;
-    /// Workspace of the output head.
-    pub const HEAD: usize = 16;
-    /// Recurrent state bytes of one segment in one layer (a constant of the program).
-    pub const SEGMENT_LAYER_BYTES: usize = 17;
-    /// The part of `REQUIRED` that stands in for rules outside their coverage.
-    pub const MARGIN: usize = 18;
-    /// How many rules matter to this plan but are unpriced or unmeasured here.
-    pub const UNPRICED: usize = 19;
+/// Declares the named results: a position, a name and a meaning each.
+macro_rules! results {
+    ($($index:ident $name:literal $meaning:literal;)*) => {
+        /// Positions of the named results in [`Values`]; the names are in [`ROOTS`].
+        pub mod root {
+            #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+            enum Index { $($index,)* END }
+            $(#[doc = $meaning] pub const $index: usize = Index::$index as usize;)*
+            /// How many there are.
+            pub const COUNT: usize = Index::END as usize;
+        }
+        /// Names of the results every bound program has, in the order of [`root`]. Programs may
+        /// have more results after these.
+        pub const ROOTS: [&str; root::COUNT] = [$($name),*];
+    };
 }
 
-/// Names of the results every bound program has, in the order of [`root`]. Programs may have
-/// more results after these.
-pub const ROOTS: [&str; 20] = [
-    "required",
-    "raw",
-    "static",
-    "output",
-    "forward_required",
-    "cost_required",
-    "peak_increment",
-    "floor_retained",
-    "checkpoint_retained",
-    "checkpoint_workspace",
-    "gdn_retained",
-    "gdn_workspace",
-    "workspace",
-    "input_gradient",
-    "adapter_gradient",
-    "hybridep_growth",
-    "head",
-    "segment_layer_bytes",
-    "margin",
-    "unpriced",
-];
+results! {
+    REQUIRED "required" "What a plan must find available: the memory check's price.";
+    RAW "raw" "The same before the safety factor.";
+    STATIC "static" "Compute bytes of the rules alone, without any profile.";
+    OUTPUT "output" "Output bytes, counted once.";
+    FORWARD_REQUIRED "forward_required" "`REQUIRED` without the backward part and without buffer growth.";
+    COST_REQUIRED "cost_required" "Required bytes of one part of a split, buffer growth included.";
+    PEAK_INCREMENT "peak_increment" "What that adds to `FORWARD_REQUIRED`, without growth.";
+    RETAINED "retained" "Bytes kept from forward to backward.";
+    CHECKPOINT_RETAINED "checkpoint_retained" "Retained bytes of the checkpoint floor alone.";
+    CHECKPOINT_WORKSPACE "checkpoint_workspace" "Workspace bytes of the checkpoint floor alone.";
+    GDN_RETAINED "gdn_retained" "Retained bytes of the gdn floor alone.";
+    GDN_WORKSPACE "gdn_workspace" "Workspace bytes of the gdn floor alone.";
+    LADDER_WORKSPACE "ladder_workspace" "Workspace of one part of a split: the largest one, and first-call charges.";
+    INPUT_GRADIENT "input_gradient" "Input gradient of the backward pass.";
+    ADAPTER_GRADIENT "adapter_gradient" "Adapter gradients not allocated yet, beyond released boundaries.";
+    BUFFERS "buffers" "Growth of communication buffers, before the factor.";
+    HEAD "head" "Workspace of the output head.";
+    PACKED_PRICED "packed_priced" "1 if a profile prices packed and logical tokens apart.";
+    LOGICAL_BYTES "logical_bytes" "Bytes of the logical tokens that a profile keeps apart.";
+    APART_BYTES "apart_bytes" "All bytes that a profile keeps apart: of logical tokens and of gdn states.";
+    EXECUTED_ROW "executed_row" "Bytes a gdn layer saves per executed token; weighs ranks (known before any token).";
+    STATE "state" "Bytes of one gdn state; weighs ranks.";
+    OUTPUT_ROW "output_row" "Bytes a gdn layer saves per packed token; weighs ranks.";
+    MARGIN "margin" "The part of `REQUIRED` that stands in for uncharged rules.";
+    UNPRICED "unpriced" "How many rules that matter to this plan are uncharged or unmeasured.";
+}
 
 /// One operation. Operands are indices of earlier nodes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -83,8 +59,8 @@ pub enum Node {
     Const(i64),
     /// Measure of the plan.
     Plan(u32),
-    /// Measure of the current group.
-    Group(u32),
+    /// Measure of the current pack.
+    Pack(u32),
     /// a + b
     Add(u32, u32),
     /// a - b
@@ -107,17 +83,17 @@ pub enum Node {
     Choose(u32, u32, u32),
     /// a times a factor in float64, truncated.
     Scale(u32, f64),
-    /// Sum over the groups (0 without groups).
-    SumGroups(u32),
-    /// Largest over the groups (0 without groups, never negative).
-    MaxGroups(u32),
+    /// Sum over the packs (0 without packs).
+    SumPacks(u32),
+    /// Largest over the packs (0 without packs, never negative).
+    MaxPacks(u32),
 }
 
 impl Node {
     fn operands(self) -> ([u32; 3], usize) {
         match self {
-            Self::Const(_) | Self::Plan(_) | Self::Group(_) => ([0; 3], 0),
-            Self::Scale(a, _) | Self::SumGroups(a) | Self::MaxGroups(a) => ([a, 0, 0], 1),
+            Self::Const(_) | Self::Plan(_) | Self::Pack(_) => ([0; 3], 0),
+            Self::Scale(a, _) | Self::SumPacks(a) | Self::MaxPacks(a) => ([a, 0, 0], 1),
             Self::Add(a, b)
             | Self::Sub(a, b)
             | Self::Mul(a, b)
@@ -132,46 +108,50 @@ impl Node {
     }
 
     fn folds(self) -> bool {
-        matches!(self, Self::SumGroups(_) | Self::MaxGroups(_))
+        matches!(self, Self::SumPacks(_) | Self::MaxPacks(_))
     }
 
-    /// The same operation over operands 0 and 1; choices are not of this kind.
-    fn over_first(self) -> Self {
+    /// The same operation over other operands; those it does not take are ignored.
+    fn over(self, [a, b, c]: [u32; 3]) -> Self {
         match self {
-            Self::Add(..) => Self::Add(0, 1),
-            Self::Sub(..) => Self::Sub(0, 1),
-            Self::Mul(..) => Self::Mul(0, 1),
-            Self::FloorDiv(..) => Self::FloorDiv(0, 1),
-            Self::CeilDiv(..) => Self::CeilDiv(0, 1),
-            Self::Min(..) => Self::Min(0, 1),
-            Self::Max(..) => Self::Max(0, 1),
-            Self::Less(..) => Self::Less(0, 1),
-            Self::Equal(..) => Self::Equal(0, 1),
-            Self::Scale(_, factor) => Self::Scale(0, factor),
-            Self::SumGroups(_) => Self::SumGroups(0),
-            Self::MaxGroups(_) => Self::MaxGroups(0),
-            Self::Const(_) | Self::Plan(_) | Self::Group(_) | Self::Choose(..) => self,
+            Self::Const(_) | Self::Plan(_) | Self::Pack(_) => self,
+            Self::Add(..) => Self::Add(a, b),
+            Self::Sub(..) => Self::Sub(a, b),
+            Self::Mul(..) => Self::Mul(a, b),
+            Self::FloorDiv(..) => Self::FloorDiv(a, b),
+            Self::CeilDiv(..) => Self::CeilDiv(a, b),
+            Self::Min(..) => Self::Min(a, b),
+            Self::Max(..) => Self::Max(a, b),
+            Self::Less(..) => Self::Less(a, b),
+            Self::Equal(..) => Self::Equal(a, b),
+            Self::Choose(..) => Self::Choose(a, b, c),
+            Self::Scale(_, factor) => Self::Scale(a, factor),
+            Self::SumPacks(_) => Self::SumPacks(a),
+            Self::MaxPacks(_) => Self::MaxPacks(a),
         }
     }
 }
 
-/// Plan nodes of one level, then the loop over groups that the next level needs.
+/// Plan nodes of one level, then the loop over packs that the next level needs.
 #[derive(Debug, Clone, Default)]
 struct Level {
     plan: Vec<(u32, Node)>,
-    each_group: Vec<(u32, Node)>,
+    each_pack: Vec<(u32, Node)>,
     folds: Vec<(u32, Node)>,
 }
 
-/// A bound price: nodes in order, the levels in which they run, and the results.
+/// A bound price: nodes in order, the levels in which those run that the results need, and the
+/// safety factor.
 #[derive(Debug, Clone)]
 pub struct Program {
     nodes: Vec<Node>,
+    roots: Vec<u32>,
+    safety: f64,
     levels: Vec<Level>,
     constants: Vec<i64>,
-    roots: Vec<u32>,
+    results: Vec<u32>,
     plan_width: usize,
-    group_width: usize,
+    pack_width: usize,
 }
 
 /// Reusable memory of an evaluation, and its results.
@@ -200,10 +180,14 @@ impl Values {
 
 impl Program {
     /// Checks the graph (operands come first, results are per plan) and plans its loops.
-    pub fn new(nodes: Vec<Node>, roots: Vec<u32>) -> Result<Self> {
-        let mut per_group = Vec::with_capacity(nodes.len());
-        let mut level_of = Vec::with_capacity(nodes.len());
-        let (mut plan_width, mut group_width) = (0_usize, 0_usize);
+    pub fn new(nodes: Vec<Node>, roots: Vec<u32>, safety: f64) -> Result<Self> {
+        if !(safety.is_finite() && safety >= 0.0) {
+            return Err(Error::input(format!(
+                "safety is {safety}: it must be finite and at least 0"
+            )));
+        }
+        let mut per_pack = Vec::with_capacity(nodes.len());
+        let (mut plan_width, mut pack_width) = (0_usize, 0_usize);
         for (i, &node) in nodes.iter().enumerate() {
             let (operands, count) = node.operands();
             let operands = &operands[..count];
@@ -212,12 +196,9 @@ impl Program {
                     "nodes[{i}] uses node {late}: operands must come before their node"
                 )));
             }
-            let any_group = operands.iter().any(|&o| per_group[o as usize]);
-            let level = operands.iter().map(|&o| level_of[o as usize]).max();
-            let level: usize = level.unwrap_or(0);
             match node {
                 Node::Plan(m) => plan_width = plan_width.max(m as usize + 1),
-                Node::Group(m) => group_width = group_width.max(m as usize + 1),
+                Node::Pack(m) => pack_width = pack_width.max(m as usize + 1),
                 Node::Scale(_, factor) if !factor.is_finite() => {
                     return Err(Error::input(format!(
                         "nodes[{i}] scales by {factor}: the factor must be finite"
@@ -225,11 +206,11 @@ impl Program {
                 }
                 _ => {}
             }
-            per_group.push(matches!(node, Node::Group(_)) || (any_group && !node.folds()));
-            level_of.push(level + usize::from(node.folds()));
+            let any = operands.iter().any(|&o| per_pack[o as usize]);
+            per_pack.push(matches!(node, Node::Pack(_)) || (any && !node.folds()));
         }
         for (i, &root) in roots.iter().enumerate() {
-            match per_group.get(root as usize) {
+            match per_pack.get(root as usize) {
                 None => {
                     return Err(Error::input(format!(
                         "roots[{i}] is {root}: there are {} nodes",
@@ -238,31 +219,65 @@ impl Program {
                 }
                 Some(true) => {
                     return Err(Error::input(format!(
-                        "roots[{i}] differs per group: sum it or take its largest over groups"
+                        "roots[{i}] differs per pack: sum it or take its largest over packs"
                     )));
                 }
                 Some(false) => {}
             }
         }
-        let levels = schedule(&nodes, &per_group, &level_of);
-        let constants = nodes
-            .iter()
-            .map(|node| {
-                if let Node::Const(value) = node {
-                    *value
-                } else {
-                    0
-                }
-            })
-            .collect();
+        let (kept, results) = reached(&nodes, &roots);
         Ok(Self {
+            levels: schedule(&kept),
+            constants: constants(&kept),
             nodes,
-            levels,
-            constants,
             roots,
+            safety,
+            results,
             plan_width,
-            group_width,
+            pack_width,
         })
+    }
+
+    /// The same nodes with only some of the results, by position.
+    #[must_use]
+    pub fn part(&self, results: &[usize]) -> Self {
+        let roots: Vec<u32> = results.iter().map(|&root| self.roots[root]).collect();
+        let (kept, results) = reached(&self.nodes, &roots);
+        Self {
+            levels: schedule(&kept),
+            constants: constants(&kept),
+            roots,
+            results,
+            ..self.clone()
+        }
+    }
+
+    /// Bytes that a gdn layer saves per executed token, state and packed token: they weigh the
+    /// ranks of a plan, so they must be the same for every plan.
+    pub fn gdn_weights(&self) -> Result<[i64; 3]> {
+        let mut weights = [0; 3];
+        for (weight, at) in
+            weights
+                .iter_mut()
+                .zip([root::EXECUTED_ROW, root::STATE, root::OUTPUT_ROW])
+        {
+            match self.roots.get(at).map(|&root| self.nodes[root as usize]) {
+                Some(Node::Const(value)) => *weight = value,
+                _ => {
+                    return Err(Error::input(format!(
+                        "{} weighs ranks before there is a plan: it may read facts only",
+                        ROOTS[at]
+                    )));
+                }
+            }
+        }
+        Ok(weights)
+    }
+
+    /// The safety factor of the rules.
+    #[must_use]
+    pub fn safety(&self) -> f64 {
+        self.safety
     }
 
     /// Number of nodes.
@@ -283,39 +298,26 @@ impl Program {
         self.roots.len()
     }
 
-    /// Evaluates over a plan's measures and its groups' (one array each).
+    /// Evaluates over a plan's measures and its packs' (one array each).
     #[inline]
     pub fn evaluate<const G: usize>(
         &self,
         plan: &[i64],
-        groups: &[[i64; G]],
+        packs: &[[i64; G]],
         values: &mut Values,
     ) -> Result<()> {
-        self.evaluate_flat(plan, groups.as_flattened(), G, values)
+        self.evaluate_flat(plan, packs.as_flattened(), G, values)
     }
 
-    /// The same over groups stored one after another, `width` measures each.
+    /// The same over packs stored one after another, `width` measures each.
     pub fn evaluate_flat(
         &self,
         plan: &[i64],
-        groups: &[i64],
+        packs: &[i64],
         width: usize,
         values: &mut Values,
     ) -> Result<()> {
-        if plan.len() < self.plan_width {
-            return Err(Error::input(format!(
-                "plan has {} measures, the rules read {}",
-                plan.len(),
-                self.plan_width
-            )));
-        }
-        if width < self.group_width.max(1) || groups.len() % width != 0 {
-            return Err(Error::input(format!(
-                "groups has {} entries of width {width}, the rules read {} measures a group",
-                groups.len(),
-                self.group_width
-            )));
-        }
+        self.check(plan, packs, width)?;
         values.slots.clear();
         values.slots.extend_from_slice(&self.constants);
         let slots = values.slots.as_mut_slice();
@@ -327,14 +329,14 @@ impl Program {
             if level.folds.is_empty() {
                 continue;
             }
-            for group in groups.chunks_exact(width) {
-                for &(at, node) in &level.each_group {
-                    slots[at as usize] = faults.step(node, slots, plan, group);
+            for pack in packs.chunks_exact(width) {
+                for &(at, node) in &level.each_pack {
+                    slots[at as usize] = faults.step(node, slots, plan, pack);
                 }
                 for &(at, node) in &level.folds {
-                    let value = faults.step(node, slots, plan, group);
+                    let value = faults.step(node, slots, plan, pack);
                     let kept = slots[at as usize];
-                    slots[at as usize] = if matches!(node, Node::SumGroups(_)) {
+                    slots[at as usize] = if matches!(node, Node::SumPacks(_)) {
                         faults.keep(kept.overflowing_add(value))
                     } else {
                         kept.max(value)
@@ -342,80 +344,161 @@ impl Program {
                 }
             }
         }
-        if faults.any() {
-            return self.evaluate_chosen(plan, groups, width, values);
-        }
         values.roots.clear();
+        if faults.any() {
+            return self.evaluate_chosen(plan, packs, width, &mut values.roots);
+        }
         values
             .roots
-            .extend(self.roots.iter().map(|&root| slots[root as usize]));
+            .extend(self.results.iter().map(|&result| slots[result as usize]));
         Ok(())
     }
 
-    /// The same where some node has no value: a fault counts only where a result needs it, so a
-    /// choice can stand before a division that its other branch must not make.
+    fn check(&self, plan: &[i64], packs: &[i64], width: usize) -> Result<()> {
+        if plan.len() < self.plan_width {
+            return Err(Error::input(format!(
+                "plan has {} measures, the rules read {}",
+                plan.len(),
+                self.plan_width
+            )));
+        }
+        if width < self.pack_width.max(1) || packs.len() % width != 0 {
+            return Err(Error::input(format!(
+                "packs has {} entries of width {width}, the rules read {} measures a pack",
+                packs.len(),
+                self.pack_width
+            )));
+        }
+        Ok(())
+    }
+
+    /// The results where some node has no value: a fault counts only where a result needs it, so
+    /// a choice can stand before a division that its other branch must not make.
     #[cold]
     fn evaluate_chosen(
         &self,
         plan: &[i64],
-        groups: &[i64],
+        packs: &[i64],
         width: usize,
-        values: &mut Values,
+        results: &mut Vec<i64>,
     ) -> Result<()> {
-        let mut slots: Vec<Value> = self.constants.iter().map(|&value| Ok(value)).collect();
-        for level in &self.levels {
-            for &(at, node) in &level.plan {
-                slots[at as usize] = step_checked(node, &slots, plan, &[]);
-            }
-            for group in groups.chunks_exact(width) {
-                for &(at, node) in &level.each_group {
-                    slots[at as usize] = step_checked(node, &slots, plan, group);
-                }
-                for &(at, node) in &level.folds {
-                    let value = step_checked(node, &slots, plan, group);
-                    let kept = slots[at as usize];
-                    slots[at as usize] = both(kept, value).and_then(|(kept, value)| {
-                        if matches!(node, Node::SumGroups(_)) {
-                            checked(|faults| faults.keep(kept.overflowing_add(value)))
-                        } else {
-                            Ok(kept.max(value))
-                        }
-                    });
-                }
-            }
-        }
+        let columns = self.columns(plan, packs, width);
         let mut faults = Faults::default();
-        values.roots.clear();
         for &root in &self.roots {
-            match slots[root as usize] {
-                Ok(value) => values.roots.push(value),
+            match columns[root as usize][0] {
+                Ok(value) => results.push(value),
                 Err(fault) => faults = faults.with(fault),
             }
         }
         faults.check()
     }
+
+    /// Every node's value: one entry, or one per pack; `None` where it has no value.
+    pub fn every(
+        &self,
+        plan: &[i64],
+        packs: &[i64],
+        width: usize,
+    ) -> Result<Vec<Vec<Option<i64>>>> {
+        self.check(plan, packs, width)?;
+        let known = |column: Vec<Value>| column.into_iter().map(Value::ok).collect();
+        Ok((self.columns(plan, packs, width).into_iter())
+            .map(known)
+            .collect())
+    }
+
+    fn columns(&self, plan: &[i64], packs: &[i64], width: usize) -> Vec<Vec<Value>> {
+        let packs: Vec<&[i64]> = packs.chunks_exact(width).collect();
+        let mut made: Vec<Vec<Value>> = Vec::with_capacity(self.nodes.len());
+        let mut per_pack: Vec<bool> = Vec::with_capacity(self.nodes.len());
+        for &node in &self.nodes {
+            let (operands, count) = node.operands();
+            let any = (operands[..count].iter()).any(|&operand| per_pack[operand as usize]);
+            per_pack.push(matches!(node, Node::Pack(_)) || (any && !node.folds()));
+            let value = |operand: u32, pack: usize| {
+                let shift = if per_pack[operand as usize] { pack } else { 0 };
+                made[operand as usize][shift]
+            };
+            let column = if node.folds() {
+                let mut kept = Ok(0);
+                for pack in 0..packs.len() {
+                    kept = folded(node, kept, value(operands[0], pack));
+                }
+                vec![kept]
+            } else if per_pack[made.len()] {
+                let step = |(i, &pack)| step_checked(node, |at| value(at, i), plan, pack);
+                packs.iter().enumerate().map(step).collect()
+            } else {
+                vec![step_checked(node, |at| value(at, 0), plan, &[])]
+            };
+            made.push(column);
+        }
+        made
+    }
 }
 
-/// Sorts the nodes into levels. A fold's result belongs to the level after its operand's, and
-/// the loop of a level runs every group node that its folds reach.
-fn schedule(nodes: &[Node], per_group: &[bool], level_of: &[usize]) -> Vec<Level> {
+fn constants(nodes: &[Node]) -> Vec<i64> {
+    let constant = |node: &Node| match node {
+        Node::Const(value) => *value,
+        _ => 0,
+    };
+    nodes.iter().map(constant).collect()
+}
+
+/// The nodes that some results need, renumbered, and those results.
+fn reached(nodes: &[Node], roots: &[u32]) -> (Vec<Node>, Vec<u32>) {
+    let mut needed = vec![false; nodes.len()];
+    for &root in roots {
+        needed[root as usize] = true;
+    }
+    for i in (0..nodes.len()).rev() {
+        let (operands, count) = nodes[i].operands();
+        for &operand in &operands[..count] {
+            needed[operand as usize] |= needed[i];
+        }
+    }
+    let mut place = vec![0_u32; nodes.len()];
+    let mut kept = Vec::new();
+    for (i, &node) in nodes.iter().enumerate().filter(|&(i, _)| needed[i]) {
+        place[i] = kept.len() as u32;
+        let (operands, _) = node.operands();
+        kept.push(node.over(operands.map(|operand| place[operand as usize])));
+    }
+    (
+        kept,
+        roots.iter().map(|&root| place[root as usize]).collect(),
+    )
+}
+
+/// Sorts checked nodes into levels. A fold's result belongs to the level after its operand's,
+/// and the loop of a level runs every pack node that its folds reach.
+fn schedule(nodes: &[Node]) -> Vec<Level> {
+    let mut per_pack: Vec<bool> = Vec::with_capacity(nodes.len());
+    let mut level_of: Vec<usize> = Vec::with_capacity(nodes.len());
+    for &node in nodes {
+        let (operands, count) = node.operands();
+        let operands = &operands[..count];
+        let level = operands.iter().map(|&o| level_of[o as usize]).max();
+        let any = operands.iter().any(|&o| per_pack[o as usize]);
+        per_pack.push(matches!(node, Node::Pack(_)) || (any && !node.folds()));
+        level_of.push(level.unwrap_or(0) + usize::from(node.folds()));
+    }
     let depth = level_of.iter().copied().max().unwrap_or(0) + 1;
     let mut levels = vec![Level::default(); depth];
     for (i, &node) in nodes.iter().enumerate() {
         if node.folds() {
             levels[level_of[i] - 1].folds.push((i as u32, node));
-        } else if !per_group[i] && !matches!(node, Node::Const(_)) {
+        } else if !per_pack[i] && !matches!(node, Node::Const(_)) {
             levels[level_of[i]].plan.push((i as u32, node));
         }
     }
     for level in &mut levels {
         let mut needed = vec![false; nodes.len()];
         for (_, fold) in &level.folds {
-            let (operands, _) = fold.operands();
-            needed[operands[0] as usize] = true;
+            needed[fold.operands().0[0] as usize] = true;
         }
         for i in (0..nodes.len()).rev() {
-            if !(needed[i] && per_group[i]) {
+            if !(needed[i] && per_pack[i]) {
                 needed[i] = false;
                 continue;
             }
@@ -424,7 +507,7 @@ fn schedule(nodes: &[Node], per_group: &[bool], level_of: &[usize]) -> Vec<Level
                 needed[operand as usize] = true;
             }
         }
-        level.each_group = (0..nodes.len())
+        level.each_pack = (0..nodes.len())
             .filter(|&i| needed[i])
             .map(|i| (i as u32, nodes[i]))
             .collect();
@@ -451,9 +534,18 @@ fn checked(operation: impl FnOnce(&mut Faults) -> i64) -> Value {
     if faults.any() { Err(faults) } else { Ok(value) }
 }
 
+/// A fold's value with one more pack in it.
+fn folded(node: Node, kept: Value, value: Value) -> Value {
+    let (kept, value) = both(kept, value)?;
+    if matches!(node, Node::SumPacks(_)) {
+        checked(|faults| faults.keep(kept.overflowing_add(value)))
+    } else {
+        Ok(kept.max(value))
+    }
+}
+
 /// One node over operands that may have no value.
-fn step_checked(node: Node, slots: &[Value], plan: &[i64], group: &[i64]) -> Value {
-    let at = |i: u32| slots[i as usize];
+fn step_checked(node: Node, at: impl Fn(u32) -> Value, plan: &[i64], pack: &[i64]) -> Value {
     if let Node::Choose(a, b, c) = node {
         return at(a).and_then(|a| at(if a == 0 { c } else { b }));
     }
@@ -463,7 +555,7 @@ fn step_checked(node: Node, slots: &[Value], plan: &[i64], group: &[i64]) -> Val
         1 => [at(operands[0])?, 0],
         _ => both(at(operands[0]), at(operands[1])).map(|(a, b)| [a, b])?,
     };
-    checked(|faults| faults.step(node.over_first(), &known, plan, group))
+    checked(|faults| faults.step(node.over([0, 1, 2]), &known, plan, pack))
 }
 
 /// What went wrong in an evaluation; looked at once, at its end.
@@ -530,12 +622,12 @@ impl Faults {
     }
 
     #[inline]
-    fn step(&mut self, node: Node, slots: &[i64], plan: &[i64], group: &[i64]) -> i64 {
+    fn step(&mut self, node: Node, slots: &[i64], plan: &[i64], pack: &[i64]) -> i64 {
         let at = |i: u32| slots[i as usize];
         match node {
             Node::Const(value) => value,
             Node::Plan(m) => plan[m as usize],
-            Node::Group(m) => group[m as usize],
+            Node::Pack(m) => pack[m as usize],
             Node::Add(a, b) => self.keep(at(a).overflowing_add(at(b))),
             Node::Sub(a, b) => self.keep(at(a).overflowing_sub(at(b))),
             Node::Mul(a, b) => self.keep(at(a).overflowing_mul(at(b))),
@@ -547,8 +639,8 @@ impl Faults {
             Node::Equal(a, b) => i64::from(at(a) == at(b)),
             Node::Choose(a, b, c) => at(if at(a) != 0 { b } else { c }),
             Node::Scale(a, factor) => self.scale(at(a), factor),
-            // Folds run in their own place, after each group.
-            Node::SumGroups(a) | Node::MaxGroups(a) => at(a),
+            // Folds run in their own place, after each pack.
+            Node::SumPacks(a) | Node::MaxPacks(a) => at(a),
         }
     }
 }
@@ -560,7 +652,7 @@ mod tests {
     const TOO_LARGE: Error = Error::Overflow("a price");
 
     fn run(nodes: Vec<Node>, root: u32, plan: &[i64], groups: &[[i64; 2]]) -> Result<i64> {
-        let program = Program::new(nodes, vec![root])?;
+        let program = Program::new(nodes, vec![root], 1.1)?;
         let mut values = Values::default();
         program.evaluate(plan, groups, &mut values)?;
         Ok(values.root(0))
@@ -570,12 +662,12 @@ mod tests {
     fn folds_feed_later_folds() {
         // largest group's share of the sum, rounded up: max over groups of ceil(100 x / sum)
         let nodes = vec![
-            Node::Group(1),
-            Node::SumGroups(0),
+            Node::Pack(1),
+            Node::SumPacks(0),
             Node::Const(100),
             Node::Mul(0, 2),
             Node::CeilDiv(3, 1),
-            Node::MaxGroups(4),
+            Node::MaxPacks(4),
             Node::Plan(0),
             Node::Add(5, 6),
         ];
@@ -626,11 +718,11 @@ mod tests {
         assert!(matches!(run(nodes, 5, &[0], &[]), Err(Error::Input(_))));
         // The same within groups, and an overflow that only one group would make.
         let nodes = vec![
-            Node::Group(0),
-            Node::Group(1),
+            Node::Pack(0),
+            Node::Pack(1),
             Node::Mul(0, 0),
             Node::Choose(1, 2, 0),
-            Node::SumGroups(3),
+            Node::SumPacks(3),
         ];
         let huge = 1 << 40;
         assert_eq!(
@@ -643,14 +735,17 @@ mod tests {
     #[test]
     fn refuses_a_broken_graph() {
         let late = vec![Node::Add(0, 1), Node::Const(1)];
-        assert!(matches!(Program::new(late, vec![0]), Err(Error::Input(_))));
-        let per_group = vec![Node::Group(0)];
         assert!(matches!(
-            Program::new(per_group, vec![0]),
+            Program::new(late, vec![0], 1.1),
+            Err(Error::Input(_))
+        ));
+        let per_pack = vec![Node::Pack(0)];
+        assert!(matches!(
+            Program::new(per_pack, vec![0], 1.1),
             Err(Error::Input(_))
         ));
         assert!(matches!(
-            Program::new(vec![], vec![0]),
+            Program::new(vec![], vec![0], 1.1),
             Err(Error::Input(_))
         ));
         let short = vec![Node::Plan(3)];

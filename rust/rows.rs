@@ -1,7 +1,7 @@
 //! Ragged token rows, borrowed.
 
+use crate::cancel;
 use crate::error::{Error, Result};
-use crate::interrupt::Ticker;
 
 /// Rows of token ids: row `i` is `tokens[offsets[i]..offsets[i + 1]]`. A view, never a copy.
 #[derive(Debug, Clone, Copy)]
@@ -21,9 +21,7 @@ impl<'a> Rows<'a> {
         if first != 0 {
             return Err(Error::input(format!("offsets[0] is {first}: it must be 0")));
         }
-        let mut ticker = Ticker::new();
         for (i, pair) in offsets.windows(2).enumerate() {
-            ticker.work(1)?;
             if pair[1] < pair[0] {
                 return Err(Error::input(format!(
                     "offsets[{}] is {} after {}: offsets must not fall",
@@ -71,10 +69,10 @@ impl<'a> Rows<'a> {
     }
 
     /// Refuses token ids below 0.
-    pub fn refuse_negative(&self, ticker: &mut Ticker) -> Result<()> {
+    pub fn refuse_negative(&self) -> Result<()> {
         const BLOCK: usize = 1 << 12;
         for (block, tokens) in self.tokens.chunks(BLOCK).enumerate() {
-            ticker.work(tokens.len() as u64 / 4)?;
+            cancel::check_at(block)?;
             // The sign of all together; without a branch, so that it is vectorised.
             if tokens.iter().fold(0, |all, &token| all | token) >= 0 {
                 continue;
@@ -113,9 +111,7 @@ mod tests {
         let offsets = [0, 0, 3, 3, 9_000, 10_000];
         let refused = |tokens: &[i64]| {
             let rows = Rows::new(tokens, &offsets).unwrap();
-            rows.refuse_negative(&mut Ticker::new())
-                .err()
-                .map(|error| error.to_string())
+            rows.refuse_negative().err().map(|error| error.to_string())
         };
         assert_eq!(refused(&tokens), None);
         for (at, place) in [

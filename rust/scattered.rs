@@ -3,8 +3,8 @@
 //! Nothing here copies what it reads: hashes of rows, the tokens of a packed row, and the head
 //! rows of requests whose packed positions are known token by token.
 
+use crate::cancel;
 use crate::error::{Error, Result};
-use crate::interrupt::Ticker;
 use crate::pack::Packing;
 
 /// A label that asks for nothing.
@@ -60,7 +60,7 @@ pub fn hash_row(tokens: &[i64], key: [u64; 2]) -> u128 {
 }
 
 /// The tokens of a packed row, from the first row of each segment.
-pub fn gather(packing: &Packing, rows: &[&[i64]], ticker: &mut Ticker) -> Result<Vec<i64>> {
+pub fn gather(packing: &Packing, rows: &[&[i64]]) -> Result<Vec<i64>> {
     if rows.len() != packing.last.len() {
         return Err(Error::input(format!(
             "there are {} rows, but the packed row has {}: they must be the rows it was made of",
@@ -72,13 +72,13 @@ pub fn gather(packing: &Packing, rows: &[&[i64]], ticker: &mut Ticker) -> Result
     let segments = &packing.segments;
     let mut tokens = Vec::with_capacity(segments.tokens() as usize);
     for s in 0..segments.len() {
+        cancel::check_at(s)?;
         let start = packing.row_start[s] as usize;
         let end = start + segments.length(s) as usize;
         let part = (packing.rows_of(s).first())
             .and_then(|&row| rows[row as usize].get(start..end))
             .ok_or_else(|| Error::input(format!("segment {s} does not lie in its first row")))?;
         tokens.extend_from_slice(part);
-        ticker.work((end - start) as u64 / 8)?;
     }
     Ok(tokens)
 }
@@ -87,13 +87,11 @@ pub fn gather(packing: &Packing, rows: &[&[i64]], ticker: &mut Ticker) -> Result
 /// packed token.
 pub fn ids(packing: &Packing) -> Result<[Vec<i64>; 3]> {
     packing.refuse_absent()?;
-    let mut ticker = Ticker::new();
     let segments = &packing.segments;
     let tokens = segments.tokens() as usize;
     let mut columns = [(); 3].map(|()| Vec::with_capacity(tokens));
     for s in 0..segments.len() {
         let length = segments.length(s);
-        ticker.work(4 + length as u64)?;
         let parent = segments.parent(s).unwrap_or(s);
         columns[0].extend(std::iter::repeat_n(s as i64 + 1, length as usize));
         columns[1].extend(std::iter::repeat_n(parent as i64 + 1, length as usize));
@@ -104,17 +102,16 @@ pub fn ids(packing: &Packing) -> Result<[Vec<i64>; 3]> {
 
 /// Packed positions of all rows, one row after another, and where each begins.
 pub fn positions(packing: &Packing) -> Result<(Vec<i64>, Vec<i64>)> {
-    let mut ticker = Ticker::new();
     let segments = &packing.segments;
     let rows = packing.last.len();
     let mut offsets = Vec::with_capacity(rows + 1);
     offsets.push(0);
     let mut flat = Vec::new();
     for row in 0..rows {
+        cancel::check_at(row)?;
         for s in packing.path(row) {
             let start = segments.starts[s as usize];
             flat.extend(start..start + segments.length(s as usize));
-            ticker.work(8 + segments.length(s as usize) as u64)?;
         }
         offsets.push(flat.len() as i64);
     }
@@ -254,35 +251,34 @@ impl Marks {
 }
 
 /// Distinct positions that the head projects; counts no further than `most`.
-pub fn projected_rows(requests: &[HeadRow<'_>], most: usize, ticker: &mut Ticker) -> Result<usize> {
+pub fn projected_rows(requests: &[HeadRow<'_>], most: usize) -> Result<usize> {
     let places = Places::new(requests)?;
     let mut marks = Marks::new(&places);
     for request in requests {
         for position in request.projected(false) {
-            ticker.work(1)?;
             marks.insert(places.number(position));
             if marks.count >= most {
                 return Ok(most);
             }
         }
-        ticker.work(1)?;
     }
     Ok(marks.count)
 }
 
 /// Rows of the head's first chunk that holds a position of a request with labels: the largest
 /// chunk whose backward runs, as only the last may be short.
-pub fn target_chunk(requests: &[HeadRow<'_>], chunk: usize, ticker: &mut Ticker) -> Result<usize> {
+pub fn target_chunk(requests: &[HeadRow<'_>], chunk: usize) -> Result<usize> {
     let places = Places::new(requests)?;
     let (mut projected, mut targeted) = (Marks::new(&places), Marks::new(&places));
     for request in requests {
-        ticker.each(request.projected(false), 1, |p| {
-            projected.insert(places.number(p));
-        })?;
-        if request.labels.is_some() {
-            ticker.each(request.positions, 1, |&p| targeted.insert(places.number(p)))?;
+        for position in request.projected(false) {
+            projected.insert(places.number(position));
         }
-        ticker.work(1)?;
+        if request.labels.is_some() {
+            for &position in request.positions {
+                targeted.insert(places.number(position));
+            }
+        }
     }
     let both = (projected.words.iter().zip(&targeted.words)).map(|(a, b)| a & b);
     let Some((at, word)) = both.enumerate().find(|&(_, word)| word != 0) else {
@@ -313,7 +309,7 @@ mod tests {
             row(&[0, 1, 64, 65], Some(&[7, -100, -100, 7]), false),
             row(&[200], None, false),
         ];
-        let count = |most| projected_rows(&requests, most, &mut Ticker::new()).unwrap();
+        let count = |most| projected_rows(&requests, most).unwrap();
         assert_eq!((count(usize::MAX), count(3)), (4, 3));
         assert_eq!(labelled(&labels, 4), 2);
         assert_eq!(labelled(&labels, 2), 2);
@@ -324,9 +320,9 @@ mod tests {
     fn the_target_chunk_starts_at_a_multiple() {
         let every: Vec<i64> = (0..10).collect();
         let requests = [row(&every, None, true), row(&[9], Some(&[1]), false)];
-        let chunk = |size| target_chunk(&requests, size, &mut Ticker::new()).unwrap();
+        let chunk = |size| target_chunk(&requests, size).unwrap();
         assert_eq!((chunk(4), chunk(3), chunk(100)), (2, 1, 10));
-        assert_eq!(target_chunk(&requests[..1], 4, &mut Ticker::new()), Ok(0));
+        assert_eq!(target_chunk(&requests[..1], 4), Ok(0));
     }
 
     #[test]
@@ -337,12 +333,12 @@ mod tests {
             row(positions[1], Some(&[1]), false),
             row(positions[2], Some(&[1, -100]), false),
         ];
-        let rows = projected_rows(&requests, 99, &mut Ticker::new());
+        let rows = projected_rows(&requests, 99);
         assert_eq!(rows, Ok(4));
         // Projected in order: 0, 7, 2^39, the last; targeted all but 0.
-        let chunk = |size| target_chunk(&requests, size, &mut Ticker::new());
+        let chunk = |size| target_chunk(&requests, size);
         assert_eq!((chunk(1), chunk(2), chunk(3)), (Ok(1), Ok(2), Ok(3)));
-        assert_eq!(target_chunk(&requests[..2], 2, &mut Ticker::new()), Ok(1));
+        assert_eq!(target_chunk(&requests[..2], 2), Ok(1));
     }
 
     #[test]
@@ -353,7 +349,7 @@ mod tests {
             row(&[0, 1], Some(&[1, 2, 3]), false),
             row(&[], Some(&[1]), false),
         ] {
-            assert!(projected_rows(&[bad], 9, &mut Ticker::new()).is_err());
+            assert!(projected_rows(&[bad], 9).is_err());
         }
     }
 

@@ -1,7 +1,6 @@
 //! The segments of one packed row: what every stage after packing works on.
 
 use crate::error::{Error, Result};
-use crate::interrupt::Ticker;
 
 /// "No parent", "no segment", "no row".
 pub const NONE: u32 = u32::MAX;
@@ -31,9 +30,7 @@ impl Segments {
         let mut starts = Vec::with_capacity(lengths.len() + 1);
         let mut at = 0_i64;
         starts.push(0);
-        let mut ticker = Ticker::new();
         for (i, &length) in lengths.iter().enumerate() {
-            ticker.work(2)?;
             if length <= 0 {
                 return Err(Error::input(format!(
                     "lengths[{i}] is {length}: a segment holds at least one token"
@@ -46,7 +43,6 @@ impl Segments {
         }
         let mut checked = Vec::with_capacity(parents.len());
         for (i, &parent) in parents.iter().enumerate() {
-            ticker.work(2)?;
             checked.push(match parent {
                 -1 => NONE,
                 p if p >= 0 && (p as usize) < i => p as u32,

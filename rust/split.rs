@@ -4,18 +4,19 @@
 //! plus the largest transient share.
 
 use crate::error::{Error, Result};
-use crate::interrupt::Ticker;
+use crate::fields::result;
 use crate::segments::NONE;
 
-/// `int(bytes * 1.10)`: the safety factor, one float64 product, truncated.
+/// Bytes times the safety factor: one float64 product, truncated.
 #[must_use]
-pub fn scaled(bytes: i64) -> i64 {
-    (bytes as f64 * 1.10) as i64
+pub fn scaled(bytes: i64, safety: f64) -> i64 {
+    (bytes as f64 * safety) as i64
 }
 
-/// Memory of one subforward, in bytes on the busiest rank.
+result! {
+/// Memory of one forward of a split, in bytes on the busiest rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Cost {
+pub struct Cost as "Cost" {
     /// Its own peak, with the factor.
     pub required: i64,
     /// What stays until its backward, with the factor.
@@ -32,8 +33,10 @@ pub struct Cost {
     pub hybridep_growth: i64,
     /// Adapter gradients, before the factor.
     pub adapter_gradient: i64,
+    @core
     /// Which adapters they belong to: equal keys share one allocation.
     pub adapter_slots: u64,
+}
 }
 
 impl Cost {
@@ -48,8 +51,8 @@ impl Cost {
 ///
 /// `groups` gives, per group, the requests' indices and the terminal tree segment of each;
 /// requests of no group follow in input order.
-pub fn order(requests: usize, groups: &[(&[u32], &[u32])]) -> Result<Vec<u32>> {
-    let mut ticker = Ticker::new();
+#[must_use]
+pub fn order(requests: usize, groups: &[(&[u32], &[u32])]) -> Vec<u32> {
     let mut ordered = Vec::with_capacity(requests);
     let mut seen = vec![false; requests];
     let mut keyed: Vec<(u32, u32)> = Vec::new();
@@ -62,14 +65,14 @@ pub fn order(requests: usize, groups: &[(&[u32], &[u32])]) -> Result<Vec<u32>> {
                 .filter(|&(_, &terminal)| terminal != NONE)
                 .map(|(&member, &terminal)| (terminal, member)),
         );
-        ticker.sort_by_key(&mut keyed, |&(terminal, _)| terminal)?;
-        ticker.each(&keyed, 4, |&(_, member)| {
+        keyed.sort_by_key(|&(terminal, _)| terminal);
+        for &(_, member) in &keyed {
             seen[member as usize] = true;
             ordered.push(member);
-        })?;
+        }
     }
     ordered.extend((0..requests as u32).filter(|&i| !seen[i as usize]));
-    Ok(ordered)
+    ordered
 }
 
 /// Cuts ordered requests into `count` runs of about equal tokens. Returns the runs' ends.
@@ -84,9 +87,7 @@ pub fn cut(tokens: &[i64], count: usize) -> Result<Vec<usize>> {
     }
     let mut ends = Vec::with_capacity(count);
     let mut cumulative = 0_i128;
-    let mut ticker = Ticker::new();
     for (i, &mass) in tokens.iter().enumerate() {
-        ticker.work(4)?;
         cumulative += i128::from(mass);
         let open = count - ends.len() - 1;
         let left = tokens.len() - i - 1;
@@ -113,21 +114,24 @@ pub fn rungs(requests: usize) -> Vec<usize> {
     counts
 }
 
-/// What a rung needs while all its graphs are alive, with the factor.
+/// What a rung needs while all its graphs are alive, with the safety factor.
 ///
 /// The larger of two sums: everything retained and the largest transient share; or, with
 /// gradients, every checkpointed extent with its input gradient and one workspace. The largest
 /// buffer growth counts once in either. A sum past 63 bits is the largest number.
 #[must_use]
-pub fn rung_required(costs: &[Cost]) -> i64 {
+pub fn rung_required(costs: &[Cost], safety: f64) -> i64 {
     let growth = costs.iter().map(|c| c.hybridep_growth).max().unwrap_or(0);
     let retained = sum(costs.iter().map(|c| c.retained));
     let transient = costs
         .iter()
-        .map(|c| c.ephemeral().saturating_sub(scaled(c.hybridep_growth)))
+        .map(|c| {
+            c.ephemeral()
+                .saturating_sub(scaled(c.hybridep_growth, safety))
+        })
         .max()
         .unwrap_or(0);
-    let forward = sum([retained, transient, scaled(growth)]);
+    let forward = sum([retained, transient, scaled(growth, safety)]);
     if costs.iter().all(|c| c.input_gradient == 0) {
         return forward;
     }
@@ -150,7 +154,7 @@ pub fn rung_required(costs: &[Cost]) -> i64 {
         .map(|c| c.checkpoint_workspace)
         .max()
         .unwrap_or(0);
-    forward.max(scaled(sum([extents, workspace, adapters, growth])))
+    forward.max(scaled(sum([extents, workspace, adapters, growth]), safety))
 }
 
 /// A sum that stays at the largest number instead of wrapping.
@@ -187,7 +191,7 @@ mod tests {
     #[test]
     fn requests_follow_their_tree_and_idle_ones_come_last() {
         let groups: [(&[u32], &[u32]); 2] = [(&[0, 3, 4], &[5, 1, 5]), (&[2], &[0])];
-        assert_eq!(order(5, &groups).unwrap(), [3, 0, 4, 2, 1]);
+        assert_eq!(order(5, &groups), [3, 0, 4, 2, 1]);
     }
 
     #[test]
@@ -203,7 +207,7 @@ mod tests {
             ..Cost::default()
         };
         // 2 x 100 retained, 900 transient without its growth of 110, the growth once.
-        assert_eq!(rung_required(&[cost, cost]), 200 + 790 + 110);
+        assert_eq!(rung_required(&[cost, cost], 1.1), 200 + 790 + 110);
         let heavy = |slots| Cost {
             required: 0,
             retained: 0,
@@ -211,7 +215,7 @@ mod tests {
             adapter_slots: slots,
             ..cost
         };
-        assert_eq!(rung_required(&[heavy(0), heavy(0)]), scaled(180 + 30 + 50));
-        assert_eq!(rung_required(&[heavy(0), heavy(1)]), scaled(180 + 30 + 100));
+        assert_eq!(rung_required(&[heavy(0), heavy(0)], 1.1), scaled(260, 1.1));
+        assert_eq!(rung_required(&[heavy(0), heavy(1)], 1.1), scaled(310, 1.1));
     }
 }

@@ -6,32 +6,108 @@ mod restrict;
 mod tests;
 
 use crate::error::Result;
-use crate::interrupt::Ticker;
+use crate::fields::result;
 use crate::rows::Rows;
 use crate::segments::NONE;
 
 pub use restrict::TreeWorkspace;
 
-/// Full radix tree of some rows: parents before children (depth first), siblings in the order
-/// in which the rows first reach them. Positions count from the start of a row.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tree {
-    /// Parent segment, `NONE` for a root.
-    pub parent: Vec<u32>,
-    /// First position of the segment in its rows.
-    pub start: Vec<i64>,
-    /// One past its last position.
-    pub end: Vec<i64>,
-    /// 1 at a root.
-    pub depth: Vec<u32>,
-    /// One past the last segment of the subtree: segments `s..subtree[s]` are below `s`.
-    pub subtree: Vec<u32>,
-    /// How many rows run through the segment; two or more make it a decision.
-    pub count: Vec<u32>,
-    /// The first row, in input order, that runs through the segment.
-    pub first_row: Vec<u32>,
-    /// Per row: the segment where it ends (`NONE` for an empty row).
-    pub terminal: Vec<u32>,
+result! {
+    /// Full radix tree of n rows: S segments, parents before children (depth first), siblings in
+    /// the order in which the rows first reach them. A segment is a run of tokens that the same
+    /// rows share. Positions count from the start of a row.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct Tree as "Tree" {
+        /// Parent segment, `NONE` (-1 in Python) for a root (S entries).
+        pub parent: Vec<u32>,
+        /// First position of the segment in its rows (S entries).
+        pub start: Vec<i64>,
+        /// One past its last position (S entries).
+        pub end: Vec<i64>,
+        /// 1 at a root (S entries).
+        pub depth: Vec<u32>,
+        /// One past the last segment of the subtree: those below `s` are `s + 1..subtree[s]`.
+        pub subtree: Vec<u32>,
+        /// How many rows run through the segment; two or more make it a decision (S entries).
+        pub count: Vec<u32>,
+        /// The first row, in input order, that runs through the segment (S entries).
+        pub first_row: Vec<u32>,
+        /// Per row: the segment where it ends (`NONE` for an empty row).
+        pub terminal: Vec<u32>,
+    }
+    python {
+        fn __len__(&self) -> usize {
+            self.len()
+        }
+
+        /// Number of rows.
+        #[getter]
+        fn row_count(&self) -> usize {
+            self.rows()
+        }
+
+        /// Rows that run through each segment, ascending; S lists.
+        #[getter(rows)]
+        fn py_rows<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            let members = || crate::pack::members(&self.parent, &self.terminal);
+            let (offsets, rows) = detached(py, members)?;
+            ragged(py, &rows, &offsets)
+        }
+
+        /// Segments of two or more rows: those that may be stored once or replayed.
+        #[getter]
+        fn decisions<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            let all = (0..self.len()).filter(|&s| self.is_decision(s));
+            all.map(|s| s as i64).collect::<Vec<i64>>().give(py)
+        }
+
+        /// Full-sharing tokens of the first 0, 1, ... n rows, [n + 1].
+        #[getter(packed_prefixes)]
+        fn py_packed_prefixes<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            py.detach(|| self.packed_prefixes()).packed.give(py)
+        }
+
+        /// Leading tokens of each row that an earlier row already holds, [n].
+        #[getter]
+        fn shared_prefixes<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            py.detach(|| self.packed_prefixes()).shared.give(py)
+        }
+
+        /// Packed tokens of the first `rows` rows (all by default) with everything shared.
+        #[pyo3(signature = (rows=None))]
+        fn packed(&self, py: Python<'_>, rows: Option<i64>) -> PyResult<i64> {
+            let Some(n) = rows else {
+                return Ok(self.packed_tokens());
+            };
+            let prefixes = py.detach(|| self.packed_prefixes());
+            let found = usize::try_from(n).ok().and_then(|n| prefixes.packed.get(n));
+            found.copied().ok_or_else(|| {
+                refused(py, format!("rows is {n}: the tree has {}", self.rows()))
+            })
+        }
+
+        /// The tree of some of the rows, in the order given and numbered anew; reads no token.
+        #[pyo3(name = "restrict")]
+        fn py_restrict(&self, py: Python<'_>, rows: &Bound<'_, PyAny>) -> PyResult<Self> {
+            let rows = ints("rows", rows)?;
+            let rows = row_indices(py, "rows", slice(py, "rows", &rows)?, self.rows())?;
+            let tree = detached(py, || self.restrict(&rows))?;
+            refuse_empty(py, &tree)?;
+            Ok(tree)
+        }
+
+        /// The packed row that stores the flagged segments once (one flag a segment).
+        fn pack(&self, py: Python<'_>, shared: Flags<'_>) -> PyResult<crate::pack::Packing> {
+            // Copied, so that what is checked stays true while other threads run.
+            let shared = shared.as_array().to_vec();
+            detached(py, || crate::layout::pack(self, &shared))
+        }
+
+        fn __repr__(&self) -> String {
+            let (segments, rows) = (self.len(), self.rows());
+            format!("Tree({segments} segments, {rows} rows, {} tokens)", self.packed_tokens())
+        }
+    }
 }
 
 /// Full-sharing counts of every prefix of a list of n rows.
@@ -46,25 +122,21 @@ pub struct Prefixes {
 impl Tree {
     /// Builds the tree in one pass over the tokens. A token that no other row shares is read
     /// at most once, and the unshared tail of a row not at all. Empty rows are allowed.
-    pub fn build(rows: &Rows<'_>, ticker: &mut Ticker) -> Result<Self> {
-        build::build(rows.len(), |i| rows.row(i), None, ticker)
+    pub fn build(rows: &Rows<'_>) -> Result<Self> {
+        build::build(rows.len(), |i| rows.row(i), None)
     }
 
     /// The same for rows cut to `limits[i]` leading tokens (clamped to `0..=length`).
     ///
     /// # Panics
     /// If there are fewer limits than rows.
-    pub fn build_limited(rows: &Rows<'_>, limits: &[i64], ticker: &mut Ticker) -> Result<Self> {
-        build::build(rows.len(), |i| rows.row(i), Some(limits), ticker)
+    pub fn build_limited(rows: &Rows<'_>, limits: &[i64]) -> Result<Self> {
+        build::build(rows.len(), |i| rows.row(i), Some(limits))
     }
 
     /// The same for rows that lie apart from each other.
-    pub fn build_scattered(
-        rows: &[&[i64]],
-        limits: Option<&[i64]>,
-        ticker: &mut Ticker,
-    ) -> Result<Self> {
-        build::build(rows.len(), |i| rows[i], limits, ticker)
+    pub fn build_scattered(rows: &[&[i64]], limits: Option<&[i64]>) -> Result<Self> {
+        build::build(rows.len(), |i| rows[i], limits)
     }
 
     /// Number of segments.
@@ -115,22 +187,25 @@ impl Tree {
     /// The rows that end at each segment: those of `s` are
     /// `rows[offsets[s]..offsets[s + 1]]`, in input order. Empty rows are left out. As segments
     /// come depth first, the rows through `s` are `rows[offsets[s]..offsets[subtree[s]]]`.
-    pub fn terminal_rows(&self) -> Result<(Vec<u32>, Vec<u32>)> {
-        let mut ticker = Ticker::new();
+    #[must_use]
+    pub fn terminal_rows(&self) -> (Vec<u32>, Vec<u32>) {
         let mut offsets = vec![0_u32; self.len() + 1];
         let ends = || self.terminal.iter().copied().filter(|&s| s != NONE);
-        ticker.each(ends(), 4, |s| offsets[s as usize + 1] += 1)?;
-        ticker.each(0..self.len(), 1, |s| offsets[s + 1] += offsets[s])?;
+        for s in ends() {
+            offsets[s as usize + 1] += 1;
+        }
+        for s in 0..self.len() {
+            offsets[s + 1] += offsets[s];
+        }
         let mut next = offsets.clone();
         let mut rows = vec![0_u32; offsets[self.len()] as usize];
         for (row, &s) in self.terminal.iter().enumerate() {
-            ticker.work(8)?;
             if s != NONE {
                 let at = &mut next[s as usize];
                 rows[*at as usize] = row as u32;
                 *at += 1;
             }
         }
-        Ok((offsets, rows))
+        (offsets, rows)
     }
 }

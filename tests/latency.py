@@ -105,7 +105,7 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Public entry points that can take long, on inputs with which they do."""
     import waveplan
     from waveplan import (
-        AssignSettings,
+        OwnershipSettings,
         Packing,
         Planner,
         Requests,
@@ -118,7 +118,7 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
         models,
     )
     from waveplan.assignment import stage_times
-    from waveplan.resident import resident
+    from waveplan.pricing.resident import resident
 
     rng = np.random.default_rng(1)
     count = 1_000_000
@@ -146,7 +146,7 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "pack a chain", lambda: waveplan.pack(chain, max_depth=7)
     packed, chained = waveplan.pack(rows), waveplan.pack(chain)
     yield "packing members", lambda: waveplan.pack(wide).members
-    yield "packing ids", lambda: Packing(packed._core).position_ids
+    yield "packing ids", lambda: Packing(packed).position_ids
     lengths, parents = packed.lengths, packed.parents
     yield "packing from segments", lambda: Packing.from_segments(lengths, parents)
     groups, above = packed.group_ids, packed.parent_ids
@@ -162,23 +162,23 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     )
     yield "layout of many", lambda: waveplan.choose_layout(tree, score, method="exact")
 
-    fine = AssignSettings(block=1, chunk=16, chunk_budget_base=0, chunk_budget_per_rank=0)
+    fine = OwnershipSettings(block=1, chunk=16, chunk_budget_base=0, chunk_budget_per_rank=0)
     stage = StageWork(1, 2, 3, 4, 5, 6, 7)
-    sparse = AssignSettings(profile=WorkloadProfile((stage,), 16, 16, 1 << 20, 1 << 20, 2))
+    sparse = OwnershipSettings(profile=WorkloadProfile((stage,), 16, 16, 1 << 20, 1 << 20, 2))
     huge = Packing.from_segments([2**31], [-1])
     some = Packing.from_segments([100] * 10_000, [-1] * 10_000)
-    yield "assign", lambda: waveplan.assign(some, 64, fine)
-    yield "assign many segments", lambda: waveplan.assign(packed, 4)
-    yield "assign many ranks", lambda: waveplan.assign(huge, 4096)
-    yield "assign sparse", lambda: waveplan.assign(huge, 4096, sparse)
-    yield "assign sparse chain", lambda: waveplan.assign(chained, 64, sparse)
+    yield "assign", lambda: waveplan.own(some, 64, fine)
+    yield "assign many segments", lambda: waveplan.own(packed, 4)
+    yield "assign many ranks", lambda: waveplan.own(huge, 4096)
+    yield "assign sparse", lambda: waveplan.own(huge, 4096, sparse)
+    yield "assign sparse chain", lambda: waveplan.own(chained, 64, sparse)
     yield "assign stage_times", lambda: stage_times(some, 64, fine)
     line = Packing.from_segments(np.ones(8000, np.int64), np.arange(-1, 7999))
     yield "attention slices", lambda: waveplan.attention_slices(line)
-    owned = waveplan.assign(some, 64)
-    yield "recurrent", lambda: waveplan.recurrent(some, owned)
-    yield "recurrent many segments", lambda: waveplan.recurrent(packed, waveplan.assign(packed, 8))
-    placed = waveplan.recurrent(some, owned)
+    owned = waveplan.own(some, 64)
+    yield "recurrent", lambda: waveplan.gdn(some, owned)
+    yield "recurrent many segments", lambda: waveplan.gdn(packed, waveplan.own(packed, 8))
+    placed = waveplan.gdn(some, owned)
     yield "recurrent schedule", lambda: waveplan.gdn_schedule(packed)
     yield "recurrent schedules", lambda: waveplan.gdn_schedule_per_rank(some, placed)
 
@@ -317,7 +317,7 @@ def errors() -> None:
     import pytest
 
     from waveplan import Model, Planner, Profiles, Rows, WaveplanError, cli
-    from waveplan.rules import RuleSet
+    from waveplan.pricing import RuleSet
 
     for label, module in (("border", calls_core), ("library", calls_python)):
         found = []

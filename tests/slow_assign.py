@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from waveplan import AssignSettings, WorkloadProfile
+from waveplan import OwnershipSettings, WorkloadProfile
 
 TIE_MS = 1e-9
 
@@ -85,7 +85,7 @@ def chunk_pairs(seen: np.ndarray, chunk: int) -> np.ndarray:
 # --- chunks and the start ---
 
 
-def chunk_size(tokens: int, ranks: int, s: AssignSettings) -> int:
+def chunk_size(tokens: int, ranks: int, s: OwnershipSettings) -> int:
     def blocks(size: int) -> int:
         return min(-(-size // s.block) * s.block, tokens)
 
@@ -385,7 +385,7 @@ def profiled_choice(lengths, parents, chunk, generic, stages, ranks, p):
     return best
 
 
-def assign(lengths: list[int], parents: list[int], ranks: int, s: AssignSettings) -> dict:
+def assign(lengths: list[int], parents: list[int], ranks: int, s: OwnershipSettings) -> dict:
     """Owners, stages, start, tokens per rank, and times or (with a profile) work."""
     tokens = sum(lengths)
     chunk = chunk_size(tokens, ranks, s)

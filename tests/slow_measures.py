@@ -91,9 +91,7 @@ def ceil_to(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 
 
-def plan_start(
-    requests: Sequence[Request], vocab: int, hidden: int, element: int
-) -> dict[str, int]:
+def plan_start(requests: Sequence[Request]) -> dict[str, int]:
     """The plan's measures that need no layout."""
     active = [r for r in requests if r.active]
     entries = sum(r.length * r.width for r in active if r.labels is not None)
@@ -118,17 +116,11 @@ def plan_start(
     return {
         "logical_tokens": sum(r.length for r in active),
         "inactive_tokens": sum(r.length for r in requests if not r.active),
-        "requests": len(active),
         "target_entries": entries,
         "top_k_entries": top_k,
         "logits_tokens": logits,
         "hidden_tokens": states,
         "routed_entries": routed,
-        "output_bytes": 4 * entries
-        + 12 * top_k
-        + logits * vocab * element
-        + states * hidden * element
-        + 16 * routed,
         "packed_priceable": int(priceable),
     }
 
@@ -138,20 +130,17 @@ def group_start(requests: Sequence[Request]) -> dict[str, int]:
     targets = [r for r in requests if r.labels is not None]
     return {
         "gradient": int(requests[0].gradient),
-        "routed": int(requests[0].routed > 0),
-        "adapter": int(requests[0].slot > 0),
-        "group_requests": len(requests),
-        "group_logical": sum(r.length for r in requests),
+        "pack_requests": len(requests),
+        "pack_logical_tokens": sum(r.length for r in requests),
         "head_sum": sum(len(r.projected) for r in requests),
         "head_longest": max(len(r.projected) for r in requests),
-        "head_target_rows": max((len(r.labels or ()) for r in requests), default=0),
+        "head_target_tokens": max((len(r.labels or ()) for r in requests), default=0),
         "head_labels": sum(r.length * r.width for r in targets),
         "head_topk": sum(r.length * r.top_k for r in requests),
         "head_width": sum(r.width for r in targets if r.length) + sum(r.top_k for r in requests),
         "head_targets": int(bool(targets)),
         "head_statistics": int(bool(targets) or any(r.top_k for r in requests)),
         "head_logits": int(any(r.logits for r in requests)),
-        "hidden_states": int(any(r.hidden for r in requests)),
     }
 
 
@@ -170,12 +159,10 @@ def group_exact(
     if head == "union_or_sum" and min(start["head_sum"], 512) == min(start["head_longest"], 512):
         rows = start["head_sum"]
     return start | {
-        "group_packed": packed,
-        "group_tokens": padded,
-        "rows": padded,
-        "attention_rows": padded,
-        "gdn_rows": padded,
-        "head_rows": rows,
+        "pack_tokens": packed,
+        "padded_tokens": padded,
+        "local_tokens": padded,
+        "head_tokens": rows,
         "head_bound": 0,
     }
 
@@ -185,15 +172,15 @@ def group_bound(
 ) -> dict[str, int]:
     """A group's measures from a bound: "none", "full" or "ladder"; `tokens` of full sharing."""
     start = group_start(requests)
-    packed = start["group_logical"] if kind == "none" else tokens
+    packed = start["pack_logical_tokens"] if kind == "none" else tokens
     padded = ceil_to(packed, tp)
     rows = -(-padded // cp) if kind == "ladder" else padded
     return start | {
-        "group_packed": packed,
-        "group_tokens": padded,
-        "rows": rows,
+        "pack_tokens": packed,
+        "padded_tokens": padded,
+        "local_tokens": rows,
         "segments": {"none": 2 * len(requests), "full": 1, "ladder": 0}[kind],
-        "head_rows": start["head_sum" if kind == "none" else "head_longest"],
+        "head_tokens": start["head_sum" if kind == "none" else "head_longest"],
         "head_bound": int(kind != "none"),
     }
 

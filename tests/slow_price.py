@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from waveplan.pricing import Measures
-from waveplan.rules import RuleSet
-from waveplan.rules.language import Expr
+from waveplan.pricing import Measures, RuleSet
+from waveplan.pricing.language import Expr
 
 
 class Slow:
@@ -24,7 +23,7 @@ class Slow:
         self.groups: list[dict[str, int]] = table["groups"]
 
     def total(self, name: str) -> int:
-        return self.value(Expr("name", value=name), {}, None)
+        return self.named(name, {}, None)
 
     def value(self, expr: Expr, given: dict[str, int], group: int | None) -> int:
         op, args = expr.op, expr.args
@@ -44,16 +43,16 @@ class Slow:
             return int(all(self.value(arg, given, group) for arg in args))
         if op == "or":
             return int(any(self.value(arg, given, group) for arg in args))
-        if op == "sum_groups":
+        if op == "sum_packs":
             return sum(self.value(args[0], given, g) for g in range(len(self.groups)))
-        if op == "max_groups":
+        if op == "max_packs":
             values = [self.value(args[0], given, g) for g in range(len(self.groups))]
             return max([0, *values])
+        if op == "scale":
+            return int(self.value(args[0], given, group) * self.factor(args[1]))
         values = [self.value(arg, given, group) for arg in args]
         if op == "not":
             return int(not values[0])
-        if op == "scale":
-            return int(values[0] * float(expr.value))
         if op in ("min", "max"):
             return min(values) if op == "min" else max(values)
         a, b = values
@@ -71,12 +70,17 @@ class Slow:
             "!=": lambda: int(a != b),
         }[op]()
 
+    def factor(self, expr: Expr) -> float:
+        if expr.op == "name":
+            return self.factor(self.rules.definitions[str(expr.value)].formula)
+        return float(expr.value)
+
     def named(self, name: str, given: dict[str, int], group: int | None) -> int:
         if name in given:
             return given[name]
         if name in self.rules.rules:
             rule = self.rules.rules[name]
-            return self.value(rule.formula, given, group) if name in self.charged else 0
+            return self.value(rule.formula(), given, group) if name in self.charged else 0
         if name in self.rules.definitions:
             return self.value(self.rules.definitions[name].formula, given, group)
         if name in self.plan:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import threading
 
@@ -12,21 +11,18 @@ import slow_assign
 from hypothesis import given
 from hypothesis import strategies as st
 
+import waveplan
 from waveplan import (
-    AssignSettings,
+    OwnershipSettings,
     StageWork,
     WorkloadProfile,
-    assign,
+    own,
     owned_token_ms,
 )
 from waveplan.assignment import stage_times
 from waveplan.errors import InputError
 
-
-@dataclasses.dataclass
-class Row:
-    lengths: object
-    parents: object
+Row = waveplan.Packing.from_segments
 
 
 @st.composite
@@ -48,7 +44,7 @@ def rows(draw, most_segments=14, longest=40):
 
 stage_works = st.builds(
     StageWork,
-    **{field.name: st.sampled_from([0, 1, 7, 900]) for field in dataclasses.fields(StageWork)},
+    **{name: st.sampled_from([0, 1, 7, 900]) for name in StageWork.__match_args__},
 )
 profiles = st.builds(
     WorkloadProfile,
@@ -59,9 +55,12 @@ profiles = st.builds(
     max_key_tokens=st.sampled_from([1, 20, 4096]),
     max_ranges=st.integers(1, 3),
 )
+PROFILE = WorkloadProfile(
+    stages=[StageWork()], query_tile=1, key_tile=1, workspace_elements=1, max_key_tokens=1
+)
 costs = st.sampled_from([0.0, 0.001, 0.013, 0.1, 0.7])
 settings = st.builds(
-    AssignSettings,
+    OwnershipSettings,
     block=st.sampled_from([1, 2, 3, 8, 16]),
     chunk=st.sampled_from([-1, 1, 4, 9, 32, 512]),
     chunk_budget_base=st.sampled_from([-1, 0, 3, 8, 64]),
@@ -97,9 +96,9 @@ def check_equal(made, want):
         assert made.forward_ms.tolist() == want["forward_ms"]
         assert made.backward_ms.tolist() == want["backward_ms"]
     else:
-        for field in dataclasses.fields(made.work):
-            ours = np.asarray(getattr(made.work, field.name)).tolist()
-            assert ours == want["work"][field.name], field.name
+        for name, theirs in want["work"].items():
+            if name != "each_ranges":
+                assert np.asarray(getattr(made.work, name)).tolist() == theirs, name
 
 
 def check_invariants(made, tokens, ranks):
@@ -123,7 +122,7 @@ def check_invariants(made, tokens, ranks):
 
 @given(rows(), st.integers(1, 9), settings)
 def test_equals_the_slow_assignment(row, ranks, chosen):
-    made = assign(Row(*row), ranks, chosen)
+    made = own(Row(*row), ranks, chosen)
     check_invariants(made, sum(row[0]), ranks)
     check_equal(made, slow_assign.assign(*row, ranks, chosen))
 
@@ -138,7 +137,7 @@ def test_small_rows_in_full(ranks):
     for parents in forests(3):
         for lengths in itertools.product((1, 3), repeat=3):
             for chunk in (1, 2):
-                chosen = AssignSettings(
+                chosen = OwnershipSettings(
                     block=1,
                     chunk=chunk,
                     chunk_budget_base=0,
@@ -148,13 +147,13 @@ def test_small_rows_in_full(ranks):
                     local_pair_ms=0.2,
                     remote_pair_ms=0.3,
                 )
-                made = assign(Row(list(lengths), list(parents)), ranks, chosen)
+                made = own(Row(list(lengths), list(parents)), ranks, chosen)
                 check_equal(made, slow_assign.assign(list(lengths), list(parents), ranks, chosen))
 
 
 def test_no_assignment_beats_the_bound():
     """The bound against the best of all owners of all chunks, in any number of stages."""
-    chosen = AssignSettings(
+    chosen = OwnershipSettings(
         block=1,
         chunk=2,
         chunk_budget_base=0,
@@ -168,7 +167,7 @@ def test_no_assignment_beats_the_bound():
     )
     for parents in forests(3):
         lengths = [4, 3, 3]
-        made = assign(Row(lengths, list(parents)), 2, chosen)
+        made = own(Row(lengths, list(parents)), 2, chosen)
         pairs = slow_assign.chunk_pairs(slow_assign.visible(lengths, list(parents)), 2)
         chunks = len(pairs)
         best = min(
@@ -184,27 +183,27 @@ def test_no_assignment_beats_the_bound():
 
 @given(rows(most_segments=8))
 def test_moving_away_from_the_start_only_helps(row):
-    chosen = AssignSettings(block=1, chunk=4, remote_host_ms=0.01, local_pair_ms=0.05)
-    searched = assign(Row(*row), 3, chosen)
-    start = assign(Row(*row), 3, dataclasses.replace(chosen, steps=0))
+    chosen = OwnershipSettings(block=1, chunk=4, remote_host_ms=0.01, local_pair_ms=0.05)
+    searched = own(Row(*row), 3, chosen)
+    start = own(Row(*row), 3, chosen.replace(steps=0))
     assert start.owners.tolist() == searched.contiguous.tolist() == start.contiguous.tolist()
     assert searched.score <= start.score + 1e-9
 
 
 def test_negative_costs_have_no_bound():
-    assert assign(Row([100, 50], [-1, 0]), 2, AssignSettings(interval_ms=-0.1)).bound is None
+    assert own(Row([100, 50], [-1, 0]), 2, OwnershipSettings(interval_ms=-0.1)).bound is None
 
 
 def test_fewer_tokens_than_ranks():
-    made = assign(Row([5], [-1]), 8)
+    made = own(Row([5], [-1]), 8)
     assert made.owners.tolist() == [7]
     assert made.rank_tokens.tolist() == [0] * 7 + [5]
     assert made.forward_ms[:7].tolist() == [0.0] * 7
 
 
 def test_a_row_without_tokens():
-    for profile in (None, WorkloadProfile((StageWork(),), 1, 1, 1, 1)):
-        made = assign(Row([], []), 3, AssignSettings(profile=profile))
+    for profile in (None, PROFILE):
+        made = own(Row([], []), 3, OwnershipSettings(profile=profile))
         assert (made.chunk, made.tokens, made.score, made.bound) == (0, 0, 0.0, 0.0)
         assert made.owners.size == made.stages.size == 0
         assert made.rank_tokens.tolist() == [0, 0, 0]
@@ -214,19 +213,19 @@ def test_a_row_without_tokens():
 def test_deep_chains_and_long_rows():
     """Sizes that a chunk-by-chunk or slice-by-slice answer would choke on."""
     chain = Row(np.ones(100_000, dtype=np.int64), np.arange(-1, 99_999))
-    made = assign(chain, 2)
+    made = own(chain, 2)
     check_invariants(made, 100_000, 2)
     # A chain attends like one long segment.
-    whole = assign(Row([100_000], [-1]), 2)
+    whole = own(Row([100_000], [-1]), 2)
     assert made.owners.tolist() == whole.owners.tolist()
     assert made.score == whole.score
-    unlimited = AssignSettings(chunk_budget_base=0, chunk_budget_per_rank=0)
-    check_invariants(assign(Row([3_900_000], [-1]), 4, unlimited), 3_900_000, 4)
+    unlimited = OwnershipSettings(chunk_budget_base=0, chunk_budget_per_rank=0)
+    check_invariants(own(Row([3_900_000], [-1]), 4, unlimited), 3_900_000, 4)
 
 
 def test_the_most_ranks():
-    assert assign(Row([5], [-1]), 4096).owners.tolist() == [4095]
-    made = assign(Row([6144] * 2, [-1, 0]), 4096)
+    assert own(Row([5], [-1]), 4096).owners.tolist() == [4095]
+    made = own(Row([6144] * 2, [-1, 0]), 4096)
     assert (made.rank_tokens == 3).all()
     assert made.owners.tolist() == list(range(4096))
 
@@ -234,7 +233,7 @@ def test_the_most_ranks():
 @pytest.mark.parametrize("ranks", [0, -1, 4097, 2**63 - 1, 2**64, True, 1.0, "2", None])
 def test_refuses_ranks(ranks):
     with pytest.raises(InputError, match=r"cp|ranks"):
-        assign(Row([4], [-1]), ranks)
+        own(Row([4], [-1]), ranks)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +255,7 @@ def test_refuses_ranks(ranks):
 )
 def test_refuses_settings(name, value):
     with pytest.raises(InputError, match=name):
-        AssignSettings(**{name: value})
+        OwnershipSettings(**{name: value})
 
 
 @pytest.mark.parametrize(
@@ -296,34 +295,34 @@ def test_refuses_profiles(name, value):
 )
 def test_refuses_rows(lengths, parents, message):
     with pytest.raises(InputError, match=message):
-        assign(Row(lengths, parents), 2)
+        own(Row(lengths, parents), 2)
 
 
 def test_refuses_other_things():
-    with pytest.raises(InputError, match="lengths and parents"):
-        assign(object(), 2)
-    with pytest.raises(InputError, match="method is 'exact'"):
-        assign(Row([4], [-1]), 2, method="exact")
-    with pytest.raises(InputError, match="settings must be"):
-        assign(Row([4], [-1]), 2, {"block": 1})
+    with pytest.raises(TypeError, match="packing"):
+        own(object(), 2)
+    with pytest.raises(InputError, match='method is "exact"'):
+        own(Row([4], [-1]), 2, method="exact")
+    with pytest.raises(TypeError, match="settings"):
+        own(Row([4], [-1]), 2, {"block": 1})
     with pytest.raises(InputError, match="rank is 2"):
-        assign(Row([4], [-1]), 2).ranges(2)
+        own(Row([4], [-1]), 2).ranges(2)
 
 
 def test_takes_any_integer_array():
-    want = assign(Row([300, 200, 100], [-1, 0, 0]), 2, AssignSettings(chunk=128))
+    want = own(Row([300, 200, 100], [-1, 0, 0]), 2, OwnershipSettings(chunk=128))
     lengths = np.array([300, 0, 200, 0, 100, 0], dtype=np.int32)[::2]
     parents = np.array([-1, 0, 0], dtype=np.int16)
     parents.flags.writeable = False
-    made = assign(Row(lengths, parents), 2, AssignSettings(chunk=128))
+    made = own(Row(lengths, parents), 2, OwnershipSettings(chunk=128))
     assert made.owners.tolist() == want.owners.tolist()
-    with pytest.raises(ValueError, match="read-only"):
-        made.owners[0] = 1
+    made.owners[0] += 1
+    assert made.owners.tolist() == want.owners.tolist()
 
 
 def test_extreme_settings_do_not_overflow():
     big = 2**63 - 1
-    chosen = AssignSettings(
+    chosen = OwnershipSettings(
         block=big,
         chunk=big,
         chunk_budget_base=big,
@@ -334,20 +333,21 @@ def test_extreme_settings_do_not_overflow():
         underfill_tokens=big,
         underfill_pairs=big,
     )
-    check_invariants(assign(Row([1000, 500], [-1, 0]), 2, chosen), 1500, 2)
-    heavy = StageWork(*[big] * 7)
-    profile = WorkloadProfile((heavy,), big, big, big, big, big)
+    check_invariants(own(Row([1000, 500], [-1, 0]), 2, chosen), 1500, 2)
+    heavy = StageWork(**dict.fromkeys(StageWork.__match_args__, big))
+    sizes = dict.fromkeys(WorkloadProfile.__match_args__, big)
+    profile = WorkloadProfile(**{**sizes, "stages": [heavy]})
     with pytest.raises(InputError, match="indexer's work is too large"):
-        assign(Row([1000, 500], [-1, 0]), 2, AssignSettings(profile=profile))
+        own(Row([1000, 500], [-1, 0]), 2, OwnershipSettings(profile=profile))
 
 
 def test_threads_agree():
     row = Row([700] * 40, [-1] + [0] * 39)
-    want = assign(row, 4, AssignSettings(owned_token_ms=0.001)).owners.tolist()
+    want = own(row, 4, OwnershipSettings(owned_token_ms=0.001)).owners.tolist()
     answers = []
 
     def work():
-        made = assign(row, 4, AssignSettings(owned_token_ms=0.001))
+        made = own(row, 4, OwnershipSettings(owned_token_ms=0.001))
         answers.append(made.owners.tolist())
 
     threads = [threading.Thread(target=work) for _ in range(8)]
@@ -375,9 +375,9 @@ def test_owned_token_ms():
 
 @given(rows(), st.integers(1, 6))
 def test_stage_times_play_out_to_the_forward_time(row, cp):
-    settings = AssignSettings(chunk=8, block=4, owned_token_ms=0.01)
+    settings = OwnershipSettings(chunk=8, block=4, owned_token_ms=0.01)
     packed = Row(*map(np.array, row))
-    made = assign(packed, cp, settings)
+    made = own(packed, cp, settings)
     local, compute, exchange = stage_times(packed, cp, settings)
     for rank in range(cp):
         end, fetch = local[rank], 0.0

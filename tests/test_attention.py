@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-
-import numpy as np
 import pytest
 import slow_assign
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waveplan import _core, attention_slices
+from waveplan import Packing, attention_slices
 from waveplan.errors import InputError
 
 
-@dataclasses.dataclass
-class Row:
-    lengths: list[int]
-    parents: list[int]
-
-
 def parse(group_ids, parent_ids):
-    lengths, parents = _core.parse_ids(
-        np.asarray(group_ids, dtype=np.int64), np.asarray(parent_ids, dtype=np.int64)
-    )
-    return lengths.tolist(), parents.tolist()
+    packing = Packing.from_ids(group_ids, parent_ids)
+    return packing.lengths.tolist(), packing.parents.tolist()
 
 
 def spread(runs):
@@ -107,5 +96,5 @@ def test_slices(row):
         lengths, parents = slow_assign.parse(*row)
     except slow_assign.ParseError:
         return
-    queries, keys = attention_slices(Row(lengths, parents))
+    queries, keys = attention_slices(Packing.from_segments(lengths, parents))
     assert list(zip(queries.tolist(), keys.tolist(), strict=True)) == slow_assign.slices(parents)

@@ -11,10 +11,9 @@ import pytest
 
 from waveplan import Budget, Model, Topology, Training, models
 from waveplan.packing import Packing
-from waveplan.pricing import Measures, bind, price
+from waveplan.pricing import Measures, RuleSet, bind, default_rules, price, reference_rules
+from waveplan.pricing.resident import resident
 from waveplan.recurrent import gdn_schedule
-from waveplan.resident import resident
-from waveplan.rules import RuleSet, default_rules, published_rules
 
 RECORDS = {
     record["id"]: record
@@ -24,7 +23,7 @@ RECORDS = {
 }
 MODEL_A = models.get("qwen3.6-35b-a3b")
 DENSE = models.get("qwen3.6-27b")
-ONE = {"gradient": 1, "rows": 1, "group_tokens": 1, "segments": 1}
+ONE = {"gradient": 1, "local_tokens": 1, "padded_tokens": 1, "segments": 1}
 
 
 def charge(
@@ -36,15 +35,15 @@ def charge(
     **group: int,
 ) -> int:
     """What a formula over rules, facts and measures yields for a plan of one group."""
-    rules = (rules or published_rules()).redefine("output_total", formula)
+    rules = (rules or reference_rules()).redefine("raw", formula)
     bound = bind(model, topology or Topology(), training or Training(), rules)
     values = {**ONE, **group}
-    plan = {"packed_tokens": values["group_tokens"], "retained_rows": values["rows"]}
-    return price(Measures.of(plan, [values]), bound).results["output"]
+    plan = {"packed_tokens": values["padded_tokens"], "retained_tokens": values["local_tokens"]}
+    return price(Measures.of(plan, [values]), bound).raw
 
 
 def one_group(rule: str, **given: object) -> int:
-    return charge(f"max_groups({rule})", **given)  # type: ignore[arg-type]
+    return charge(f"max_packs({rule})", **given)  # type: ignore[arg-type]
 
 
 def value(name: str) -> float:
@@ -81,7 +80,9 @@ def ep_allowance() -> None:
 
 
 def fc2_pair() -> None:
-    pair = one_group("moe.routed_rows", rows=106_432, training=Training(expert_path="unknown"))
+    pair = one_group(
+        "moe.routed_rows", local_tokens=106_432, training=Training(expert_path="unknown")
+    )
     assert pair == value("fc2-pair")
 
 
@@ -90,19 +91,19 @@ def nograd_enclosure() -> None:
 
 
 def boundary() -> None:
-    assert charge("checkpoint.retained", DENSE, TP4, rows=25_728) == 4_215_275_520
+    assert charge("checkpoint.retained", DENSE, TP4, local_tokens=25_728) == 4_215_275_520
 
 
 def fc1_stage() -> None:
     # 6 F / TP elements of a gathered row, in the layer that is being recomputed.
-    assert charge("fc1_stage * 1 B", DENSE) == 6 * DENSE.ffn
+    assert charge("fc1_stage * B", DENSE) == 6 * DENSE.ffn
 
 
 def norms() -> None:
-    rows, bytes_of = 4_000, {"model": DENSE, "topology": TP4, "rows": 4_000}
+    rows, bytes_of = 4_000, {"model": DENSE, "topology": TP4, "local_tokens": 4_000}
     whole = one_group("sequence_parallel.workspace", **bytes_of)
-    parts = "rows * (2 * hidden + ceildiv(fc1_stage, tp)) + max(attention_peak, gdn_peak)"
-    rest = one_group(f"dtype_bytes * ({parts} + 2 * rows * head_dim)", **bytes_of)
+    parts = "local_tokens * (2 * hidden + ceildiv(fc1_stage, tp)) + max(attention_peak, gdn_peak)"
+    rest = one_group(f"dtype_bytes * ({parts} + 2 * local_tokens * head_dim)", **bytes_of)
     per_row = (whole - rest) / 2 / (rows / 4) / DENSE.hidden
     assert value("dense-norms-tp") <= per_row == 3.25
 
@@ -114,7 +115,7 @@ def attention_mixer() -> None:
 
 
 def recurrent_mixer() -> None:
-    assert charge("gdn_width * 1 B", DENSE) == 4 * 16 * 128 + 8 * 48 * 128
+    assert charge("gdn_width * B", DENSE) == 4 * 16 * 128 + 8 * 48 * 128
     assert value("mixer-gdn-tp") < 1  # measured, as a part of this bound
 
 
@@ -127,10 +128,10 @@ def segment_state() -> None:
 
 def pending() -> None:
     rank_one = Training(lora_rank=1)
-    row = {"gdn_executed_rows": 1, "gdn_packed_rows": 1}
+    row = {"gdn_executed_tokens": 1, "gdn_packed_tokens": 1}
     assert one_group("gdn.pending", training=rank_one, **row) == value("gdn-pending-cp1")
     rows = 8 * 6_330
-    pool = {"gdn_executed_rows": rows, "gdn_packed_rows": rows, "gdn_state_rows": 8}
+    pool = {"gdn_executed_tokens": rows, "gdn_packed_tokens": rows, "gdn_states": 8}
     assert one_group("gdn.pending", training=rank_one, **pool) == 3_157_761_952
 
 
@@ -143,7 +144,7 @@ def chunk() -> None:
 def hybridep_buffer() -> None:
     topology = Topology(dp=4, ep=4)
     expected = value("hybridep-buffer")
-    size = {"rows": 5_120, "group_tokens": 5_120}
+    size = {"local_tokens": 5_120, "padded_tokens": 5_120}
     assert charge("hybridep.buffer", topology=topology, **size) == expected
     held = Training(hybridep_buffer=int(expected))
     assert charge("hybridep.buffer", topology=topology, training=held, **size) == 0
@@ -151,7 +152,7 @@ def hybridep_buffer() -> None:
 
 def combine() -> None:
     topology = Topology(cp=2, ep=2)
-    assert charge("hybridep.combine", topology=topology, rows=5) == 8 * 2048 * 2
+    assert charge("hybridep.combine", topology=topology, local_tokens=5) == 8 * 2048 * 2
 
 
 def library_workspaces() -> None:
@@ -182,17 +183,17 @@ def adapter_gradients() -> None:
 
 
 def head_chunk() -> None:
-    priced = one_group("head.workspace", head_rows=4_000)
+    priced = one_group("head.workspace", head_tokens=4_000)
     assert priced == value("head-chunk")
-    statistics = one_group("head.workspace", head_rows=4_000, head_statistics=1)
+    statistics = one_group("head.workspace", head_tokens=4_000, head_statistics=1)
     assert 7 * priced <= statistics < 7.1 * priced
-    assert one_group("head.workspace", head_rows=4_000, head_logits=1) == 3 * priced
+    assert one_group("head.workspace", head_tokens=4_000, head_logits=1) == 3 * priced
 
 
 def lora_intermediate() -> None:
     fc1 = Training(lora_rank=4, lora_modules=("mlp.gate", "mlp.up"))
     for rows in (1, 1000):
-        priced = charge("sequence_parallel.adapter_rows", DENSE, TP4, fc1, rows=rows)
+        priced = charge("sequence_parallel.adapter_rows", DENSE, TP4, fc1, local_tokens=rows)
         assert priced == rows * value("lora-intermediate")
 
 
@@ -205,7 +206,7 @@ def activation_factor() -> None:
 
 
 def admission() -> None:
-    bound = bind(MODEL_A, Topology(), Training(), published_rules())
+    bound = bind(MODEL_A, Topology(), Training(), reference_rules())
     table = Measures.of({"packed_tokens": 779_067}, [])
     made = price(table, bound)
     assert made.raw == 44_674_818_048
@@ -214,9 +215,9 @@ def admission() -> None:
 
 
 def gathered_outputs() -> None:
-    group = {**ONE, "rows": 100, "group_tokens": 100}
+    group = {**ONE, "local_tokens": 100, "padded_tokens": 100}
     for cp, times in ((1, 1), (2, 2)):
-        bound = bind(MODEL_A, Topology(cp=cp), Training(), published_rules())
+        bound = bind(MODEL_A, Topology(cp=cp), Training(), reference_rules())
         raw = [
             price(
                 Measures.of({"packed_tokens": 100, "target_entries": entries}, [group]), bound
@@ -255,12 +256,12 @@ def attention_mixer_dense() -> None:
 def dense_cp_layer() -> None:
     # Under dense CP: 7 F for the FC1 stage, a quarter of H for the query and key norms.
     ours, cp2 = default_rules(), Topology(cp=2)
-    stage = charge("fc1_stage * 1 B", DENSE, cp2, rules=ours) / DENSE.ffn
+    stage = charge("fc1_stage * B", DENSE, cp2, rules=ours) / DENSE.ffn
     assert value("dense-fc1-stage-cp2") <= stage == 7
     rows = 4_000
     features = [
-        charge("max_groups(layer_features * 1 B)", DENSE, cp2, rules=rules, rows=rows)
-        for rules in (published_rules(), ours)
+        charge("max_packs(layer_features * B)", DENSE, cp2, rules=rules, local_tokens=rows)
+        for rules in (reference_rules(), ours)
     ]
     more = (features[1] - features[0]) / rows - DENSE.ffn
     assert value("dense-qknorm-cp2") <= more / DENSE.hidden == 0.25
@@ -269,7 +270,12 @@ def dense_cp_layer() -> None:
 def dense_no_grad_cp() -> None:
     rows = 4_000
     size = charge(
-        "dense.no_grad_stage", DENSE, Topology(cp=2), rules=default_rules(), rows=rows, gradient=0
+        "dense.no_grad_stage",
+        DENSE,
+        Topology(cp=2),
+        rules=default_rules(),
+        local_tokens=rows,
+        gradient=0,
     )
     beside = size / 2 / rows - 6 * DENSE.ffn
     assert value("dense-nograd-cp2") <= beside / DENSE.hidden == 4.25

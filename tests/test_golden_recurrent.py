@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from conftest import golden_cases
-from test_golden_assign import Row
+from test_golden_assign import packed
 from test_golden_assign import settings_of as assign_settings
 
 import waveplan
-from waveplan import InputError, RecurrentSettings
+from waveplan import GdnSettings, InputError
 
 MODEL = {
     "hidden": 2048,
@@ -33,17 +33,17 @@ NAMES = {
 }
 
 
-def settings_of(given: dict) -> RecurrentSettings:
+def settings_of(given: dict) -> GdnSettings:
     """Our settings from the vectors' names."""
     overrides = {NAMES[name]: value for name, value in (given["gdn_planner"] or {}).items()}
-    return RecurrentSettings.from_shape(**(given.get("gdn_shape") or MODEL), **overrides)
+    return GdnSettings.from_shape(**(given.get("gdn_shape") or MODEL)).replace(**overrides)
 
 
 def placed(given: dict):
     """The packed row, its assignment and its placement."""
-    row = Row(given)
-    assignment = waveplan.assign(row, given["cp"], assign_settings(given["config"]))
-    return row, assignment, waveplan.recurrent(row, assignment, settings_of(given))
+    row = packed(given)
+    assignment = waveplan.own(row, given["cp"], assign_settings(given["config"]))
+    return row, assignment, waveplan.gdn(row, assignment, settings_of(given))
 
 
 def test_golden_recurrent():

@@ -11,9 +11,31 @@ import numpy as np
 from conftest import golden_cases
 from golden_waves import requests_of
 
-from waveplan import Alone, Budget, Planner, Requests, Topology, Training, WaveRefused, models
+from waveplan import (
+    Alone,
+    Budget,
+    Planner,
+    Requests,
+    Topology,
+    Training,
+    WaveRefused,
+    _core,
+    models,
+)
+from waveplan._values import columns
 from waveplan.profiles import Rates
-from waveplan.scoring import Scoring
+from waveplan.scoring import Scoring, from_table
+
+COST = {
+    "input_gradient": "checkpoint_input_gradient",
+    "peak_increment": "checkpoint_peak_increment",
+    "adapter_gradient": "checkpoint_adapter_gradient",
+}
+
+
+def result(forward: _core.ForwardPlan, name: str) -> int:
+    """A named result of a forward's price."""
+    return int(forward.roots[_core.PRICE_ROOTS.index(name)])
 
 
 def scoring_of(name: str, cp: int, gdn: bool) -> Scoring:
@@ -21,7 +43,7 @@ def scoring_of(name: str, cp: int, gdn: bool) -> Scoring:
     if name == "v1" or (name == "h200" and cp not in (1, 2, 4)):
         return Scoring(version=1, **facts)
     table = "gdn-moe-h2048" if name == "h200" else "dense-h2560"
-    return Scoring.from_table(table, **facts)
+    return from_table(table, **facts)
 
 
 def planner_of(case: dict[str, Any], **options: Any) -> Planner:
@@ -100,13 +122,13 @@ def search(
                 "packed_tokens": forward.packed_tokens,
                 "group_rows": [[g.rows, g.gradient] for g in forward.groups],
                 "segments": sum(len(g.packing) for g in forward.groups),
-                "gdn_floor": [forward.result("gdn_retained"), forward.result("gdn_workspace")],
+                "gdn_floor": [result(forward, "gdn_retained"), result(forward, "gdn_workspace")],
                 "checkpoint_floor": [
-                    forward.result("checkpoint_retained"),
-                    forward.result("checkpoint_workspace"),
+                    result(forward, "checkpoint_retained"),
+                    result(forward, "checkpoint_workspace"),
                 ],
-                "head_bytes": forward.result("head"),
-                "cost": forward.cost,
+                "head_bytes": result(forward, "head"),
+                "cost": {COST.get(n, n): at for n, at in columns(forward.cost).items()},
             }
             for forward in plan.forwards
         ],

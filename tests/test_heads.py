@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from waveplan import Requests, _core, tree
 
-HEAD_ROWS = [name for name, _ in _core.GROUP_MEASURES].index("head_rows")
+HEAD_ROWS = [name for name, _ in _core.GROUP_MEASURES].index("head_tokens")
 
 
 def head_rows(requests: Requests, shared: Any, built: Any) -> int:
     measures = _core.PlanMeasures(requests._core, np.arange(len(requests)))
-    measures.exact(0, built._core, np.asarray(shared, bool))
+    measures.exact(0, built, np.asarray(shared, bool))
     return measures.finish()[1][0][HEAD_ROWS]
 
 

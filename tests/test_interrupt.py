@@ -93,13 +93,13 @@ def widths(compatible: bool) -> list[tuple[int, int]]:
 CALLS: dict[str, Callable[[], Any]] = {
     "tree": lambda: len(waveplan.tree(MANY)),
     "restrict": lambda: len(WIDE.restrict(np.arange(len(MANY)))),
-    "prefixes": lambda: WIDE._core.prefixes()[0].sum(),
+    "prefixes": lambda: WIDE.packed_prefixes.sum(),
     "pack": lambda: len(waveplan.pack(MANY)),
     "members": lambda: len(PACKED_WIDE.members),
     "exact": lambda: layout("exact"),
     "compatible": lambda: layout("compatible"),
     "fitting": fitting,
-    "assign": lambda: waveplan.assign(PACKED_WIDE, 4).owners.tolist(),
+    "assign": lambda: waveplan.own(PACKED_WIDE, 4).owners.tolist(),
     "slices": lambda: len(waveplan.attention_slices(PACKED)[0]),
     "schedule": lambda: waveplan.gdn_schedule(PACKED_WIDE),
     "requests": lambda: Requests(MANY).labelled.sum(),
@@ -313,7 +313,7 @@ def test_a_session_asked_in_the_middle_of_its_own_search_refuses() -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert said == ["this session is being searched already, further up this call"] * 3
+    assert said == ["this session is being searched already"] * 3
 
 
 INTERRUPTED = """

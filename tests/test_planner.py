@@ -21,9 +21,9 @@ from waveplan import (
     WaveRefused,
     models,
 )
+from waveplan.pricing import reference_rules
 from waveplan.profiles import Observed, Profiles, Rates
-from waveplan.rules import published_rules
-from waveplan.scoring import Scoring
+from waveplan.scoring import Scoring, from_table
 
 MODEL = models.get("Qwen3.6-35B-A3B")
 GIB = 1 << 30
@@ -52,13 +52,13 @@ def test_a_first_wave_grows_under_measured_rules_and_not_under_profiles() -> Non
 def test_a_rule_that_is_off_needs_a_profile_or_a_margin() -> None:
     """The published rules charge no pending saves of recurrent layers under CP."""
     rows = grpo()
-    wave = planner(cp=2, rules=published_rules()).wave(rows)
+    wave = planner(cp=2, rules=reference_rules()).wave(rows)
     assert wave.width == 1
     assert wave.stopped.kind == "trust"
     assert "gdn.pending" in str(wave.stopped)
     assert any(rule.startswith("gdn.pending") for rule in wave.unpriced)
-    assert planner(cp=1, rules=published_rules()).wave(rows).width == len(rows)
-    kept = planner(cp=2, rules=published_rules(), margin=0.25)
+    assert planner(cp=1, rules=reference_rules()).wave(rows).width == len(rows)
+    kept = planner(cp=2, rules=reference_rules(), margin=0.25)
     assert kept.limit == int(24 * GIB / 1.25)
     assert kept.wave(rows).width == len(rows)
     assert planner(cp=2).wave(rows).width == len(rows), "our rules charge them"
@@ -327,7 +327,7 @@ def test_never_narrower_than_the_published_planner(
     hint: int | None,
 ) -> None:
     facts = {"layers": MODEL.layers, "gdn_layers": MODEL.gdn_layers, "cp": cp}
-    score = Scoring(version=1, **facts) if scoring is None else Scoring.from_table(scoring, **facts)
+    score = Scoring(version=1, **facts) if scoring is None else from_table(scoring, **facts)
     pool = Requests(rows, gradient=gradient)
     tokens = sum(map(len, rows))
     widths = []
@@ -335,7 +335,7 @@ def test_never_narrower_than_the_published_planner(
         plans = planner(
             1 << 50,
             cp=cp,
-            rules=published_rules(),
+            rules=reference_rules(),
             trust="profile",
             compatible=compatible,
             scoring=score,
@@ -368,8 +368,8 @@ def test_the_ladders_bound_is_at_most_the_exact_price(
     profiles = plans.profiles.columns(plans.context, pool.mixes)
     lower, optimal, full = plans.make_engine(pool).part_costs(everything, profiles)
     for exact in (optimal, full):
-        assert lower[0] <= exact[0], "required"
-        assert lower[1] <= exact[1], "retained"
+        assert lower.required <= exact.required
+        assert lower.retained <= exact.retained
 
 
 def test_under_context_parallelism_whole_plans_decide() -> None:

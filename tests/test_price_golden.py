@@ -13,8 +13,7 @@ from conftest import golden_cases
 from workloads import make
 
 from waveplan import Topology, Training, models
-from waveplan.pricing import BoundRules, Measures, bind
-from waveplan.rules import RuleSet, published_rules
+from waveplan.pricing import BoundRules, Measures, RuleSet, bind, reference_rules
 
 MODEL = models.get("qwen3.6-35b-a3b")
 PLAN = {name: i for i, name in enumerate(Measures.of().to_dict()["plan"])}
@@ -22,9 +21,9 @@ SEGMENT_LAYER = 4_292_608
 
 
 def stand_ins() -> RuleSet:
-    rules = published_rules()
-    rules = rules.override("head.workspace", bytes="head_rows * 1 B")
-    return rules.override("gdn.pending", bytes="gdn_executed_rows * 1 B")
+    rules = reference_rules()
+    rules = rules.override("head.workspace", bytes="head_tokens * B")
+    return rules.override("gdn.pending", bytes="gdn_executed_tokens * B")
 
 
 def bound_for(case: dict, rules: RuleSet, cache: dict) -> BoundRules:
@@ -77,17 +76,17 @@ def measures_of(part: dict, head: int) -> Measures:
             pending = max(0, part["gdn_floor"][1] - stage)
         groups.append(
             {
-                "rows": rows,
+                "local_tokens": rows,
                 "gradient": int(gradient),
-                "group_tokens": rows,
+                "padded_tokens": rows,
                 "segments": part["segments"],
-                "gdn_executed_rows": pending,
-                "head_rows": 0 if groups else head,
+                "gdn_executed_tokens": pending,
+                "head_tokens": 0 if groups else head,
             }
         )
     plan = {
         "packed_tokens": part["packed_tokens"],
-        "retained_rows": sum(rows for rows, _ in part["group_rows"]),
+        "retained_tokens": sum(rows for rows, _ in part["group_rows"]),
         "target_entries": (cost["checkpoint_retained"] - floor) // 4,
     }
     return Measures.of(plan, groups)
@@ -133,11 +132,11 @@ def test_golden_parts() -> None:
             options.append(
                 {
                     "required": got["cost_required"],
-                    "checkpoint_retained": got["output"] + got["floor_retained"],
-                    "checkpoint_workspace": got["workspace"],
+                    "checkpoint_retained": got["output"] + got["retained"],
+                    "checkpoint_workspace": got["ladder_workspace"],
                     "checkpoint_input_gradient": got["input_gradient"],
                     "checkpoint_peak_increment": got["peak_increment"],
-                    "hybridep_growth": got["hybridep_growth"],
+                    "hybridep_growth": got["buffers"],
                     "checkpoint_adapter_gradient": got["adapter_gradient"],
                 }
             )
@@ -161,15 +160,15 @@ def test_golden_heads() -> None:
         rows, gradient = part["group_rows"][0]
         logical = case["output"]["logical_tokens"]
         group = {
-            "rows": rows,
+            "local_tokens": rows,
             "gradient": int(gradient),
-            "head_rows": part["packed_tokens"],
+            "head_tokens": part["packed_tokens"],
             "head_labels": logical,
             "head_width": len(case["output"]["indices"]),
             "head_targets": 1,
             "head_statistics": 1,
         }
-        bound = bound_for(case, published_rules(), cache)
+        bound = bound_for(case, reference_rules(), cache)
         got = bound.results(Measures.of({"packed_tokens": part["packed_tokens"]}, [group]))
         assert got["head"] == part["head_bytes"], case["id"]
         compared += 1

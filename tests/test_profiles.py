@@ -23,6 +23,8 @@ from waveplan import (
     _core,
     models,
 )
+from waveplan._core import PRICE_ROOTS
+from waveplan.pricing import reference_rules
 from waveplan.profiles import (
     MOST_POINTS,
     MOST_SIGNATURES,
@@ -34,7 +36,6 @@ from waveplan.profiles import (
     at,
     envelope,
 )
-from waveplan.rules import published_rules
 from waveplan.scoring import Scoring
 
 MODEL = models.get("Qwen3.6-35B-A3B")
@@ -165,7 +166,10 @@ def test_the_price_follows_the_busiest_ranks_rows() -> None:
         group = made.groups[0]
         assert group.rows == group.rank_rows.max() >= 4096
         assert group.rows not in (6964, 3482)
-        assert made.forwards[0].result("checkpoint_retained") == group.rows * 40 * 2048 * 2
+        assert (
+            made.forwards[0].roots[PRICE_ROOTS.index("checkpoint_retained")]
+            == group.rows * 40 * 2048 * 2
+        )
 
 
 @given(
@@ -187,7 +191,7 @@ def test_a_profile_never_lowers_a_price_below_the_rules(
     pool = Requests(rows(*lengths))
 
     def required(profile: Profile) -> int:
-        plans = planner(compatible=compatible, rules=published_rules())
+        plans = planner(compatible=compatible, rules=reference_rules())
         plans.profiles[plans.signature_of(pool)] = profile
         return plans.plan(pool).required
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from waveplan import Budget, Planner, Topology, Training, models, parameters
-from waveplan.resident import Resident, resident
+from waveplan.pricing.resident import Resident, resident
 
 MODEL_A = models.get("qwen3.6-35b-a3b")
 DENSE = models.get("qwen3.6-27b")
@@ -65,8 +65,8 @@ def test_stages_together_hold_the_model(name: str) -> None:
     model = models.get(name)
     topology = Topology(pp=4)
     from waveplan.facts import facts
-    from waveplan.resident import _stage
-    from waveplan.rules.resident import resident_rules
+    from waveplan.pricing import resident_rules
+    from waveplan.pricing.resident import _stage
 
     stages = [
         _stage(facts(model, topology, FROZEN, stage), resident_rules(), stage) for stage in range(4)

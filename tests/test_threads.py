@@ -22,8 +22,8 @@ from digest import planner, pools, text
 import waveplan
 from waveplan import InputError, Planner, Requests, Rows, WaveRefused
 from waveplan import profiles as profiles_module
+from waveplan.pricing import default_rules
 from waveplan.profiles import Observation, Observed, Profiles, Rates, Signature
-from waveplan.rules import default_rules
 
 THREADS = 8
 POOLS = pools()

@@ -8,26 +8,18 @@ from typing import Any as _Any
 from waveplan import _interpreter as _interpreter  # first: it refuses sub-interpreters
 from waveplan._core import __version__
 from waveplan.errors import InputError, InternalError, RankError, UnpricedError, WaveplanError
-from waveplan.recurrent import (
-    GdnSchedule,
-    Recurrent,
-    RecurrentSettings,
-    gdn_schedule,
-    gdn_schedule_per_rank,
-    recurrent,
-)
 from waveplan.tree import Tree, tree
 
 if _TYPE_CHECKING:
     from waveplan import models
     from waveplan.agreement import Agreement, Alone, Mpi4py, TorchDistributed
     from waveplan.assignment import (
-        Assignment,
-        AssignSettings,
+        Ownership,
+        OwnershipSettings,
         StageWork,
         WorkloadProfile,
-        assign,
         attention_slices,
+        own,
         owned_token_ms,
     )
     from waveplan.budget import Budget, format_bytes, parse_bytes
@@ -38,6 +30,14 @@ if _TYPE_CHECKING:
     from waveplan.planner import Planner
     from waveplan.profiles import Profiles
     from waveplan.ranks import in_step
+    from waveplan.recurrent import (
+        Gdn,
+        GdnSchedule,
+        GdnSettings,
+        gdn,
+        gdn_schedule,
+        gdn_schedule_per_rank,
+    )
     from waveplan.refusal import WaveRefused
     from waveplan.requests import Requests
     from waveplan.rows import Ragged, Rows
@@ -47,11 +47,11 @@ if _TYPE_CHECKING:
     from waveplan.wave import Wave
 
 # Module and public names, imported when first asked for: `import waveplan` costs little more than
-# numpy. `tree` and `recurrent` are functions that bear their module's name, so they come at once.
+# numpy. `tree` is a function that bears its module's name, so it comes at once.
 _NAMES = {
     "agreement": "Agreement Alone Mpi4py TorchDistributed",
-    "assignment": "AssignSettings Assignment StageWork WorkloadProfile "
-    "assign attention_slices owned_token_ms",
+    "assignment": "Ownership OwnershipSettings StageWork "
+    "WorkloadProfile attention_slices own owned_token_ms",
     "budget": "Budget format_bytes parse_bytes",
     "layout": "Layout Score choose_layout",
     "model": "Model",
@@ -60,6 +60,7 @@ _NAMES = {
     "planner": "Planner",
     "profiles": "Profiles",
     "ranks": "in_step",
+    "recurrent": "Gdn GdnSchedule GdnSettings gdn gdn_schedule gdn_schedule_per_rank",
     "refusal": "WaveRefused",
     "requests": "Requests",
     "rows": "Ragged Rows",
@@ -97,13 +98,13 @@ if _os.environ.get("WAVEPLAN_ART", "0") not in ("", "0"):
 
 # fmt: off
 __all__ = [
-    "Agreement", "Alone", "AssignSettings", "Assignment", "Budget", "GdnSchedule", "InputError",
-    "InternalError", "Layout", "Model", "Mpi4py", "Packing", "Plan", "Planner", "Profiles",
-    "Ragged", "RankError", "Recurrent", "RecurrentSettings", "Requests", "Rows", "Score",
+    "Agreement", "Alone", "Budget", "Gdn", "GdnSchedule", "GdnSettings", "InputError",
+    "InternalError", "Layout", "Model", "Mpi4py", "Ownership", "OwnershipSettings", "Packing",
+    "Plan", "Planner", "Profiles", "Ragged", "RankError", "Requests", "Rows", "Score",
     "Scoring", "StageWork", "Topology", "TorchDistributed", "Training", "Tree", "UnpricedError",
-    "Wave", "WaveRefused", "WaveplanError", "WorkloadProfile", "__version__", "assign",
-    "attention_slices", "choose_layout", "format_bytes", "gdn_schedule",
-    "gdn_schedule_per_rank", "in_step", "models", "owned_token_ms", "pack", "parse_bytes",
-    "recurrent", "tree",
+    "Wave", "WaveRefused", "WaveplanError", "WorkloadProfile", "__version__",
+    "attention_slices", "choose_layout", "format_bytes", "gdn", "gdn_schedule",
+    "gdn_schedule_per_rank", "in_step", "models", "own", "owned_token_ms", "pack",
+    "parse_bytes", "tree",
 ]
 # fmt: on

@@ -6,146 +6,253 @@ number past 64 bits an `OverflowError`, with the argument's name as a note.
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Self, TypeVar, final
+from typing import Any, Final, Literal, Self, TypeAlias, TypeVar, dataclass_transform, final
 
 from numpy import bool_, float64, int64
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from waveplan.rows import Ragged
 
 _T = TypeVar("_T")
+_Ints: TypeAlias = NDArray[int64]
+_Floats: TypeAlias = NDArray[float64]
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def _settings(cls: type[_T]) -> type[_T]: ...
 
 __version__: str
+
+# --- settings: keyword arguments with the core's defaults ---
+
+@final
+@_settings
+class OwnershipSettings:
+    """Chunk sizes, search limits and costs. Fields named ``*_ms`` are milliseconds; the defaults
+    are the published planner's, measured on H200. InputError: a field out of range."""
+
+    block: int = ...
+    chunk: int = ...
+    chunk_budget_base: int = ...
+    chunk_budget_per_rank: int = ...
+    max_stages: int = ...
+    candidates: int = ...
+    steps: int = ...
+    stage_overhead_ms: float = ...
+    remote_host_ms: float = ...
+    owned_token_ms: float = ...
+    comm_overhead_ms: float = ...
+    interval_ms: float = ...
+    merge_token_ms: float = ...
+    fetch_token_ms: float = ...
+    reduce_token_ms: float = ...
+    local_pair_ms: float = ...
+    remote_pair_ms: float = ...
+    local_backward_pair_ms: float = ...
+    remote_backward_pair_ms: float = ...
+    underfill_ms: float = ...
+    underfill_tokens: int = ...
+    underfill_pairs: int = ...
+    profile: WorkloadProfile | None = ...
+    def replace(self, **changes: Any) -> Self: ...
+
+@final
+@_settings
+class WorkloadProfile:
+    """Facts of a sparse-indexer model that choose between ownerships with few ranges."""
+
+    stages: Sequence[StageWork]
+    query_tile: int
+    key_tile: int
+    workspace_elements: int
+    max_key_tokens: int
+    max_ranges: int = ...
+    def replace(self, **changes: Any) -> Self: ...
+
+@final
+@_settings
+class StageWork:
+    """Work of one pipeline stage of a sparse-indexer model, per unit."""
+
+    query_flops: int = ...
+    tile_pair_flops: int = ...
+    key_hbm_bytes: int = ...
+    fetch_bytes: int = ...
+    reduce_bytes: int = ...
+    query_memory_bytes: int = ...
+    key_memory_bytes: int = ...
+    def replace(self, **changes: Any) -> Self: ...
+
+@final
+@_settings
+class GdnSettings:
+    """Time model of one gated-delta-net layer, forward and backward, and limits of the search."""
+
+    hidden_bytes: int = ...
+    exchanges: int = ...
+    exchange_bandwidth: float = ...
+    local_rate: float = ...
+    chain_rate: float = ...
+    dense_rate: float = ...
+    local_bucket_ms: float = ...
+    chain_bucket_ms: float = ...
+    local_segment_ms: float = ...
+    summary_bytes: int = ...
+    summary_exchanges: int = ...
+    summary_bandwidth: float = ...
+    summary_rate: float = ...
+    scan_bucket_ms: float = ...
+    scan_rate: float = ...
+    parent_bytes: int = ...
+    parent_bandwidth: float = ...
+    min_gain_ms: float = ...
+    beam_width: int = ...
+    branch: int = ...
+    candidates: int = ...
+    max_steps: int = ...
+    def replace(self, **changes: Any) -> Self: ...
+    @staticmethod
+    def from_shape(
+        hidden: int,
+        key_heads: int,
+        value_heads: int,
+        key_dim: int,
+        value_dim: int,
+        conv: int,
+        tp: int = 1,
+    ) -> GdnSettings:
+        """Those of a layer of this shape; heads are counted before `tp` divides them."""
+
+@final
+@_settings
+class Scoring:
+    """A score for layouts with the facts it scales by; scores compare only within one.
+
+    Version 2 sums ten fitted terms in thousandths of 1/1024 us; version 1 is the older hand-set
+    score in 1/1024 us. Version 1 reads `uses_gdn` (None: whether there are `gdn_layers`)."""
+
+    version: int
+    tp: int = ...
+    cp: int = ...
+    layers: int
+    gdn_layers: int = ...
+    uses_gdn: bool | None = ...
+    coefficients: Sequence[int] = ...
+    def replace(self, **changes: Any) -> Self: ...
 
 # --- tree ---
 
 @final
 class Tree:
-    """The canonical radix tree of n rows: S segments, depth first, siblings first-seen."""
+    """The canonical radix tree of n rows: S segments, depth first, siblings first-seen.
 
+    A segment is a run of tokens that the same rows share; it ends where they part or where one
+    of them ends. Every attribute read makes a new array; parents are -1 at a root."""
+
+    parent: Final[_Ints]  # [S], as the next six
+    start: Final[_Ints]
+    end: Final[_Ints]
+    depth: Final[_Ints]
+    subtree: Final[_Ints]
+    count: Final[_Ints]
+    first_row: Final[_Ints]
+    terminal: Final[_Ints]  # [n]
+    rows: Final[Ragged]
+    row_count: Final[int]
+    decisions: Final[_Ints]
+    packed_prefixes: Final[_Ints]  # [n + 1]
+    shared_prefixes: Final[_Ints]  # [n]
     def __len__(self) -> int: ...
-    @property
-    def rows(self) -> int:
-        """Number of rows, n."""
-    @property
-    def parent(self) -> NDArray[int64]:
-        """Parent segment, -1 for a root, [S]."""
-    @property
-    def start(self) -> NDArray[int64]:
-        """First position in the segment's rows, [S]."""
-    @property
-    def end(self) -> NDArray[int64]:
-        """One past the last position in the segment's rows, [S]."""
-    @property
-    def depth(self) -> NDArray[int64]:
-        """1 at a root, [S]."""
-    @property
-    def subtree(self) -> NDArray[int64]:
-        """One past the last segment of the subtree, [S]."""
-    @property
-    def count(self) -> NDArray[int64]:
-        """Rows through the segment, [S]."""
-    @property
-    def first_row(self) -> NDArray[int64]:
-        """First row through the segment, [S]."""
-    @property
-    def terminal(self) -> NDArray[int64]:
-        """Segment in which each row ends, [n]."""
-    def members(self) -> tuple[NDArray[int64], NDArray[int64]]:
-        """Rows through each segment, ascending: offsets [S + 1] and row numbers."""
-    def prefixes(self) -> tuple[NDArray[int64], NDArray[int64]]:
-        """Full-sharing tokens of the first k rows [n + 1]; tokens of each row held before [n]."""
-    def restrict(self, rows: NDArray[int64]) -> Tree:
+    def packed(self, rows: int | None = None) -> int:
+        """Packed tokens of the first `rows` rows (all by default) with everything shared."""
+    def restrict(self, rows: ArrayLike) -> Tree:
         """The tree of some rows, in the order given; reads no token. InputError: no such row."""
+    def pack(self, shared: NDArray[bool_]) -> Packing:
+        """The packed row that stores the flagged segments once, [S]. InputError: another length."""
 
-def build_tree(tokens: NDArray[int64], offsets: NDArray[int64]) -> Tree:
+def build_tree(tokens: _Ints, offsets: _Ints) -> Tree:
     """Tree of the rows `tokens[offsets[i]:offsets[i + 1]]`. InputError: an empty row, or none."""
 
 # --- pack ---
 
 @final
 class Packing:
-    """One packed row of S segments, and the n rows they belong to."""
+    """One packed row of S segments in packed order, and the n rows they belong to.
 
+    A parent comes before its children; a segment attends itself causally and all its ancestors
+    fully. Without rows, ids per token are made for at most 16,777,216 tokens."""
+
+    last: Final[_Ints]  # [n]
+    row_count: Final[int]
+    packed_tokens: Final[int]
+    lengths: Final[_Ints]  # [S], as the next three
+    parents: Final[_Ints]
+    packed_starts: Final[_Ints]
+    row_starts: Final[_Ints]
+    members: Final[Ragged]
+    group_ids: Final[_Ints]  # [packed_tokens], as the next two
+    parent_ids: Final[_Ints]
+    position_ids: Final[_Ints]
     @staticmethod
-    def from_segments(lengths: NDArray[int64], parents: NDArray[int64]) -> Packing:
-        """From lengths [S] and parents [S] (-1: a root); it has no rows. InputError: they lie."""
+    def from_segments(lengths: ArrayLike, parents: ArrayLike) -> Packing:
+        """A packed row made elsewhere, without rows: lengths [S] and parents [S] (-1: a root)."""
+    @staticmethod
+    def from_ids(group_ids: ArrayLike, parent_ids: ArrayLike) -> Packing:
+        """The same given as ids per token, [T] or [1, T]: a run of one group id is a segment, its
+        parent id names the parent's group or its own for a root. Group -1 is padding, cut off."""
     def __len__(self) -> int: ...
-    @property
-    def rows(self) -> int:
-        """Number of rows, n."""
-    @property
-    def packed_tokens(self) -> int:
-        """Tokens of the packed row."""
-    @property
-    def lengths(self) -> NDArray[int64]:
-        """Tokens of each segment, [S]."""
-    @property
-    def parents(self) -> NDArray[int64]:
-        """Parent segment, -1 for a root, [S]."""
-    @property
-    def packed_starts(self) -> NDArray[int64]:
-        """Where each segment begins in the packed row, [S]."""
-    @property
-    def row_starts(self) -> NDArray[int64]:
-        """Where each segment begins inside its rows, [S]."""
-    @property
-    def members(self) -> tuple[NDArray[int64], NDArray[int64]]:
-        """Rows of each segment, ascending: offsets [S + 1] and row numbers."""
-    @property
-    def last(self) -> NDArray[int64]:
-        """Segment that holds the end of each row, -1 for an empty row, [n]."""
-    def path(self, row: int) -> NDArray[int64]:
+    def path(self, row: int) -> _Ints:
         """Segments of a row, first to last. InputError: no such row."""
-    def positions(self, row: int) -> NDArray[int64]:
+    def positions(self, row: int) -> _Ints:
         """Packed position of each token of a row. InputError: no such row."""
 
 def pack_rows(
-    tokens: NDArray[int64],
-    offsets: NDArray[int64],
+    tokens: _Ints,
+    offsets: _Ints,
     max_depth: int | None = None,
     min_shared: int = 1,
-    shareable: NDArray[int64] | None = None,
+    shareable: _Ints | None = None,
 ) -> Packing:
     """Packs the rows `tokens[offsets[i]:offsets[i + 1]]`; see `waveplan.pack`."""
 
 # --- rows in arrays of their own ---
 
-def tree_of(rows: Sequence[NDArray[int64]]) -> Tree:
+def tree_of(rows: Sequence[_Ints]) -> Tree:
     """Tree of rows in arrays of their own. InputError: an empty row, or none."""
 
 def pack_of(
-    rows: Sequence[NDArray[int64]],
+    rows: Sequence[_Ints],
     max_depth: int | None = None,
     min_shared: int = 1,
-    shareable: NDArray[int64] | None = None,
+    shareable: _Ints | None = None,
 ) -> Packing:
     """Packs rows in arrays of their own."""
 
-def hash_rows(rows: Sequence[NDArray[int64]], key: Sequence[int]) -> bytes:
+def hash_rows(rows: Sequence[_Ints], key: Sequence[int]) -> bytes:
     """Keyed hashes for look-ups within a process, 16 bytes a row; ``key`` is two u64."""
 
-def gather_tokens(packing: Packing, rows: Sequence[NDArray[int64]]) -> NDArray[int64]:
+def gather_tokens(packing: Packing, rows: Sequence[_Ints]) -> _Ints:
     """Tokens of a packed row of these rows. InputError: they are not its rows."""
 
-def packed_ids(packing: Packing) -> tuple[NDArray[int64], NDArray[int64], NDArray[int64]]:
+def packed_ids(packing: Packing) -> tuple[_Ints, _Ints, _Ints]:
     """Per packed token: segment from 1, its parent's (its own at a root), position in the row."""
 
-def packed_positions(packing: Packing) -> tuple[NDArray[int64], NDArray[int64]]:
+def packed_positions(packing: Packing) -> tuple[_Ints, _Ints]:
     """Packed positions of all rows, one after another, and offsets [n + 1]."""
 
-def labelled_tokens(labels: NDArray[int64], tokens: int) -> int:
+def labelled_tokens(labels: _Ints, tokens: int) -> int:
     """Tokens with a label; each has ``len(labels) / tokens``, -100 where it asks for nothing."""
 
 def projected_rows(
-    positions: Sequence[NDArray[int64]],
-    labels: Sequence[NDArray[int64] | None],
+    positions: Sequence[_Ints],
+    labels: Sequence[_Ints | None],
     every: Sequence[bool],
     most: int,
 ) -> int:
     """Distinct packed positions that requests project, counted up to `most`."""
 
 def target_chunk_rows(
-    positions: Sequence[NDArray[int64]],
-    labels: Sequence[NDArray[int64] | None],
+    positions: Sequence[_Ints],
+    labels: Sequence[_Ints | None],
     every: Sequence[bool],
     chunk: int,
 ) -> int:
@@ -154,192 +261,171 @@ def target_chunk_rows(
 # --- layout ---
 
 @final
-class Layout:
-    """A chosen layout of a tree of S segments."""
+class Score:
+    """Predicted work and its tie-breaks, in the order in which they decide; less is better."""
 
-    @property
-    def shared(self) -> NDArray[bool_]:
-        """Stored once for all its rows, [S]."""
-    @property
-    def score(self) -> tuple[int, int, int, int]:
-        """Work, tokens, segments, depth."""
-    @property
-    def bound(self) -> int:
-        """No layout has less work."""
-    @property
-    def optimal(self) -> bool:
-        """Proven to have the best score."""
-    @property
-    def packed_tokens(self) -> int:
-        """Tokens of the packed row."""
-    @property
-    def depth(self) -> int:
-        """Segments on the longest path."""
-    @property
-    def segments(self) -> int:
-        """Segments of the packed row."""
-    @property
-    def labels(self) -> list[str]:
-        """Policies that give this layout (compatible)."""
-    @property
-    def mandatory_candidates(self) -> int:
-        """Distinct layouts of the policies (compatible)."""
-    @property
-    def refinement_work(self) -> int:
-        """Proposals spent (compatible)."""
-    @property
-    def evaluated_refinements(self) -> int:
-        """Proposals that were new (compatible)."""
-    @property
-    def stop_reason(self) -> str | None:
-        """Why the refinement ended (compatible)."""
+    work: Final[int]
+    tokens: Final[int]
+    segments: Final[int]
+    depth: Final[int]
+    def __lt__(self, other: Score, /) -> bool: ...
+    def __le__(self, other: Score, /) -> bool: ...
+    def __gt__(self, other: Score, /) -> bool: ...
+    def __ge__(self, other: Score, /) -> bool: ...
+
+@final
+class Layout:
+    """A choice of shared segments of a tree of S segments.
+
+    No layout has less work than `bound`; `gap` is what a better one could save. `labels` names the
+    policies that give it, and the counters and `stop_reason` describe the search (compatible)."""
+
+    shared: Final[NDArray[bool_]]  # [S]
+    score: Final[Score]
+    bound: Final[int]
+    optimal: Final[bool]
+    packed_tokens: Final[int]
+    depth: Final[int]
+    segments: Final[int]
+    labels: Final[tuple[str, ...]]
+    mandatory_candidates: Final[int]
+    refinement_work: Final[int]
+    evaluated_refinements: Final[int]
+    stop_reason: Final[str | None]
+    decisions: Final[_Ints]
+    gap: Final[int]
 
 def choose_layout(
     tree: Tree,
-    version: int,
-    coefficients: Sequence[int],
-    tp: int,
-    cp: int,
-    layers: int,
-    gdn_layers: int,
-    uses_gdn: bool,
-    method: str,
-    budget: int,
+    scoring: Scoring,
+    method: Literal["exact", "compatible", "full", "none"] | None = None,
+    *,
     most_tokens: int | None = None,
+    budget: int = 2000,
     counts: bool = True,
-) -> Layout | None:
-    """See `waveplan.choose_layout`; None: no layout holds at most `most_tokens`. Without
-    `counts` the compatible refinement stops as soon as its answer is known."""
+) -> Layout:
+    """Chooses which shared segments of `tree` are stored once.
 
-def pack_layout(tree: Tree, shared: NDArray[bool_]) -> Packing:
-    """The packed row of a layout, one flag a tree segment. InputError: another length."""
+    Args:
+        tree: the tree of the rows. scoring: what a layout costs.
+        method: "exact" (default) is the best of all layouts, proven or with a bound; "compatible"
+            is what the published planner's bounded search finds; "full" shares everything; "none"
+            nothing.
+        most_tokens: exact only: the packed row may hold at most so many tokens.
+        budget: compatible only: proposals of the refinement; without `counts` it stops as soon as
+            its answer is known.
 
-# --- assign ---
+    Raises:
+        InputError: an unknown method, or even full sharing exceeds `most_tokens`.
+    """
+
+# --- ownership ---
 
 @final
-class Assignment:
-    """Columns of one assignment; every attribute read makes a new array."""
+class Ownership:
+    """The owners of a packed row's chunks. K chunks, C ranks.
 
-    @property
-    def ranks(self) -> int: ...
-    @property
-    def tokens(self) -> int: ...
-    @property
-    def chunk(self) -> int: ...
-    @property
-    def owners(self) -> NDArray[int64]: ...
-    @property
-    def stages(self) -> NDArray[int64]: ...
-    @property
-    def contiguous(self) -> NDArray[int64]: ...
-    @property
-    def rank_tokens(self) -> NDArray[int64]: ...
-    @property
-    def score(self) -> float: ...
-    @property
-    def bound(self) -> float | None: ...
-    @property
-    def forward_ms(self) -> NDArray[float64]: ...
-    @property
-    def backward_ms(self) -> NDArray[float64]: ...
-    @property
-    def work(self) -> ProfiledWork | None: ...
+    ``score`` is the slowest rank's forward + backward time of one layer in milliseconds (query
+    flops with a workload profile); no ownership of these chunks goes below ``bound`` (None where a
+    cost is negative)."""
+
+    ranks: Final[int]
+    tokens: Final[int]
+    chunk: Final[int]
+    owners: Final[_Ints]  # [K], as the next two
+    stages: Final[_Ints]
+    contiguous: Final[_Ints]
+    rank_tokens: Final[_Ints]  # [C]
+    score: Final[float]
+    bound: Final[float | None]
+    forward_ms: Final[_Floats]  # [C], empty with a profile, as the next
+    backward_ms: Final[_Floats]
+    work: Final[ProfiledWork | None]
+    chunk_starts: Final[_Ints]  # [K + 1]
+    @staticmethod
+    def from_owners(packing: Packing, cp: int, chunk: int, owners: ArrayLike) -> Ownership:
+        """The ownership of chunks of `chunk` tokens decided elsewhere, [K]."""
+    def ranges(self, rank: int) -> _Ints:
+        """[n, 2] packed token ranges (start, end) that a rank owns, in order, neighbours joined."""
 
 @final
 class ProfiledWork:
-    """The work that chose between assignments of a sparse-indexer model."""
+    """The work of an ownership for a sparse-indexer model: maxima over ranks and stages."""
 
-    @property
-    def query_flops(self) -> int: ...
-    @property
-    def network_bytes(self) -> int: ...
-    @property
-    def hbm_bytes(self) -> int: ...
-    @property
-    def indexer_flops(self) -> int: ...
-    @property
-    def memory_bytes(self) -> int: ...
-    @property
-    def peers(self) -> int: ...
-    @property
-    def ranges(self) -> int: ...
-    @property
-    def tile_pairs(self) -> list[int]: ...
-    @property
-    def key_tokens(self) -> NDArray[int64]: ...
-    @property
-    def sent_tokens(self) -> NDArray[int64]: ...
-    @property
-    def received_tokens(self) -> NDArray[int64]: ...
+    query_flops: Final[int]
+    network_bytes: Final[int]
+    hbm_bytes: Final[int]
+    indexer_flops: Final[int]
+    memory_bytes: Final[int]
+    peers: Final[int]
+    ranges: Final[int]
+    tile_pairs: Final[tuple[int, ...]]  # [C], as the next three
+    key_tokens: Final[_Ints]
+    sent_tokens: Final[_Ints]
+    received_tokens: Final[_Ints]
 
-def assign(
-    lengths: NDArray[int64],
-    parents: NDArray[int64],
-    ranks: int,
-    settings: object,
-) -> Assignment:
-    """Assigns a packed row's chunks; `settings` has the attributes of AssignSettings."""
+def own(
+    packing: Packing,
+    cp: int,
+    settings: OwnershipSettings | None = None,
+    method: Literal["compatible"] | None = None,
+) -> Ownership:
+    """Assigns the chunks of a packed row to `cp` context-parallel ranks.
+
+    The published planner's owners, stages and times, exactly. Each rank owns a contiguous range
+    unless a workload profile prefers another. InputError: impossible ranks or settings."""
 
 def stage_times(
-    lengths: NDArray[int64],
-    parents: NDArray[int64],
-    ranks: int,
-    settings: object,
-) -> tuple[int, NDArray[float64]]:
-    """Number of fetch stages, and per rank: local ms, then compute and exchange ms a stage."""
+    packing: Packing, cp: int, settings: OwnershipSettings | None = None
+) -> tuple[_Floats, _Floats, _Floats]:
+    """Modelled forward milliseconds of what `own` answers, taken apart: ``local`` [C], ``compute``
+    and ``exchange`` [C, fetch stages]. They overlap, so they do not add up to ``forward_ms``, which
+    also has the owned tokens' share. With a profile: of the answer that it challenges."""
 
-def parse_ids(
-    group_ids: NDArray[int64],
-    parent_ids: NDArray[int64],
-) -> tuple[NDArray[int64], NDArray[int64]]:
-    """Segment lengths and parents (-1 for a root) of a row of ids; padding is cut off."""
+def attention_slices(packing: Packing) -> tuple[_Ints, _Ints]:
+    """Attention slices of a packed row: query segment [n] and key segment [n], sorted.
 
-def attention_slices(
-    lengths: NDArray[int64],
-    parents: NDArray[int64],
-) -> tuple[NDArray[int64], NDArray[int64]]:
-    """Query and key segment of each slice, sorted."""
+    A segment attends all its ancestors fully and itself causally; a slice is causal where both
+    indices are equal."""
 
-# --- recurrent ---
+# --- gated delta net ---
 
-def recurrent_settings(shape: Sequence[int]) -> dict[str, Any]:
-    """Constants of the time model of a gated-delta-net layer, by name. ``shape``: hidden, key
-    heads, value heads, key size, value size, taps, tensor-parallel ranks."""
+@final
+class Gdn:
+    """Which rank runs which segment of a packed row. S segments, C ranks.
 
-def recurrent_defaults() -> dict[str, Any]:
-    """The same without a model."""
+    ``owner`` is -1 where ``chained``; ``cross_tokens`` change rank between the layouts; ``score``
+    is the predicted time of a layer on the slowest rank in milliseconds, ``bound`` what no
+    placement goes below; ``model_rows`` is the larger of both layouts on each rank."""
 
-def recurrent(
-    lengths: NDArray[int64],
-    parents: NDArray[int64],
-    ranks: int,
-    chunk: int,
-    owners: NDArray[int64],
-    settings: object,
-) -> tuple[
-    NDArray[int64],
-    NDArray[int64],
-    NDArray[bool_],
-    NDArray[int64],
-    int,
-    float,
-    float,
-    int,
-]:
-    """(rank tokens [C], owner [S], chained [S], shards [chained * C], cross tokens, score,
-    bound, evaluations); ``settings`` has the attributes that ``recurrent_defaults`` names."""
+    rank_tokens: Final[_Ints]  # [C]
+    owner: Final[_Ints]  # [S], as the next
+    chained: Final[NDArray[bool_]]
+    cross_tokens: Final[int]
+    score: Final[float]
+    bound: Final[float]
+    evaluations: Final[int]
+    attention_tokens: Final[_Ints]  # [C], as model_rows
+    shards: Final[_Ints]  # [chained segments, C]
+    model_rows: Final[_Ints]
 
-def gdn_schedule(lengths: NDArray[int64], parents: NDArray[int64]) -> tuple[int, int, int]:
-    """(executed, state, packed) rows of a packed row on one rank."""
+@final
+class GdnSchedule:
+    """What one pass of a gated-delta-net layer executes and keeps, in rows."""
 
-def gdn_schedule_per_rank(
-    lengths: NDArray[int64],
-    parents: NDArray[int64],
-    ranks: int,
-    owner: NDArray[int64],
-    shards: NDArray[int64],
-) -> list[tuple[int, int, int]]:
-    """The same for each rank; ``owner`` is -1 where a segment is chained."""
+    executed_rows: Final[int]
+    state_rows: Final[int]
+    packed_rows: Final[int]
+
+def gdn(packing: Packing, ownership: Ownership, settings: GdnSettings | None = None) -> Gdn:
+    """Places the segments of a packed row on the ranks of its ownership. InputError: a row without
+    segments (padding alone), or an ownership of another row."""
+
+def gdn_schedule(packing: Packing) -> GdnSchedule:
+    """The bucket schedule of a whole packed row on one rank."""
+
+def gdn_schedule_per_rank(packing: Packing, placement: Gdn) -> list[GdnSchedule]:
+    """The bucket schedule of each rank, over the segments and shards that it holds."""
 
 # --- interrupts ---
 
@@ -393,9 +479,6 @@ class PlanMeasures:
         *,
         tp: int = 1,
         cp: int = 1,
-        vocab: int = 0,
-        hidden: int = 0,
-        element_bytes: int = 2,
         recurrent: bool = False,
         gdn_weights: Sequence[int] = ...,
         adapter_ranks: Sequence[int] = ...,
@@ -431,9 +514,16 @@ class Program:
         nodes: Sequence[tuple[str, Sequence[int]]],
         factors: Sequence[float],
         roots: Sequence[int],
+        safety: float,
     ) -> Self: ...
-    def evaluate(self, plan: NDArray[int64], groups: NDArray[int64], width: int) -> list[int]:
-        """Results over one plan; `groups` holds `width` measures per group, flattened."""
+    def evaluate(self, plan: NDArray[int64], packs: NDArray[int64], width: int) -> list[int]:
+        """Results over one plan; `packs` holds `width` measures per pack, flattened."""
+    def every(
+        self, plan: NDArray[int64], packs: NDArray[int64], width: int
+    ) -> list[list[int | None]]:
+        """The value of every node: one entry, or one per pack; None where it has no value."""
+    def gdn_weights(self) -> list[int]:
+        """Bytes per executed token, state and packed token of a gdn layer, which weigh ranks."""
     def __len__(self) -> int: ...
 
 # --- width ---
@@ -458,33 +548,53 @@ def split_cut(tokens: NDArray[int64], count: int) -> list[int]:
     """Ends of `count` runs of about equal tokens."""
 
 @final
+@_settings
+class PlannerSettings:
+    """What stays the same from wave to wave of a job."""
+
+    compatible: bool = ...
+    trust_rules: bool = ...
+    margin: bool = ...
+    dp: int = ...
+    dp_rank: int = ...
+    tp: int = ...
+    cp: int = ...
+    split: bool = ...
+    moe: bool = ...
+    gdn_pending: bool = ...
+    adapter_pending: bool = ...
+    scoring: Scoring
+    assign: OwnershipSettings = ...
+    recurrent: GdnSettings | None = ...
+    def replace(self, **changes: Any) -> Self: ...
+
+@final
 class Engine:
     """A pool with everything needed to plan waves of it."""
 
     def __new__(
         cls,
         pool: Pool,
-        adapter_ranks: Sequence[int],
+        settings: PlannerSettings,
         program: Program,
-        facts: object,
+        adapters: Sequence[tuple[str, int]],
     ) -> Self: ...
     def session(
         self, start: int, available: int, hint: int | None, profiles: Sequence[object]
     ) -> Session:
         """A search for the wave that starts at item `start`."""
     def plan(
-        self, requests: NDArray[int64], available: int, profiles: Sequence[object]
-    ) -> tuple[Found, list[tuple[int, int, str, int, int, bool, bool]]]:
+        self, requests: _Ints, available: int, profiles: Sequence[object]
+    ) -> tuple[SearchResult, list[Probe]]:
         """Plans these requests as one forward, split if it must be; with everything priced."""
-
-    def part_costs(self, requests: NDArray[int64], profiles: Sequence[object]) -> list[list[int]]:
+    def part_costs(self, requests: _Ints, profiles: Sequence[object]) -> list[Cost]:
         """The ladder's lower bound of a part's price, and its cost-optimal and shared price."""
 
 @final
 class Session:
     """One search, alone or in step with other ranks."""
 
-    def alone(self) -> Found:
+    def alone(self) -> SearchResult:
         """The whole search, for one data-parallel rank."""
     def set_available(self, available: int) -> None:
         """Sets the bytes free for this rank's share, before anything is priced."""
@@ -502,84 +612,130 @@ class Session:
         """Takes the second agreed table; entries of the third, 0 in compatible mode."""
     def refinement(self) -> NDArray[int64]:
         """Third table of quotes of this rank."""
-    def finish(self, agreed: NDArray[int64]) -> Found:
+    def finish(self, agreed: NDArray[int64]) -> SearchResult:
         """Takes the third agreed table; ends the search on this rank."""
     @property
     def rejected(self) -> int: ...
     @property
-    def probes(self) -> list[tuple[int, int, str, int, int, bool, bool]]: ...
+    def probes(self) -> list[Probe]: ...
 
 @final
-class Found:
-    """What a search ended with."""
+@_settings
+class Probe:
+    """One price that the search asked for, on this rank.
 
-    @property
-    def kind(self) -> str: ...
-    @property
-    def width(self) -> int: ...
-    @property
-    def items(self) -> NDArray[int64]: ...
-    @property
-    def required(self) -> int: ...
-    @property
-    def cold(self) -> bool: ...
-    @property
-    def stop(self) -> tuple[str, int]: ...
-    @property
-    def stopped(self) -> Plan | None: ...
-    @property
-    def plans(self) -> list[Plan]: ...
-    @property
-    def part_requests(self) -> list[NDArray[int64]]: ...
-    @property
-    def tried(self) -> list[tuple[int, str, int]]: ...
-    @property
-    def unsplittable(self) -> bool: ...
+    ``kind`` is how layouts were chosen ("optimal", "fitting", "full", "compatible"), or in
+    compatible mode a bound or an estimate without a plan ("bound:unshared", ...). ``width`` is
+    in items over all data-parallel ranks, 0 for prices of the split ladder."""
+
+    width: int
+    requests: int
+    kind: str
+    packed_tokens: int
+    required: int
+    fits: bool
+    trusted: bool
+    def replace(self, **changes: Any) -> Self: ...
 
 @final
-class Plan:
-    """One forward's plan."""
+@_settings
+class Attempt:
+    """One thing tried for a wave that does not fit: ``parts`` forwards (1: unsplit) with layouts of
+    this ``kind``; "bound": a lower bound already needed too much."""
 
-    def __len__(self) -> int: ...
-    @property
-    def mode(self) -> str: ...
-    @property
-    def requests(self) -> NDArray[int64]: ...
-    @property
-    def required(self) -> int: ...
-    @property
-    def covered(self) -> bool: ...
-    @property
-    def trusted(self) -> bool: ...
-    @property
-    def profiled(self) -> bool: ...
-    @property
-    def measures(self) -> NDArray[int64]: ...
-    @property
-    def group_measures(self) -> list[NDArray[int64]]: ...
-    @property
-    def roots(self) -> NDArray[int64]: ...
-    @property
-    def cost(self) -> list[int]: ...
-    def key(self, g: int) -> tuple[int, bool, bool]: ...
-    def group_requests(self, g: int) -> NDArray[int64]: ...
-    def shared(self, g: int) -> NDArray[bool_]: ...
-    def layout(self, g: int) -> tuple[int, int, int, bool]: ...
-    def tree(self, g: int) -> Tree: ...
-    def packing(self, g: int) -> Packing: ...
-    def assignment(self, g: int) -> Assignment | None: ...
-    def recurrent(
-        self, g: int
-    ) -> (
-        tuple[
-            NDArray[int64],
-            NDArray[int64],
-            NDArray[bool_],
-            NDArray[int64],
-            int,
-            float,
-            float,
-            int,
-        ]
-        | None
-    ): ...
+    parts: int
+    kind: str
+    required: int
+    def replace(self, **changes: Any) -> Self: ...
+
+@final
+class SearchResult:
+    """What a search ended with: "wave", "split" or "refused" (then `plans` is the fully shared one
+    and `tried` everything tried). `stopped` is the plan at `stop_width`, which says why it is not
+    wider; `part_requests` number each part's requests within the wave's share."""
+
+    kind: Final[Literal["wave", "split", "refused"]]
+    width: Final[int]
+    items: Final[_Ints]
+    required: Final[int]
+    cold: Final[bool]
+    plans: Final[tuple[ForwardPlan, ...]]
+    part_requests: Final[tuple[_Ints, ...]]
+    stopped: Final[ForwardPlan | None]
+    tried: Final[tuple[Attempt, ...]]
+    unsplittable: Final[bool]
+    stop: Final[Literal["memory", "trust", "end"]]
+    stop_width: Final[int]
+
+@final
+class Cost:
+    """A forward's price inside a split, in bytes on the busiest rank: `required` and `retained`
+    with the safety factor, the rest before it."""
+
+    required: Final[int]
+    retained: Final[int]
+    checkpoint_retained: Final[int]
+    checkpoint_workspace: Final[int]
+    input_gradient: Final[int]
+    peak_increment: Final[int]
+    hybridep_growth: Final[int]
+    adapter_gradient: Final[int]
+
+@final
+class ForwardPlan:
+    """One forward: all packs of some requests, run one after another, and its price.
+
+    ``mode`` is how layouts were chosen: "optimal", "fitting", "full" or "compatible"; ``requests``
+    are rows of the pool; ``roots`` and ``measures`` are in the order of `PRICE_ROOTS` and
+    `PLAN_MEASURES`; ``packed_tokens`` are padded to a multiple of TP, ``active_tokens`` those of
+    requests that ask for an output; ``covered`` by a profile, ``trusted``: may be believed."""
+
+    mode: Final[str]
+    requests: Final[_Ints]
+    groups: Final[tuple[Pack, ...]]
+    roots: Final[_Ints]
+    cost: Final[Cost]
+    covered: Final[bool]
+    trusted: Final[bool]
+    profiled: Final[bool]
+    measures: Final[_Ints]
+    required: Final[int]
+    packed_tokens: Final[int]
+    logical_tokens: Final[int]
+    active_tokens: Final[int]
+    output_bytes: Final[int]
+    depth: Final[int]
+
+@final
+class Pack:
+    """Requests of one adapter slot and one gradient mode, packed into one line of tokens.
+
+    ``requests`` are rows of the pool, in packing order; ``rows`` the tokens of the busiest rank,
+    ``rank_rows`` [C] of each, the larger of both layouts; ``balance`` the busiest over the mean.
+    ``packed_tokens`` are without padding; ``decisions`` counts prefixes that requests share, of
+    which ``shared_decisions`` are stored once. No layout has less ``work`` than ``work_bound``.
+    ``assignment`` is of the row padded to a multiple of TP, None at CP 1; ``recurrent`` None
+    besides without recurrent layers; ``measures`` in the order of `GROUP_MEASURES`."""
+
+    adapter: Final[str | None]
+    gradient: Final[bool]
+    routed: Final[bool]
+    requests: Final[_Ints]
+    shared: Final[NDArray[bool_]]
+    depth: Final[int]
+    optimal: Final[bool]
+    work: Final[int]
+    work_bound: Final[int]
+    assignment: Final[Ownership | None]
+    recurrent: Final[Gdn | None]
+    measures: Final[_Ints]
+    tree: Final[Tree]
+    packing: Final[Packing]
+    packed_tokens: Final[int]
+    logical_tokens: Final[int]
+    saved_tokens: Final[int]
+    decisions: Final[int]
+    shared_decisions: Final[int]
+    rows: Final[int]
+    rank_rows: Final[_Ints]
+    balance: Final[float]

@@ -150,6 +150,11 @@ def present(name: str, array: NDArray[Any]) -> None:
         )
 
 
+def columns(value: Any) -> dict[str, Any]:
+    """The fields of one of the core's values, by name."""
+    return {name: getattr(value, name) for name in value.__match_args__}
+
+
 def attributes(name: str, value: object, *parts: str) -> tuple[Any, ...]:
     """Attributes of a value that may be of any class that has them."""
     if isinstance(value, type) or not all(hasattr(value, part) for part in parts):

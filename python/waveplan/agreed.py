@@ -41,7 +41,7 @@ class Settled:
     """How the search for a wave ended, on all ranks."""
 
     session: core.Session
-    found: core.Found
+    found: core.SearchResult
     limit: int
     """Bytes free for this rank's share."""
     refused: str | None
@@ -79,7 +79,7 @@ def settle(waves: Waves) -> Settled:
     found = session.finish(third)
     mark = 0
     if ranks.size > waves.planner.topology.dp:  # several processes plan the same share
-        mark = int(plan_of(found, waves.planner.bound, waves.pool).fingerprint[:15], 16)
+        mark = int(plan_of(found, waves.planner.bound).fingerprint[:15], 16)
     mine = [
         waves.planner.agreement.dp_rank,
         found.width,
@@ -140,7 +140,7 @@ def _free(waves: Waves, shown: Column) -> int:
 
 
 def _outcome(
-    waves: Waves, session: core.Session, found: core.Found, limit: int, shown: Column
+    waves: Waves, session: core.Session, found: core.SearchResult, limit: int, shown: Column
 ) -> Settled:
     """Checks that all ranks found the same wave, and what they found."""
     planner = waves.planner

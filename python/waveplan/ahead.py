@@ -26,7 +26,7 @@ class Made:
     """What was planned ahead: a whole search, or with other ranks its first table."""
 
     session: core.Session
-    found: core.Found | None
+    found: core.SearchResult | None
     growth: NDArray[np.int64] | None
 
 

@@ -19,9 +19,8 @@ from waveplan._values import integer
 from waveplan.accuracy.records import Report, Row, Unpriced
 from waveplan.errors import InputError, one_line
 from waveplan.evidence import Job, Unusable, job, model_of, topology_of
-from waveplan.pricing import bind, price
-from waveplan.resident import resident
-from waveplan.rules import RuleSet, default_rules, published_rules
+from waveplan.pricing import RuleSet, bind, default_rules, price, reference_rules
+from waveplan.pricing.resident import resident
 from waveplan.training import Training
 
 __all__ = ["check", "read"]
@@ -97,7 +96,7 @@ def _priced(record: Mapping[str, Any], made: Job, rules: RuleSet) -> Row:
     bound = bind(made.model, made.topology, made.training, rules)
     ours = price(made.measures, bound)
     published = price(
-        made.measures, bind(made.model, made.topology, made.training, published_rules())
+        made.measures, bind(made.model, made.topology, made.training, reference_rules())
     )
     balanced = None
     if made.model.is_moe and made.topology.ep > 1:

@@ -16,16 +16,15 @@ import numpy as np
 
 from waveplan import _core, models
 from waveplan._values import integer
-from waveplan.assignment import AssignSettings, assign, owned_token_ms
+from waveplan.assignment import own, ownership_settings
 from waveplan.errors import InputError, WaveplanError
 from waveplan.layout import choose_layout
 from waveplan.model import Model
 from waveplan.pricing import Measures
-from waveplan.recurrent import RecurrentSettings
-from waveplan.recurrent import recurrent as place
+from waveplan.pricing.language import PACK, PLAN
+from waveplan.recurrent import gdn, gdn_settings
 from waveplan.requests import Requests
 from waveplan.rows import Rows
-from waveplan.rules import names
 from waveplan.scoring import Scoring
 from waveplan.topology import Topology
 from waveplan.training import Training
@@ -255,22 +254,20 @@ def _measures(
     )
     plan, group = _pipeline(requests, model, topology)
     stated = tokens.get("per_rank_busiest")
-    if stated and topology.cp > 1 and stated != group["rows"]:
-        assumed.append(f"{stated} rows on the busiest rank as stated, not {group['rows']}")
-        group["rows"] = plan["retained_rows"] = stated
+    if stated and topology.cp > 1 and stated != group["local_tokens"]:
+        assumed.append(f"{stated} rows on the busiest rank as stated, not {group['local_tokens']}")
+        group["local_tokens"] = plan["retained_tokens"] = stated
     logical = tokens.get("global_logical")
     if logical and logical > plan["logical_tokens"]:
         # Deeper sharing than one prefix: only sums over requests matter for what is returned.
         more = logical - plan["logical_tokens"]
         plan["logical_tokens"] += more
-        name, size = ("hidden_tokens", 2 * model.hidden) if hidden else ("target_entries", 4)
-        plan[name] += more
-        plan["output_bytes"] += more * size
+        plan["hidden_tokens" if hidden else "target_entries"] += more
         assumed.append("a packed row without branches for the shared requests")
     state = str(record.get("state") or "")
     plan["cold"] = 0 if state.startswith("warm") else 1
     plan["adapter_pending"] = int(gradient)
-    return Measures.of(plan, [group]), group["rows"]
+    return Measures.of(plan, [group]), group["local_tokens"]
 
 
 def _pipeline(
@@ -284,38 +281,19 @@ def _pipeline(
         np.arange(len(requests), dtype=np.int64),
         tp=topology.tp,
         cp=topology.cp,
-        vocab=model.vocab,
-        hidden=model.hidden,
-        element_bytes=model.dtype_bytes,
         recurrent=model.is_hybrid,
     )
     tokens = owner = shards = None
     if topology.cp > 1:
-        packing = layout.pack()
-        assignment = assign(packing, topology.cp, _assign_settings(model, topology))
+        packing = made.pack(layout.shared)
+        assignment = own(packing, topology.cp, ownership_settings(model, topology))
         tokens = assignment.rank_tokens
         if model.is_hybrid:
-            placed = place(packing, assignment, RecurrentSettings.of(model, topology.tp))
+            placed = gdn(packing, assignment, gdn_settings(model, topology.tp))
             owner, shards = placed.owner, placed.shards.reshape(-1)
-    measured.exact(
-        0, made._core, layout.shared, attention_tokens=tokens, owner=owner, shards=shards
-    )
+    measured.exact(0, made, layout.shared, attention_tokens=tokens, owner=owner, shards=shards)
     plan, groups = measured.finish()
     return (
-        dict(zip(names.PLAN, plan, strict=True)),
-        dict(zip(names.GROUP, groups[0], strict=True)),
+        dict(zip(PLAN, plan, strict=True)),
+        dict(zip(PACK, groups[0], strict=True)),
     )
-
-
-def _assign_settings(model: Model, topology: Topology) -> AssignSettings:
-    cost = owned_token_ms(
-        hidden=model.hidden,
-        ffn=model.ffn or 4 * model.hidden,  # Megatron's width where none is given
-        topk=model.topk,
-        expert_ffn=model.expert_ffn,
-        shared_ffn=model.shared_ffn,
-        tp=topology.tp,
-        ep=topology.ep,
-        etp=topology.etp,
-    )
-    return AssignSettings(owned_token_ms=cost)

@@ -9,7 +9,7 @@ from waveplan.adapters import layer_adapters, layer_elements
 from waveplan.model import ACTIVATIONS, ATTENTION, DTYPE_BYTES, GDN, Model
 from waveplan.parameters import layer_parts
 from waveplan.topology import Topology
-from waveplan.training import RECOMPUTE_MODULES, Training
+from waveplan.training import Training
 
 __all__ = ["facts"]
 
@@ -29,7 +29,6 @@ _MODEL_SIZES = [
     "shared_gate",
     "gdn_layers",
     "attention_layers",
-    "dense_first_layers",
     "gdn_key_heads",
     "gdn_value_heads",
     "gdn_key_dim",
@@ -39,15 +38,7 @@ _MODEL_SIZES = [
     "tied_embeddings",
     "gated_mlp",
     "silu",
-    "is_moe",
-    "is_hybrid",
     "mla",
-    "q_lora_rank",
-    "kv_lora_rank",
-    "qk_nope_head_dim",
-    "qk_rope_head_dim",
-    "v_head_dim",
-    "mtp_layers",
 ]
 _TRAINING_SIZES = [
     "recompute_num_layers",
@@ -91,7 +82,6 @@ def _model(model: Model) -> dict[str, int]:
         **table,
         "moe_layers": moe,
         "dense_layers": model.layers - moe,
-        "gap_known": int(bool(model.layer_kinds)),
         "attention_gap": gaps[ATTENTION] or 0,
         "gdn_gap": gaps[GDN] or 0,
     }
@@ -149,7 +139,7 @@ def stage_facts(model: Model, topology: Topology, training: Training, stage: int
 
 
 def _topology(model: Model, topology: Topology) -> dict[str, int]:
-    names = ("dp", "tp", "cp", "pp", "ep", "etp", "sequence_parallel", "sp", "world", "expert_dp")
+    names = ("dp", "tp", "cp", "pp", "ep", "etp", "sequence_parallel", "sp", "expert_dp")
     return {
         **{name: int(getattr(topology, name)) for name in names},
         "layers_per_stage": model.layers // topology.pp,
@@ -162,16 +152,11 @@ def _topology(model: Model, topology: Topology) -> dict[str, int]:
 
 def _training(model: Model, topology: Topology, training: Training) -> dict[str, int]:
     table = {name: int(getattr(training, name)) for name in _TRAINING_SIZES}
-    for mode in ("full", "selective", "none"):
-        table[f"recompute_{mode}"] = int(training.recompute == mode)
+    table["recompute_full"] = int(training.recompute == "full")
     table["recompute_uniform"] = int(training.recompute_method == "uniform")
-    for name in RECOMPUTE_MODULES:
+    for name in ("mlp", "moe"):  # the modules that some rule prices
         table[f"recompute_{name}"] = int(name in training.recompute_modules)
-    # Layers whose feed-forward part selective recompute repeats in backward.
-    table["checkpointed_layers"] = (model.layers - sum(model.moe_layers)) * table[
-        "recompute_mlp"
-    ] + sum(model.moe_layers) * table["recompute_moe"]
-    table.update(_adapters(model, topology, training))
+    table.update(_adapters(model, training))
     dispatcher = training.dispatcher
     if dispatcher == "auto":
         dispatcher = "hybridep" if topology.ep > 1 else "alltoall"
@@ -185,7 +170,6 @@ def _training(model: Model, topology: Topology, training: Training) -> dict[str,
         fused_fc1=int(training.expert_path == "fused_fc1"),
         expert_path_known=int(training.expert_path != "unknown"),
         routing_balanced=int(training.routing == "balanced"),
-        activation_fusion=int(fused),
         activation=ACTIVATIONS["native" if fused else eager],
         optimizer_bytes=training.optimizer_state_bytes(model.dtype_bytes),
         grad_bytes=DTYPE_BYTES[training.grad_dtype],
@@ -193,20 +177,13 @@ def _training(model: Model, topology: Topology, training: Training) -> dict[str,
     return table
 
 
-def _adapters(model: Model, topology: Topology, training: Training) -> dict[str, int]:
-    """What carries an adapter, as flags, counts and bytes on the busiest pipeline stage."""
-    layers = [
-        layer_adapters(model, training, kind=kind, moe=moe)
-        for kind, moe in dict.fromkeys((kind, moe) for kind, moe, _ in _layers(model))
-    ]
-    names = {adapter.module for layer in layers for adapter in layer}
-    sizes = [
-        layer_elements(model, topology, training, kind=kind, moe=moe) * model.dtype_bytes
-        for kind, moe, count in _layers(model)
-        for _ in range(count)
-    ]
-    per_stage = model.layers // topology.pp
-    stages = [sum(sizes[i : i + per_stage]) for i in range(0, len(sizes), per_stage)]
+def _adapters(model: Model, training: Training) -> dict[str, int]:
+    """What carries an adapter, as flags and counts."""
+    names = {
+        adapter.module
+        for kind, moe in _layers(model)
+        for adapter in layer_adapters(model, training, kind=kind, moe=moe)
+    }
     output_rank = training.gdn_output_rank
     if output_rank is None:
         output_rank = training.lora_rank if "gdn.out" in names else 0
@@ -218,10 +195,8 @@ def _adapters(model: Model, topology: Topology, training: Training) -> dict[str,
 
     return {
         "lora": int(bool(names)),
-        "lora_attention": has("attention", "q", "k", "v", "o"),
         "lora_attention_qkv": has("attention", "q", "k", "v"),
         "lora_attention_proj": has("attention", "o"),
-        "lora_gdn": has("gdn", "qkv", "z", "out"),
         "lora_gdn_in": has("gdn", "qkv", "z"),
         "lora_gdn_out": has("gdn", "out"),
         "lora_fc1": has("mlp", *fc1),
@@ -231,23 +206,16 @@ def _adapters(model: Model, topology: Topology, training: Training) -> dict[str,
         "lora_expert_fc2": has("experts", "down"),
         "lora_shared_fc1": has("shared", *fc1),
         "lora_shared_fc2": has("shared", "down"),
-        "lora_modules": max(map(len, layers)),
         "output_lora_rank": output_rank,
         "expert_slots": int(training.expert_slots and "experts.down" in names),
         "expert_fc1_known": int(known),
-        "expert_fc1_rank": training.lora_rank if known else 0,
-        "adapter_layer_bytes": max(sizes),
-        "adapter_total_bytes": max(stages),
-        "adapter_outside_bytes": 0,
     }
 
 
-def _layers(model: Model) -> list[tuple[str, bool, int]]:
-    """(mixer kind, has experts, how many) of the layers, in order where that is known."""
+def _layers(model: Model) -> set[tuple[str, bool]]:
+    """Kinds of layers: (mixer kind, has experts)."""
     if model.layer_kinds:
-        return [
-            (kind, moe, 1) for kind, moe in zip(model.layer_kinds, model.moe_layers, strict=True)
-        ]
+        return set(zip(model.layer_kinds, model.moe_layers, strict=True))
     # The order is unknown: which mixer meets which feed-forward part is not, unless that is one.
-    moe = any(model.moe_layers)
-    return [(ATTENTION, moe, model.attention_layers), (GDN, moe, model.gdn_layers)]
+    mixers = {GDN: model.gdn_layers, ATTENTION: model.attention_layers}
+    return {(kind, any(model.moe_layers)) for kind, layers in mixers.items() if layers}

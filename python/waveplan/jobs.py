@@ -20,8 +20,8 @@ from waveplan.training import Training
 if TYPE_CHECKING:
     from waveplan.model import Model
     from waveplan.planner import Planner
+    from waveplan.pricing import RuleSet
     from waveplan.requests import Requests
-    from waveplan.rules import RuleSet
 
 __all__ = ["Job", "Source", "model_named"]
 
@@ -251,11 +251,11 @@ class Job(_Values):
 
     def rule_set_of(self) -> RuleSet:
         """The rules that price it."""
-        from waveplan.rules import RuleSet, default_rules, published_rules
+        from waveplan.pricing import default_rules, reference_rules
 
         choice("rule_set", self.rule_set, _RULES)
-        base = published_rules() if self.rule_set == "published" else default_rules()
-        return base if self.rules is None else RuleSet.from_toml(self.rules, base=base)
+        base = reference_rules() if self.rule_set == "published" else default_rules()
+        return base if self.rules is None else base.with_file(self.rules)
 
     def planner(self) -> Planner:
         """The planner of this job.

@@ -4,37 +4,36 @@ from __future__ import annotations
 
 import os
 import weakref
-from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from waveplan import _core as core
+from waveplan import scoring as scores
 from waveplan._lock import Lock
 from waveplan._values import choice, flag, instance, integer, real
 from waveplan.agreement import Agreement, Alone, check_agreement
 from waveplan.ahead import Ahead, Made
-from waveplan.assignment import AssignSettings, owned_token_ms
+from waveplan.assignment import OwnershipSettings, ownership_settings
 from waveplan.budget import Budget
 from waveplan.errors import InputError
 from waveplan.plan import Plan, plan_of
-from waveplan.pricing import BoundRules, Measures, bind
+from waveplan.pricing import BoundRules, RuleSet, bind, default_rules, reference_rules
 from waveplan.profiles import MOST, Observation, Profiles, Signature
 from waveplan.ranks import Ranks, Step, digest
-from waveplan.recurrent import RecurrentSettings
+from waveplan.recurrent import gdn_settings
 from waveplan.refusal import refused
 from waveplan.requests import Requests
 from waveplan.rows import integers
 from waveplan.scoring import Device, Scoring
 from waveplan.topology import Topology
 from waveplan.training import Training
-from waveplan.wave import Probe, Wave
+from waveplan.wave import Wave
 from waveplan.waves import Refusals, Waves
 
 if TYPE_CHECKING:
     from waveplan.model import Model
-    from waveplan.rules.ruleset import RuleSet
 
 __all__ = ["Planner", "Waves"]
 
@@ -72,7 +71,7 @@ class Planner:
         *,
         device: Device | None = None,
         scoring: Scoring | None = None,
-        assign: AssignSettings | None = None,
+        assign: OwnershipSettings | None = None,
         margin: float | None = None,
     ) -> None:
         choice("trust", trust, ("rules", "profile"))
@@ -90,14 +89,14 @@ class Planner:
         self.profiles = Profiles(published=self.compatible)
         self.device, self._assign = device, assign
         if scoring is None:
-            scoring = Scoring.select(model, topology, device=device)
+            scoring = scores.select(model, topology, device=device)
         self.scoring = instance("scoring", scoring, Scoring)
         if assign is not None:
-            instance("assign", assign, AssignSettings)
+            instance("assign", assign, OwnershipSettings)
         if device is not None:
             instance("device", device, Device)
         self._free = self._limit()
-        self._settings = _EngineSettings.of(self, assign)
+        self._settings = _settings(self, assign)
         # The first reading of each setting takes a lock, which a fork would leave taken forever
         # if another thread (such as `prefetch`'s) read them then.
         self.make_engine(_NOTHING)
@@ -154,7 +153,7 @@ class Planner:
     def _limit(self) -> int:
         used = None
         if self.budget.needs_resident:
-            from waveplan.resident import resident
+            from waveplan.pricing.resident import resident
 
             used = resident(self.model, self.topology, self.training).total
         free = self.budget.limit(used)
@@ -185,7 +184,7 @@ class Planner:
     def context(self) -> str:
         """What profiles of this job have in common: topology and layout score."""
         t = self.topology
-        score = self.scoring.table or f"version {self.scoring.version}"
+        score = scores.name_of(self.scoring)
         return f"tp{t.tp} cp{t.cp} pp{t.pp} ep{t.ep} etp{t.etp} {score}"
 
     @property
@@ -231,9 +230,8 @@ class Planner:
         free = self.limit if limit is None else integer("limit", limit)
         found, probes = engine.plan(everything, free, profiles)
         if found.kind == "refused":
-            tried = tuple(Probe(*row) for row in probes)
-            raise refused(self, pool, found, tried, free, indices=everything)
-        return plan_of(found, self.bound, pool)
+            raise refused(self, pool, found, tuple(probes), free, indices=everything)
+        return plan_of(found, self.bound)
 
     def observe(
         self,
@@ -362,13 +360,13 @@ class Planner:
     def make_engine(self, pool: Requests) -> core.Engine:
         """Everything that planning this pool needs."""
         instance("pool", pool, Requests)
-        ranks = [0, *(self.training.lora_rank for _ in pool.adapters)]
-        return core.Engine(pool._core, ranks, self.bound.program, self._settings)
+        adapters = [(name, self.training.lora_rank) for name in pool.adapters]
+        return core.Engine(pool._core, self._settings, self.bound.program, adapters)
 
     @cached_property
     def digests(self) -> tuple[int, int]:
         """Hashes of the settings and of the rules, which all ranks must share."""
-        settings = replace(self._settings, dp_rank=0)
+        settings = self._settings.replace(dp_rank=0)
         facts = sorted(self.facts.items())
         return digest((core.__version__, settings, facts, self.trust, self.margin)), digest(
             self.bound.rules
@@ -399,11 +397,9 @@ def _requests(requests: Any) -> Requests:
 
 
 def _rules(rules: RuleSet | None, compatible: bool) -> RuleSet:
-    from waveplan.rules import RuleSet, default_rules, published_rules
-
     if rules is not None:
         return instance("rules", rules, RuleSet)
-    return published_rules() if compatible else default_rules()
+    return reference_rules() if compatible else default_rules()
 
 
 def _margin(margin: float | None) -> float | None:
@@ -412,100 +408,22 @@ def _margin(margin: float | None) -> float | None:
     return real("margin", margin, 0, 10)
 
 
-@dataclass(frozen=True)
-class _EngineSettings:
-    """What the core's engine reads by attribute."""
-
-    compatible: bool
-    trust_rules: bool
-    margin: bool
-    dp: int
-    dp_rank: int
-    tp: int
-    cp: int
-    split: bool
-    moe: bool
-    gdn_pending: bool
-    adapter_pending: bool
-    one_layer_recompute: bool
-    segment_layer_bytes: int
-    vocab: int
-    hidden: int
-    element_bytes: int
-    gdn_weights: tuple[int, int, int]
-    has_recurrent: bool
-    scoring: Scoring
-    forward_scoring: Scoring
-    assign: AssignSettings
-    recurrent: RecurrentSettings | None
-
-    @classmethod
-    def of(cls, planner: Planner, assign: AssignSettings | None) -> _EngineSettings:
-        """From a planner's facts."""
-        model, topology, facts = planner.model, planner.topology, planner.facts
-        if assign is None:
-            assign = AssignSettings(
-                owned_token_ms=owned_token_ms(
-                    hidden=model.hidden,
-                    ffn=model.ffn or 4 * model.hidden,
-                    topk=model.topk,
-                    expert_ffn=model.expert_ffn,
-                    shared_ffn=model.shared_ffn,
-                    tp=topology.tp,
-                    ep=topology.ep,
-                    etp=topology.etp,
-                )
-            )
-        recurrent = None
-        if model.gdn_layers:
-            recurrent = RecurrentSettings.of(model, topology.tp)
-        nothing = planner.bound.results(Measures.of())
-        full = bool(facts["recompute_full"])
-        scoring = planner.scoring
-        return cls(
-            compatible=planner.compatible,
-            trust_rules=planner.trust == "rules",
-            margin=planner.has_margin,
-            dp=topology.dp,
-            dp_rank=planner.agreement.dp_rank,
-            tp=topology.tp,
-            cp=topology.cp,
-            split=topology.ep == 1,
-            moe=model.experts > 0,
-            gdn_pending=model.gdn_layers > 0 and full,
-            adapter_pending=planner.training.gradients_pending,
-            one_layer_recompute=full
-            and bool(facts["recompute_uniform"])
-            and facts["recompute_num_layers"] == 1,
-            segment_layer_bytes=nothing["segment_layer_bytes"],
-            vocab=model.vocab,
-            hidden=model.hidden,
-            element_bytes=facts["dtype_bytes"],
-            gdn_weights=_gdn_weights(facts),
-            has_recurrent=model.gdn_layers > 0,
-            scoring=scoring,
-            forward_scoring=Scoring(
-                version=1,
-                tp=scoring.tp,
-                cp=scoring.cp,
-                layers=scoring.layers,
-                gdn_layers=scoring.gdn_layers,
-                uses_gdn=scoring.uses_gdn,
-            ),
-            assign=assign,
-            recurrent=recurrent,
-        )
-
-
-def _gdn_weights(facts: dict[str, int]) -> tuple[int, int, int]:
-    """Pending bytes of a recurrent layer per executed row, state row and packed row."""
-    tp = facts["tp"]
-    keys, values = facts["gdn_key_heads"] // tp, facts["gdn_value_heads"] // tp
-    dk, dv = facts["gdn_key_dim"], facts["gdn_value_dim"]
-    conv = 2 * keys * dk + values * dv
-    executed = 2 * (2 * values * dk + values * dv + values + 64 * values + conv) + 12 * values
-    state = 4 * values * dk * dv + 2 * conv * max(0, facts["gdn_conv"] - 1)
-    packed = 2 * values * dv + 4 * values
-    if facts["output_lora_rank"]:
-        packed += 2 * (values * dv + facts["output_lora_rank"])
-    return executed, state, packed
+def _settings(planner: Planner, assign: OwnershipSettings | None) -> core.PlannerSettings:
+    """What the core plans with, from a planner's facts."""
+    model, topology, training = planner.model, planner.topology, planner.training
+    return core.PlannerSettings(
+        compatible=planner.compatible,
+        trust_rules=planner.trust == "rules",
+        margin=planner.has_margin,
+        dp=topology.dp,
+        dp_rank=planner.agreement.dp_rank,
+        tp=topology.tp,
+        cp=topology.cp,
+        split=topology.ep == 1,
+        moe=model.experts > 0,
+        gdn_pending=model.gdn_layers > 0 and bool(planner.facts["recompute_full"]),
+        adapter_pending=training.gradients_pending,
+        scoring=planner.scoring,
+        assign=ownership_settings(model, topology) if assign is None else assign,
+        recurrent=gdn_settings(model, topology.tp) if model.gdn_layers else None,
+    )

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waveplan import _core as core
+from waveplan._values import columns
 from waveplan.budget import Budget, format_bytes
 from waveplan.errors import InputError, WaveplanError
 from waveplan.plan import Plan, plan_of
@@ -18,7 +19,7 @@ from waveplan.profiles import Profiles
 from waveplan.requests import Requests
 from waveplan.rows import Rows
 from waveplan.topology import Topology
-from waveplan.wave import Binding, Probe, Tried, binding_of
+from waveplan.wave import Attempt, Binding, Probe, binding_of
 
 __all__ = ["Change", "WaveRefused", "refused"]
 
@@ -76,7 +77,7 @@ class WaveRefused(WaveplanError):  # noqa: N818  (the public name)
         limit: int,
         width: int,
         indices: NDArray[np.int64],
-        tried: tuple[Tried, ...],
+        tried: tuple[Attempt, ...],
         probes: tuple[Probe, ...],
         search: tuple[Planning, Requests, Plan] | None = None,
     ) -> None:
@@ -140,7 +141,7 @@ class WaveRefused(WaveplanError):  # noqa: N818  (the public name)
             "limit": self.limit,
             "width": self.width,
             "indices": self.indices.tolist(),
-            "tried": [tried._asdict() for tried in self.tried],
+            "tried": [columns(tried) for tried in self.tried],
             "binding": {name: getattr(self.binding, name) for name in names},
         }
 
@@ -148,7 +149,7 @@ class WaveRefused(WaveplanError):  # noqa: N818  (the public name)
 def refused(
     planner: Planning,
     pool: Requests,
-    found: core.Found,
+    found: core.SearchResult,
     probes: tuple[Probe, ...],
     limit: int,
     *,
@@ -156,8 +157,8 @@ def refused(
     elsewhere: str = "",
 ) -> WaveRefused:
     """Return the error for a wave that fits not here, or `elsewhere`: the reason of a rank."""
-    plan = plan_of(found, planner.bound, pool)
-    tried = tuple(Tried(*row) for row in found.tried)
+    plan = plan_of(found, planner.bound)
+    tried = found.tried
     requests = len(plan.requests)
     if elsewhere:
         why = f"but {elsewhere}"
@@ -191,7 +192,7 @@ def cheapest(planner: Planning, pool: Requests, rows: NDArray[np.int64]) -> Plan
     profiles = planner.profiles.columns(planner.context, pool.mixes)
     found, _ = engine.plan(rows, (1 << 63) - 1, profiles)
     while True:
-        best = plan_of(found, planner.bound, pool)
+        best = plan_of(found, planner.bound)
         found, _ = engine.plan(rows, best.required - 1, profiles)
         if found.kind == "refused":
             return best

@@ -10,12 +10,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
+from waveplan._core import Scoring
 from waveplan._values import entries, flag, instance, integer, shown, text
 from waveplan.errors import InputError
 from waveplan.model import Model
 from waveplan.topology import Topology
 
-__all__ = ["DEFAULT_TABLE", "TABLES", "TERMS", "Device", "Geometry", "Scoring", "Shape", "Table"]
+__all__ = [
+    "DEFAULT_TABLE",
+    "TABLES",
+    "TERMS",
+    "Device",
+    "Geometry",
+    "Scoring",
+    "Shape",
+    "Table",
+    "from_table",
+    "select",
+]
 
 TERMS = (
     "token_per_rank",
@@ -268,108 +280,63 @@ DEFAULT_TABLE = TABLES[0]
 """Used without a CUDA device, for any geometry and shape."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scoring:
-    """A score for layouts and the facts it scales by.
-
-    Version 2 sums ten fitted terms (`TERMS`) in thousandths of 1/1024 us; version 1 is the older
-    hand-set score in 1/1024 us. Scores compare only within one `Scoring`.
+def from_table(
+    table: str, *, layers: int, gdn_layers: int = 0, tp: int = 1, cp: int = 1
+) -> Scoring:
+    """Version 2 with a table by name, whether or not it was measured on such a run.
 
     Raises:
-        InputError: an unknown version, or a fact out of range.
+        InputError: no table has this name.
     """
+    text("table", table)
+    found = next((known for known in TABLES if known.name == table), None)
+    if found is None:
+        names = ", ".join(known.name for known in TABLES)
+        raise InputError(f"no coefficient table is called {shown(table)}: known are {names}")
+    return Scoring(
+        version=2,
+        tp=tp,
+        cp=cp,
+        layers=layers,
+        gdn_layers=gdn_layers,
+        coefficients=found.coefficients,
+    )
 
-    version: int
-    tp: int = 1
-    cp: int = 1
-    layers: int
-    gdn_layers: int = 0
-    uses_gdn: bool | None = None
-    """Version 1 reads this alone, version 2 `gdn_layers` alone; None: whether there are any."""
-    coefficients: tuple[int, ...] = (0,) * len(TERMS)
-    """Milli-microseconds, in the order of `TERMS`; version 1 has none."""
-    table: str | None = None
-    """Name of the table the coefficients come from."""
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.version, int) or self.version not in (1, 2):
-            raise InputError(f"version is {shown(self.version)}: it must be 1 or 2")
-        # The core refuses what no run has; layers and ranks count as at least 1.
-        for name, least in (("tp", 1), ("cp", 1), ("layers", 1), ("gdn_layers", 0)):
-            object.__setattr__(self, name, integer(name, getattr(self, name), least, 1 << 16))
-        if self.uses_gdn is None:
-            object.__setattr__(self, "uses_gdn", self.gdn_layers > 0)
-        flag("uses_gdn", self.uses_gdn)
-        coefficients = entries("coefficients", self.coefficients)
-        if len(coefficients) != len(TERMS):
-            raise InputError(
-                f"coefficients has {len(coefficients)} entries: give one for each of "
-                f"{', '.join(TERMS)}"
-            )
-        checked = (
-            integer(f"coefficients[{i}] ({name})", value, 0, 1 << 36)
-            for i, (name, value) in enumerate(zip(TERMS, coefficients, strict=True))
-        )
-        object.__setattr__(self, "coefficients", tuple(checked))
-        if self.table is not None:
-            text("table", self.table)
+def name_of(scoring: Scoring) -> str:
+    """The table that a score's coefficients come from; "version 1" or "version 2" without one."""
+    if scoring.version == 2:
+        for table in TABLES:
+            if table.coefficients == scoring.coefficients:
+                return table.name
+    return f"version {scoring.version}"
 
-    @classmethod
-    def from_table(
-        cls, table: str, *, layers: int, gdn_layers: int = 0, tp: int = 1, cp: int = 1
-    ) -> Scoring:
-        """Version 2 with a table by name, whether or not it was measured on such a run.
 
-        Raises:
-            InputError: no table has this name.
-        """
-        text("table", table)
-        found = next((known for known in TABLES if known.name == table), None)
-        if found is None:
-            names = ", ".join(known.name for known in TABLES)
-            raise InputError(f"no coefficient table is called {shown(table)}: known are {names}")
-        return cls(
-            version=2,
-            tp=tp,
-            cp=cp,
-            layers=layers,
-            gdn_layers=gdn_layers,
-            coefficients=found.coefficients,
-            table=found.name,
-        )
+def select(
+    model: Model, topology: Topology, *, device: Device | None = None, gradient: bool = True
+) -> Scoring:
+    """The score that applies to a run.
 
-    @classmethod
-    def select(
-        cls,
-        model: Model,
-        topology: Topology,
-        *,
-        device: Device | None = None,
-        gradient: bool = True,
-    ) -> Scoring:
-        """The score that applies to a run.
-
-        Groups without gradients: version 1. No device (at a desk): version 2 with
-        `DEFAULT_TABLE`. Else the first table measured on this device class, dtype, geometry and
-        shape; version 1 when there is none.
-        """
-        instance("model", model, Model)
-        instance("topology", topology, Topology)
-        if device is not None:
-            instance("device", device, Device)
-        shape = Shape(topology.tp, topology.cp, topology.ep, topology.etp)
-        table = None
-        if flag("gradient", gradient):
-            table = select_table(device, model.dtype, Geometry.of(model), shape)
-        return cls(
-            version=1 if table is None else 2,
-            tp=topology.tp,
-            cp=topology.cp,
-            layers=model.layers,
-            gdn_layers=model.gdn_layers,
-            coefficients=(0,) * len(TERMS) if table is None else table.coefficients,
-            table=None if table is None else table.name,
-        )
+    Groups without gradients: version 1. No device (at a desk): version 2 with `DEFAULT_TABLE`.
+    Else the first table measured on this device class, dtype, geometry and shape; version 1 when
+    there is none.
+    """
+    instance("model", model, Model)
+    instance("topology", topology, Topology)
+    if device is not None:
+        instance("device", device, Device)
+    shape = Shape(topology.tp, topology.cp, topology.ep, topology.etp)
+    table = None
+    if flag("gradient", gradient):
+        table = select_table(device, model.dtype, Geometry.of(model), shape)
+    return Scoring(
+        version=1 if table is None else 2,
+        tp=topology.tp,
+        cp=topology.cp,
+        layers=model.layers,
+        gdn_layers=model.gdn_layers,
+        coefficients=(0,) * len(TERMS) if table is None else table.coefficients,
+    )
 
 
 def select_table(

@@ -5,48 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from waveplan._core import Attempt, Probe
+from waveplan._values import columns
 from waveplan.budget import format_bytes
 
 if TYPE_CHECKING:
-    from waveplan.plan import ForwardGroup, Plan
+    from waveplan._core import Pack
+    from waveplan.plan import Plan
     from waveplan.pricing import Price
     from waveplan.profiles import Signature
 
-__all__ = ["Binding", "Probe", "Stopped", "Tried", "Wave"]
-
-
-class Probe(NamedTuple):
-    """One price that the search asked for, on this rank.
-
-    ``kind`` is how layouts were chosen ("optimal", "fitting", "full", "compatible"), or in
-    compatible mode a bound or an estimate without a plan ("bound:unshared", ...). ``width`` is
-    in items over all data-parallel ranks, 0 for prices of the split ladder.
-    """
-
-    width: int
-    requests: int
-    kind: str
-    packed_tokens: int
-    required: int
-    fits: bool
-    trusted: bool
-
-
-class Tried(NamedTuple):
-    """One thing tried for a wave that does not fit.
-
-    ``parts`` forwards (1: unsplit) with layouts of this ``kind``; "bound": a lower bound already
-    needed too much.
-    """
-
-    parts: int
-    kind: str
-    required: int
+__all__ = ["Attempt", "Binding", "Probe", "Stopped", "Wave"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +126,7 @@ class Wave:
         return self.plan.requests
 
     @property
-    def groups(self) -> tuple[ForwardGroup, ...]:
+    def groups(self) -> tuple[Pack, ...]:
         """The plan's groups."""
         return self.plan.groups
 
@@ -180,7 +154,7 @@ class Wave:
             "cold": self.cold,
             "unpriced": list(self.unpriced),
             "stopped": {"kind": stopped.kind, "width": stopped.width, "text": str(stopped)},
-            "probes": [probe._asdict() for probe in self.probes],
+            "probes": [columns(probe) for probe in self.probes],
             "plan": self.plan.to_dict(),
         }
 
@@ -194,7 +168,7 @@ class Wave:
 def binding_of(plan: Plan) -> Binding:
     """What decides a plan's price."""
     forward = plan.largest
-    why = forward.price.explanation
+    why = plan.price.explanation
     group = max(forward.groups, key=lambda group: group.rows, default=None)
     rank = 0 if group is None else int(np.argmax(group.rank_rows))
     phase: Literal["forward", "backward"] = "backward" if why.phase == "backward" else "forward"

@@ -13,11 +13,11 @@ from waveplan._lock import Lock
 from waveplan._values import choice, instance, integer
 from waveplan.agreed import Settled, settle
 from waveplan.errors import InputError
-from waveplan.plan import Forward, Plan, plan_of
+from waveplan.plan import Plan, plan_of
 from waveplan.ranks import told
 from waveplan.refusal import WaveRefused, refused
 from waveplan.requests import Requests
-from waveplan.wave import Probe, Stopped, Wave
+from waveplan.wave import Stopped, Wave
 
 if TYPE_CHECKING:
     from waveplan.planner import Planner
@@ -27,12 +27,6 @@ __all__ = ["Waves"]
 Refusals = Literal["raise", "skip", "oversized"]
 
 _MODES: tuple[Refusals, ...] = ("raise", "skip", "oversized")
-
-_STOPS: dict[str, Literal["memory", "trust", "end"]] = {
-    "memory": "memory",
-    "trust": "trust",
-    "end": "end",
-}
 
 
 class Waves:
@@ -127,13 +121,13 @@ class Waves:
                 settled = settle(self)
         found, session, limit = settled.found, settled.session, settled.limit
         if settled.refused is not None:
-            probes, elsewhere = _probes(session), settled.refused
+            probes, elsewhere = tuple(session.probes), settled.refused
             refusal = refused(planner, pool, found, probes, limit, elsewhere=elsewhere)
             if self._mode != "oversized":
                 raise told(refusal)
             plan = refusal.oversized if found.kind == "refused" else refusal.plan
         else:
-            plan = plan_of(found, planner.bound, pool)
+            plan = plan_of(found, planner.bound)
         wave = Wave(
             indices=found.items,
             width=found.width,
@@ -141,7 +135,7 @@ class Waves:
             plan=plan,
             required=found.required if settled.refused is None else plan.required,
             limit=limit,
-            probes=_probes(session),
+            probes=tuple(session.probes),
             rejected=session.rejected,
             cold=settled.cold,
             stopped=self._stopped(found, limit),
@@ -176,13 +170,12 @@ class Waves:
         """How refusals are taken, as a number."""
         return _MODES.index(self._mode)
 
-    def _stopped(self, found: core.Found, limit: int) -> Stopped:
+    def _stopped(self, found: core.SearchResult, limit: int) -> Stopped:
         planner = self.planner
-        kind, width = found.stop
+        kind, width = found.stop, found.stop_width
         plan = None
-        if found.stopped is not None:
-            forward = Forward(found.stopped, planner.bound, self.pool.adapters)
-            plan = Plan((forward,), forward.required)
+        if (forward := found.stopped) is not None:
+            plan = Plan((forward,), forward.required, planner.bound)
         reason = ""
         if kind == "trust":
             reason = "no profile of such a plan yet, and the wave runs as the first of its kind"
@@ -191,8 +184,4 @@ class Waves:
             elif planner.trust == "rules":
                 states = (*planner.bound.off, *planner.bound.unmeasured)
                 reason += "; not measured here: " + ", ".join(state.name for state in states)
-        return Stopped(_STOPS[kind], width, limit, plan, reason)
-
-
-def _probes(session: core.Session) -> tuple[Probe, ...]:
-    return tuple(Probe(*row) for row in session.probes)
+        return Stopped(kind, width, limit, plan, reason)

@@ -6,8 +6,6 @@
 
 use super::pairs::ChunkPairs;
 use super::settings::AssignSettings;
-use crate::error::Result;
-use crate::interrupt::Ticker;
 
 /// One contiguous assignment and its times.
 #[derive(Debug, Default, Clone)]
@@ -80,9 +78,8 @@ impl Evaluator {
         plan: &mut Plan,
         pairs: &ChunkPairs,
         settings: &AssignSettings,
-        ticker: &mut Ticker,
-    ) -> Result<()> {
-        self.count(&plan.cuts, pairs, ticker)?;
+    ) {
+        self.count(&plan.cuts, pairs);
         let ranks = plan.cuts.len() - 1;
         plan.forward.clear();
         plan.forward.resize(ranks, 0.0);
@@ -100,7 +97,6 @@ impl Evaluator {
             (plan.forward[r], plan.backward[r]) = rank_times(local, remotes, settings);
         }
         (plan.slowest, plan.score) = slowest(&plan.forward, &plan.backward);
-        Ok(())
     }
 
     /// Forward milliseconds of each rank and stage of `cuts`: the local stage, then per fetch
@@ -110,8 +106,8 @@ impl Evaluator {
         cuts: &[u32],
         pairs: &ChunkPairs,
         settings: &AssignSettings,
-    ) -> Result<Vec<f64>> {
-        self.count(cuts, pairs, &mut Ticker::new())?;
+    ) -> Vec<f64> {
+        self.count(cuts, pairs);
         let width = 1 + 2 * self.stages;
         let mut times = vec![0.0; (cuts.len() - 1) * width];
         for (h, &rank) in self.holders.iter().enumerate() {
@@ -132,11 +128,11 @@ impl Evaluator {
                 }
             }
         }
-        Ok(times)
+        times
     }
 
     /// Counts what every rank computes, fetches and sends per stage.
-    fn count(&mut self, cuts: &[u32], pairs: &ChunkPairs, ticker: &mut Ticker) -> Result<()> {
+    fn count(&mut self, cuts: &[u32], pairs: &ChunkPairs) {
         self.holders.clear();
         let held = |r: &u32| cuts[*r as usize] < cuts[*r as usize + 1];
         self.holders.extend((0..cuts.len() as u32 - 1).filter(held));
@@ -147,10 +143,10 @@ impl Evaluator {
         self.fetched_by_any.clear();
         for h in 0..self.holders.len() {
             let r = self.holders[h] as usize;
-            self.count_rank(h, cuts[r], cuts[r + 1], pairs, ticker)?;
+            self.count_rank(h, cuts[r], cuts[r + 1], pairs);
         }
         // What it sends to every peer counts per peer, and once more for all together.
-        merge(&mut self.fetched_by_any, ticker)?;
+        merge(&mut self.fetched_by_any);
         for i in 0..self.fetched_by_any.len() {
             let (low, high) = self.fetched_by_any[i];
             self.send(low, high, pairs);
@@ -162,7 +158,6 @@ impl Evaluator {
             remote.sent_tokens += takers * pairs.span_tokens(cell.low, cell.high);
             remote.sent_runs += takers;
         }
-        Ok(())
     }
 
     /// Cuts the row where a rank or a stage begins.
@@ -192,14 +187,7 @@ impl Evaluator {
     }
 
     /// Counts the holder `h`, which owns the chunks `low..high`.
-    fn count_rank(
-        &mut self,
-        h: usize,
-        low: u32,
-        high: u32,
-        pairs: &ChunkPairs,
-        ticker: &mut Ticker,
-    ) -> Result<()> {
+    fn count_rank(&mut self, h: usize, low: u32, high: u32, pairs: &ChunkPairs) {
         let mut before = 0_u64;
         self.fetched.clear();
         let remotes = &mut self.remotes[h * self.stages..(h + 1) * self.stages];
@@ -209,9 +197,7 @@ impl Evaluator {
             }
             let mut attended = 0_u64;
             let mut stage = 0;
-            ticker.work(1)?;
             for run in pairs.row(i) {
-                ticker.work(2)?;
                 if run.low >= low {
                     break;
                 }
@@ -245,15 +231,13 @@ impl Evaluator {
             }
             before = attended;
         }
-        merge(&mut self.fetched, ticker)?;
+        merge(&mut self.fetched);
         for i in 0..self.fetched.len() {
             let (from, to) = self.fetched[i];
             self.fetched_by_any.push((from, to));
             self.receive(h, from, to, pairs);
             self.send(from, to, pairs);
-            ticker.work(8)?;
         }
-        Ok(())
     }
 
     /// The holder `h` fetches the chunks `low..high`: tokens per stage, runs per source.
@@ -292,11 +276,11 @@ impl Evaluator {
 }
 
 /// Sorts ranges and joins those that touch or overlap.
-fn merge(ranges: &mut Vec<(u32, u32)>, ticker: &mut Ticker) -> Result<()> {
+fn merge(ranges: &mut Vec<(u32, u32)>) {
     if ranges.len() < 2 {
-        return Ok(());
+        return;
     }
-    ticker.sort_by_key(ranges, |&range| range)?;
+    ranges.sort_unstable();
     let mut last = 0;
     for i in 1..ranges.len() {
         let (low, high) = ranges[i];
@@ -308,7 +292,6 @@ fn merge(ranges: &mut Vec<(u32, u32)>, ticker: &mut Ticker) -> Result<()> {
         }
     }
     ranges.truncate(last + 1);
-    Ok(())
 }
 
 /// The slowest rank, the first on ties, and its time.

@@ -10,7 +10,7 @@ mod start;
 mod tests;
 
 use crate::error::{Error, Result};
-use crate::interrupt::Ticker;
+use crate::fields::result;
 use crate::segments::Segments;
 
 use pairs::ChunkPairs;
@@ -22,9 +22,10 @@ pub use settings::{AssignSettings, StageWork, WorkloadProfile};
 /// Ranks that an assignment may have.
 pub const MOST_RANKS: usize = crate::layout::MOST_RANKS as usize;
 
-/// Result of the assignment of one packed row.
+result! {
+/// Which rank owns which chunk of a packed row. K chunks, C ranks.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Assignment {
+pub struct Assignment as "Ownership" {
     /// Context-parallel ranks.
     pub ranks: usize,
     /// Tokens of the packed row.
@@ -51,6 +52,69 @@ pub struct Assignment {
     pub work: Option<ProfiledWork>,
 }
 
+python {
+    /// First packed token of each chunk, and the row's length (K + 1 entries).
+    #[getter]
+    fn chunk_starts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let starts: Vec<i64> = (0..=self.owners.len()).map(|i| self.chunk_start(i)).collect();
+        starts.give(py)
+    }
+
+    /// Packed token ranges that a rank owns, [n, 2], in order, neighbours joined.
+    fn ranges<'py>(&self, py: Python<'py>, rank: i64) -> PyResult<Bound<'py, PyAny>> {
+        let named = u32::try_from(rank).ok().filter(|&rank| (rank as usize) < self.ranks);
+        let Some(rank) = named else {
+            return Err(refused(py, format!("rank is {rank}: it must be below {}", self.ranks)));
+        };
+        self.ranges_of(rank).give(py)?.call_method1("reshape", (-1, 2))
+    }
+
+    /// The ownership of chunks of `chunk` tokens by these ranks, of a packed row.
+    #[staticmethod]
+    fn from_owners(
+        py: Python<'_>,
+        packing: &crate::pack::Packing,
+        cp: usize,
+        chunk: i64,
+        owners: &Bound<'_, PyAny>,
+    ) -> PyResult<Self> {
+        let owners = ints("owners", owners)?;
+        let owners = row_indices(py, "owners", slice(py, "owners", &owners)?, cp)?;
+        let tokens = packing.segments.tokens();
+        let mut made = Self { ranks: cp, tokens, chunk, owners, ..Self::default() };
+        made.rank_tokens = vec![0; cp];
+        for (i, &owner) in made.owners.iter().enumerate() {
+            let length = made.chunk_start(i + 1) - made.chunk_start(i);
+            made.rank_tokens[owner as usize] += length;
+        }
+        Ok(made)
+    }
+}
+}
+
+impl Assignment {
+    fn chunk_start(&self, i: usize) -> i64 {
+        (i as i64).saturating_mul(self.chunk).min(self.tokens)
+    }
+
+    /// Starts and ends of the packed token ranges that a rank owns, neighbours joined.
+    #[must_use]
+    pub fn ranges_of(&self, rank: u32) -> Vec<i64> {
+        let mut edges = Vec::new();
+        let mut mine = false;
+        for (i, &owner) in self.owners.iter().enumerate() {
+            if (owner == rank) != mine {
+                mine = !mine;
+                edges.push(self.chunk_start(i));
+            }
+        }
+        if mine {
+            edges.push(self.tokens);
+        }
+        edges
+    }
+}
+
 /// Memory that assignments reuse from call to call.
 #[derive(Debug, Default)]
 pub struct Workspace {
@@ -73,16 +137,15 @@ pub fn assign(
     settings.check()?;
     if ranks == 0 || ranks > MOST_RANKS {
         return Err(Error::input(format!(
-            "ranks is {ranks}: it must be from 1 to {MOST_RANKS}"
+            "cp is {ranks}: it must be from 1 to {MOST_RANKS}"
         )));
     }
     let tokens = segments.tokens();
     if tokens == 0 {
         return Ok(without_chunks(ranks, settings));
     }
-    let mut ticker = Ticker::new();
     let chunk = settings.chunk_size(tokens, ranks);
-    workspace.pairs.build(segments, chunk, &mut ticker)?;
+    workspace.pairs.build(segments, chunk)?;
     workspace.cut_contiguous(ranks, settings);
     let Workspace {
         pairs,
@@ -90,7 +153,7 @@ pub fn assign(
         search,
         ..
     } = workspace;
-    let stages = search.run(start, pairs, settings, &mut ticker)?;
+    let stages = search.run(start, pairs, settings)?;
     let chunks = pairs.len();
     search.evaluator.set_stages(stages, chunks);
     let mut made = Assignment {
@@ -112,7 +175,7 @@ pub fn assign(
             stages,
             profile,
         };
-        let (spans, work) = problem.choose(&best.cuts, &mut ticker)?;
+        let (spans, work) = problem.choose(&best.cuts)?;
         made.owners = profiled::owners(&spans).collect();
         for span in spans {
             made.rank_tokens[span.rank as usize] += pairs.span_tokens(span.low, span.high);
@@ -152,7 +215,7 @@ pub fn stage_times(
     let stages = search.evaluator.bounds.len() - 1;
     let times = search
         .evaluator
-        .stage_times(&search.best.cuts, &workspace.pairs, settings)?;
+        .stage_times(&search.best.cuts, &workspace.pairs, settings);
     Ok((stages, times))
 }
 

@@ -6,8 +6,8 @@
 
 use std::collections::BinaryHeap;
 
+use crate::cancel;
 use crate::error::{Error, Result};
-use crate::interrupt::Ticker;
 use crate::segments::{NONE, Segments};
 
 use super::settings::ceil_div;
@@ -85,12 +85,7 @@ impl ChunkPairs {
     }
 
     /// Fills the tables for one row cut into chunks of `chunk` tokens.
-    pub(super) fn build(
-        &mut self,
-        segments: &Segments,
-        chunk: i64,
-        ticker: &mut Ticker,
-    ) -> Result<()> {
+    pub(super) fn build(&mut self, segments: &Segments, chunk: i64) -> Result<()> {
         let tokens = segments.tokens();
         if tokens.checked_mul(tokens).is_none() {
             return Err(Error::Overflow("the number of query-key pairs"));
@@ -104,8 +99,9 @@ impl ChunkPairs {
         self.chunk = chunk;
         self.tokens = tokens;
         self.reset(segments.len(), chunks as usize);
-        self.sweep(segments, ticker)?;
-        self.finish(ticker)
+        self.sweep(segments)?;
+        self.finish();
+        Ok(())
     }
 
     fn reset(&mut self, segments: usize, chunks: usize) {
@@ -126,16 +122,15 @@ impl ChunkPairs {
         self.sweep.open = (NONE, 0);
     }
 
-    fn sweep(&mut self, segments: &Segments, ticker: &mut Ticker) -> Result<()> {
+    fn sweep(&mut self, segments: &Segments) -> Result<()> {
         let chunk = self.chunk;
         let mut at = 0_u32;
         for s in 0..segments.len() {
-            ticker.work(4)?;
             let (start, end) = (segments.starts[s], segments.starts[s + 1]);
             let parent = segments.parents[s];
             let first = at + u32::from(start == i64::from(at + 1) * chunk);
             if first != at {
-                self.close(at, segments, ticker)?;
+                self.close(at, segments)?;
                 at = first;
             }
             let (above, anchor) = if parent == NONE {
@@ -164,7 +159,7 @@ impl ChunkPairs {
                     // The chunks after the first need the segment's own entry to close.
                     self.sweep.span.push((first, ((end - 1) / chunk) as u32));
                 }
-                self.close(at, segments, ticker)?;
+                self.close(at, segments)?;
                 at += 1;
             }
             if at == first {
@@ -174,7 +169,7 @@ impl ChunkPairs {
             self.sweep.anchor.push(anchor);
         }
         if !segments.is_empty() {
-            self.close(at, segments, ticker)?;
+            self.close(at, segments)?;
         }
         Ok(())
     }
@@ -194,7 +189,8 @@ impl ChunkPairs {
 
     /// Turns the queries of chunk `at` into its runs: from the latest segment up to the roots,
     /// each segment hands its queries on to its parent.
-    fn close(&mut self, at: u32, segments: &Segments, ticker: &mut Ticker) -> Result<()> {
+    fn close(&mut self, at: u32, segments: &Segments) -> Result<()> {
+        cancel::check_at(at as usize)?;
         let mut row = RowWriter {
             runs: &mut self.runs,
             first: self.offsets[at as usize] as usize,
@@ -232,16 +228,15 @@ impl ChunkPairs {
             if parent != NONE {
                 self.sweep.queries.push((parent, n));
             }
-            ticker.work(16)?;
         }
         row.flush();
         let offset =
             u32::try_from(self.runs.len()).map_err(|_| Error::Overflow("the chunk pair table"))?;
         self.offsets.push(offset);
-        ticker.work(1)
+        Ok(())
     }
 
-    fn finish(&mut self, ticker: &mut Ticker) -> Result<()> {
+    fn finish(&mut self) {
         let chunks = self.len();
         let mut sum = 0;
         self.weight_sums.push(0);
@@ -252,12 +247,10 @@ impl ChunkPairs {
         self.lowest_after.resize(chunks, 0);
         let mut lowest = chunks as u32;
         for i in (0..chunks).rev() {
-            ticker.work(4)?;
             let own = self.row(i).next().map_or(i as u32, |run| run.low);
             lowest = lowest.min(own);
             self.lowest_after[i] = lowest;
         }
-        Ok(())
     }
 }
 

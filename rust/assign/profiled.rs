@@ -8,13 +8,15 @@ use std::cmp::Ordering;
 
 use super::settings::{StageWork, WorkloadProfile, ceil_div};
 use super::start;
+use crate::cancel;
 use crate::error::{Error, Result};
-use crate::interrupt::Ticker;
+use crate::fields::result;
 use crate::segments::{NONE, Segments};
 
+result! {
 /// Work of an assignment for a sparse-indexer model: maxima over ranks and pipeline stages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ProfiledWork {
+pub struct ProfiledWork as "ProfiledWork" {
     /// Flops that follow query tokens.
     pub query_flops: i128,
     /// The larger of sent and received, at the fetch and at the reduce rate.
@@ -37,6 +39,7 @@ pub struct ProfiledWork {
     pub sent_tokens: Vec<i64>,
     /// Key tokens each rank receives.
     pub received_tokens: Vec<i64>,
+}
 }
 
 /// Consecutive chunks of one owner.
@@ -69,16 +72,12 @@ pub(super) struct Problem<'a> {
 
 impl Problem<'_> {
     /// The best of the generic answer and its challengers.
-    pub(super) fn choose(
-        &self,
-        cuts: &[u32],
-        ticker: &mut Ticker,
-    ) -> Result<(Vec<Span>, ProfiledWork)> {
+    pub(super) fn choose(&self, cuts: &[u32]) -> Result<(Vec<Span>, ProfiledWork)> {
         let generic = spans_of(cuts, |slab| slab);
-        let baseline = self.measure(&generic, ticker)?;
+        let baseline = self.measure(&generic)?;
         let mut best = (generic.clone(), baseline.clone());
         for challenger in self.challengers(&generic) {
-            let work = self.measure(&challenger, ticker)?;
+            let work = self.measure(&challenger)?;
             if work.memory_bytes <= baseline.memory_bytes
                 && compare((&work, &challenger), (&baseline, &generic)).is_lt()
                 && compare((&work, &challenger), (&best.1, &best.0)).is_lt()
@@ -117,19 +116,19 @@ impl Problem<'_> {
     }
 
     /// Counts the work of one assignment.
-    fn measure(&self, spans: &[Span], ticker: &mut Ticker) -> Result<ProfiledWork> {
+    fn measure(&self, spans: &[Span]) -> Result<ProfiledWork> {
         let mut counter = Counter::new(self, spans);
         let mut by_rank = spans.to_vec();
         by_rank.sort_by_key(|span| span.rank);
         for own in by_rank.chunk_by(|a, b| a.rank == b.rank) {
-            counter.count_rank(own, ticker)?;
+            counter.count_rank(own)?;
         }
         let mut work = counter.work;
         work.ranges = count_ranges(spans, self.ranks)
             .into_iter()
             .max()
             .unwrap_or(0);
-        work.peers = most_peers(counter.exchanges, self.ranks, ticker)?;
+        work.peers = most_peers(counter.exchanges, self.ranks);
         for own in by_rank.chunk_by(|a, b| a.rank == b.rank) {
             let queries = own.iter().map(|&span| self.span_tokens(span)).sum();
             for stage in &self.profile.stages {
@@ -232,15 +231,15 @@ fn count_ranges(spans: &[Span], ranks: usize) -> Vec<u32> {
 }
 
 /// Most partners of a rank over pairs of ranks that exchange something.
-fn most_peers(mut exchanges: Vec<(u32, u32)>, ranks: usize, ticker: &mut Ticker) -> Result<u32> {
-    ticker.sort_by_key(&mut exchanges, |&pair| pair)?;
+fn most_peers(mut exchanges: Vec<(u32, u32)>, ranks: usize) -> u32 {
+    exchanges.sort_unstable();
     exchanges.dedup();
     let mut peers = vec![0; ranks];
     for (a, b) in exchanges {
         peers[a as usize] += 1;
         peers[b as usize] += 1;
     }
-    Ok(peers.into_iter().max().unwrap_or(0))
+    peers.into_iter().max().unwrap_or(0)
 }
 
 /// Counts rank by rank what queries read.
@@ -299,26 +298,22 @@ impl<'a> Counter<'a> {
     }
 
     /// Counts the rank that owns the spans.
-    fn count_rank(&mut self, spans: &[Span], ticker: &mut Ticker) -> Result<()> {
+    fn count_rank(&mut self, spans: &[Span]) -> Result<()> {
         let rank = spans[0].rank;
         self.touched.clear();
         let mut keys = vec![0_i64; self.problem.stages + 1];
         for span in spans {
             for chunk in span.low..span.high {
-                self.count_chunk(rank, chunk, &mut keys, ticker)?;
+                cancel::check_at(chunk as usize)?;
+                self.count_chunk(rank, chunk, &mut keys)?;
             }
         }
-        self.count_exchange(rank, ticker)
+        self.count_exchange(rank);
+        Ok(())
     }
 
     /// The pieces of one chunk.
-    fn count_chunk(
-        &mut self,
-        rank: u32,
-        chunk: u32,
-        keys: &mut [i64],
-        ticker: &mut Ticker,
-    ) -> Result<()> {
+    fn count_chunk(&mut self, rank: u32, chunk: u32, keys: &mut [i64]) -> Result<()> {
         let segments = self.problem.segments;
         let low = i64::from(chunk) * self.problem.chunk;
         let high = segments.tokens().min(low + self.problem.chunk);
@@ -329,11 +324,11 @@ impl<'a> Counter<'a> {
                 segments.starts[s + 1].min(high),
             );
             keys.fill(0);
-            let mut work = 4 + self.read(rank, s, to, keys);
+            self.read(rank, s, to, keys);
             let mut above = segments.parents[s];
             while above != NONE {
                 let u = above as usize;
-                work += 4 + self.read(rank, u, segments.starts[u + 1], keys);
+                self.read(rank, u, segments.starts[u + 1], keys);
                 above = segments.parents[u];
             }
             for &count in keys.iter().filter(|&&count| count > 0) {
@@ -343,16 +338,13 @@ impl<'a> Counter<'a> {
                     .and_then(|pairs| sum.checked_add(pairs))
                     .ok_or(Error::Overflow("the indexer's work"))?;
             }
-            ticker.work(work)?;
             s += 1;
         }
         Ok(())
     }
 
     /// A piece of `rank` reads segment `s` up to `end`: tokens by local (0) or stage + 1.
-    /// Returns of how many cells.
-    fn read(&mut self, rank: u32, s: usize, end: i64, keys: &mut [i64]) -> u64 {
-        let mut cells = 0;
+    fn read(&mut self, rank: u32, s: usize, end: i64, keys: &mut [i64]) {
         if self.reader[s] != rank {
             self.reader[s] = rank;
             self.read_to[s] = end;
@@ -367,13 +359,11 @@ impl<'a> Counter<'a> {
                 cell.stage as usize + 1
             };
             keys[group] += tokens;
-            cells += 1;
         }
-        cells
     }
 
     /// What the rank's queries read in all, and from whom.
-    fn count_exchange(&mut self, rank: u32, ticker: &mut Ticker) -> Result<()> {
+    fn count_exchange(&mut self, rank: u32) {
         let r = rank as usize;
         for &s in &self.touched {
             let (start, end) = (
@@ -381,7 +371,6 @@ impl<'a> Counter<'a> {
                 self.read_to[s as usize],
             );
             for (cell, tokens) in overlaps(&self.cells, start, end) {
-                ticker.work(1)?;
                 self.work.key_tokens[r] += tokens;
                 if cell.rank == rank {
                     continue;
@@ -395,7 +384,6 @@ impl<'a> Counter<'a> {
                 }
             }
         }
-        Ok(())
     }
 }
 

@@ -3,8 +3,8 @@
 use super::cost::{Evaluator, Plan};
 use super::pairs::ChunkPairs;
 use super::settings::AssignSettings;
+use crate::cancel;
 use crate::error::Result;
-use crate::interrupt::Ticker;
 
 /// What counts as better, in milliseconds.
 const TIE_MS: f64 = 1e-9;
@@ -57,18 +57,16 @@ impl Search {
         start: &[u32],
         pairs: &ChunkPairs,
         settings: &AssignSettings,
-        ticker: &mut Ticker,
     ) -> Result<usize> {
         let limits = Limits::new(settings, pairs.len());
         let mut chosen = 0;
         for stages in 1..=limits.stages {
-            ticker.work((pairs.len() + pairs.runs.len()) as u64)?;
             self.evaluator.set_stages(stages, pairs.len());
             self.current.cuts.clear();
             self.current.cuts.extend_from_slice(start);
-            self.evaluator
-                .evaluate(&mut self.current, pairs, settings, ticker)?;
-            self.climb(&limits, pairs, settings, ticker)?;
+            cancel::check()?;
+            self.evaluator.evaluate(&mut self.current, pairs, settings);
+            self.climb(&limits, pairs, settings)?;
             if chosen == 0 || self.current.score + TIE_MS < self.best.score {
                 std::mem::swap(&mut self.current, &mut self.best);
                 chosen = stages;
@@ -83,7 +81,6 @@ impl Search {
         limits: &Limits,
         pairs: &ChunkPairs,
         settings: &AssignSettings,
-        ticker: &mut Ticker,
     ) -> Result<()> {
         let ranks = self.current.cuts.len() - 1;
         let mut steps = limits.steps;
@@ -92,7 +89,7 @@ impl Search {
         }
         if ranks == PROBED_RANKS {
             let offered = limits.candidates.min(PROBE_CANDIDATES);
-            if !self.best_move(offered, pairs, settings, ticker)?
+            if !self.best_move(offered, pairs, settings)?
                 || self.current.score - self.moved.score < PROBE_GAIN_MS
             {
                 return Ok(());
@@ -101,8 +98,7 @@ impl Search {
             steps -= 1;
         }
         for _ in 0..steps {
-            ticker.work((pairs.len() + pairs.runs.len()) as u64)?;
-            if !self.best_move(limits.candidates, pairs, settings, ticker)? {
+            if !self.best_move(limits.candidates, pairs, settings)? {
                 break;
             }
             std::mem::swap(&mut self.current, &mut self.moved);
@@ -120,7 +116,6 @@ impl Search {
         offered: i64,
         pairs: &ChunkPairs,
         settings: &AssignSettings,
-        ticker: &mut Ticker,
     ) -> Result<bool> {
         let cuts = &self.current.cuts;
         let rank = self.current.slowest;
@@ -135,13 +130,13 @@ impl Search {
             let before = owner(cuts, low - 1);
             self.copy_cuts();
             self.candidate.cuts[before + 1..=rank].fill(low + 1);
-            found |= self.consider(found, pairs, settings, ticker)?;
+            found |= self.consider(found, pairs, settings)?;
         }
         if (high as usize) < pairs.len() && (offered != 1 || held == 1) {
             let after = owner(&self.current.cuts, high);
             self.copy_cuts();
             self.candidate.cuts[rank + 1..=after].fill(high - 1);
-            found |= self.consider(found, pairs, settings, ticker)?;
+            found |= self.consider(found, pairs, settings)?;
         }
         Ok(found)
     }
@@ -156,10 +151,10 @@ impl Search {
         found: bool,
         pairs: &ChunkPairs,
         settings: &AssignSettings,
-        ticker: &mut Ticker,
     ) -> Result<bool> {
+        cancel::check()?;
         self.evaluator
-            .evaluate(&mut self.candidate, pairs, settings, ticker)?;
+            .evaluate(&mut self.candidate, pairs, settings);
         let to_beat = if found { &self.moved } else { &self.current };
         let improves = self.candidate.score + TIE_MS < self.current.score
             && self.candidate.score + TIE_MS < to_beat.score;

@@ -1,171 +1,122 @@
 //! What the assignment may be told: chunk sizes, search limits, costs, a model's indexer work.
 
-use crate::error::{Error, Result};
+use crate::fields::{at_least, settings};
 
-/// Settings of the assignment. Times are milliseconds; the defaults are the measured ones of
-/// the published planner. Every cost must be finite.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AssignSettings {
-    /// Chunks are multiples of this many tokens, at least 1.
-    pub block: i64,
-    /// Tokens of a chunk asked for; at least a block is used.
-    pub chunk: i64,
-    /// Chunks that a row may have whatever the ranks; negative counts as 0.
-    pub chunk_budget_base: i64,
-    /// Chunks that a row may have per rank; with a base of 0 too, there is no budget.
-    pub chunk_budget_per_rank: i64,
-    /// Fetch stages tried, at least 1.
-    pub max_stages: i64,
-    /// Chunks that the slowest rank offers in a step; 0 or less offers all.
-    pub candidates: i64,
-    /// Steps of the local search; 0 or less keeps the contiguous start.
-    pub steps: i64,
-    /// Fixed time of an attention stage.
-    pub stage_overhead_ms: f64,
-    /// Host time of a remote stage.
-    pub remote_host_ms: f64,
-    /// Time that the rest of a layer takes per token owned, forward and backward.
-    pub owned_token_ms: f64,
-    /// Fixed time of a fetch or a reduce.
-    pub comm_overhead_ms: f64,
-    /// Time per contiguous run of chunks, computed on or sent.
-    pub interval_ms: f64,
-    /// Time to merge a query token's partial output.
-    pub merge_token_ms: f64,
-    /// Time to fetch a token's keys and values.
-    pub fetch_token_ms: f64,
-    /// Time to reduce a token's key and value gradients.
-    pub reduce_token_ms: f64,
-    /// Forward time of a query-key pair, both on the rank.
-    pub local_pair_ms: f64,
-    /// Forward time of a query-key pair whose key was fetched.
-    pub remote_pair_ms: f64,
-    /// Backward time of a pair on the rank.
-    pub local_backward_pair_ms: f64,
-    /// Backward time of a pair whose key was fetched.
-    pub remote_backward_pair_ms: f64,
-    /// Extra time of a remote stage too small to fill the device.
-    pub underfill_ms: f64,
-    /// Tokens from which a remote stage fills the device; 0 or less: any.
-    pub underfill_tokens: i64,
-    /// Pairs from which a remote stage fills the device; 0 or less: any.
-    pub underfill_pairs: i64,
-    /// Work of a sparse-indexer model; the answer is then checked against two others.
-    pub profile: Option<WorkloadProfile>,
-}
-
-impl Default for AssignSettings {
-    fn default() -> Self {
-        Self {
-            block: 128,
-            chunk: 512,
-            chunk_budget_base: 128,
-            chunk_budget_per_rank: 16,
-            max_stages: 4,
-            candidates: 8,
-            steps: 8,
-            stage_overhead_ms: 0.287_151,
-            remote_host_ms: 1.2,
-            owned_token_ms: 0.0,
-            comm_overhead_ms: 0.143_576,
-            interval_ms: 0.114_86,
-            merge_token_ms: 0.000_114_86,
-            fetch_token_ms: 0.000_03,
-            reduce_token_ms: 0.000_03,
-            local_pair_ms: 4.594_4e-8,
-            remote_pair_ms: 4.881_6e-8,
-            local_backward_pair_ms: 1.378_32e-7,
-            remote_backward_pair_ms: 1.493_18e-7,
-            underfill_ms: 0.287_151,
-            underfill_tokens: 4096,
-            underfill_pairs: 4_000_000,
-            profile: None,
-        }
+settings! {
+    /// Chunk sizes, search limits and costs. Fields named `*_ms` are milliseconds; the defaults
+    /// are the published planner's, measured on H200.
+    pub struct AssignSettings as "OwnershipSettings" {
+        /// Chunks are multiples of this many tokens.
+        block: i64 = 128, at_least(1);
+        /// Tokens of a chunk asked for; at least a block is used.
+        chunk: i64 = 512;
+        /// Chunks that a row may have whatever the ranks; negative counts as 0.
+        chunk_budget_base: i64 = 128;
+        /// Chunks that a row may have per rank; with a base of 0 too, there is no budget.
+        chunk_budget_per_rank: i64 = 16;
+        /// Fetch stages tried: 1 up to this number.
+        max_stages: i64 = 4, at_least(1);
+        /// Chunks that the slowest rank offers in a step; 0 or less offers all.
+        candidates: i64 = 8;
+        /// Steps of the local search; 0 or less keeps the contiguous start.
+        steps: i64 = 8;
+        /// Fixed time of an attention stage.
+        stage_overhead_ms: f64 = 0.287_151;
+        /// Host time of a remote stage.
+        remote_host_ms: f64 = 1.2;
+        /// Time that the rest of a layer takes per token owned, forward and backward.
+        owned_token_ms: f64 = 0.0;
+        /// Fixed time of a fetch or a reduce.
+        comm_overhead_ms: f64 = 0.143_576;
+        /// Time per contiguous run of chunks, computed on or sent.
+        interval_ms: f64 = 0.114_86;
+        /// Time to merge a query token's partial output.
+        merge_token_ms: f64 = 0.000_114_86;
+        /// Time to fetch a token's keys and values.
+        fetch_token_ms: f64 = 0.000_03;
+        /// Time to reduce a token's key and value gradients.
+        reduce_token_ms: f64 = 0.000_03;
+        /// Forward time of a query-key pair, both on the rank.
+        local_pair_ms: f64 = 4.594_4e-8;
+        /// Forward time of a query-key pair whose key was fetched.
+        remote_pair_ms: f64 = 4.881_6e-8;
+        /// Backward time of a pair on the rank.
+        local_backward_pair_ms: f64 = 1.378_32e-7;
+        /// Backward time of a pair whose key was fetched.
+        remote_backward_pair_ms: f64 = 1.493_18e-7;
+        /// Most extra time of a remote stage too small to fill the device.
+        underfill_ms: f64 = 0.287_151;
+        /// Tokens from which a remote stage fills the device; 0 or less: any.
+        underfill_tokens: i64 = 4096;
+        /// Pairs from which a remote stage fills the device; 0 or less: any.
+        underfill_pairs: i64 = 4_000_000;
+        /// Work of a sparse-indexer model; the answer is then checked against two others.
+        profile: Option<WorkloadProfile> = None;
     }
 }
 
-/// Work of one pipeline stage of a sparse-indexer model, per unit; none may be negative.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct StageWork {
-    /// Flops per query token.
-    pub query_flops: i64,
-    /// Indexer flops per pair of a tile.
-    pub tile_pair_flops: i64,
-    /// Key bytes read from device memory per key token.
-    pub key_hbm_bytes: i64,
-    /// Bytes fetched per key token.
-    pub fetch_bytes: i64,
-    /// Gradient bytes reduced per key token.
-    pub reduce_bytes: i64,
-    /// Bytes held per query token.
-    pub query_memory_bytes: i64,
-    /// Bytes held per key token.
-    pub key_memory_bytes: i64,
+settings! {
+    /// Work of one pipeline stage of a sparse-indexer model, per unit.
+    #[derive(Copy, Eq)]
+    pub struct StageWork as "StageWork" {
+        /// Flops per query token.
+        query_flops: i64 = 0, at_least(0);
+        /// Indexer flops per query-key pair of a tile.
+        tile_pair_flops: i64 = 0, at_least(0);
+        /// Key bytes read from device memory per key token.
+        key_hbm_bytes: i64 = 0, at_least(0);
+        /// Bytes fetched per key token.
+        fetch_bytes: i64 = 0, at_least(0);
+        /// Gradient bytes reduced per key token.
+        reduce_bytes: i64 = 0, at_least(0);
+        /// Bytes held per query token.
+        query_memory_bytes: i64 = 0, at_least(0);
+        /// Bytes held per key token.
+        key_memory_bytes: i64 = 0, at_least(0);
+    }
 }
 
-/// Facts of a sparse-indexer model that choose between assignments with few ranges.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WorkloadProfile {
-    /// One entry per pipeline stage, at least one.
-    pub stages: Vec<StageWork>,
-    /// Query tokens of an indexer tile, at least 1.
-    pub query_tile: i64,
-    /// Key tokens of an indexer tile, at least 1.
-    pub key_tile: i64,
-    /// Elements of the indexer's score workspace, at least 1.
-    pub workspace_elements: i64,
-    /// Key tokens that the indexer takes at once, at least 1.
-    pub max_key_tokens: i64,
-    /// Contiguous ranges a rank may own in a challenger, at least 1.
-    pub max_ranges: i64,
+settings! {
+    /// Facts of a sparse-indexer model that choose between ownerships with few ranges: the
+    /// generic answer stands unless a contiguous or folded one by chunk length holds no more
+    /// memory and is better in query flops, then network, key reads, indexer flops, peers, ranges.
+    #[derive(Eq)]
+    pub struct WorkloadProfile as "WorkloadProfile" {
+        /// One entry per pipeline stage, at least one.
+        stages: Vec<StageWork>, at_least(1);
+        /// Query tokens of an indexer tile.
+        query_tile: i64, at_least(1);
+        /// Key tokens of an indexer tile.
+        key_tile: i64, at_least(1);
+        /// Elements of the indexer's score workspace.
+        workspace_elements: i64, at_least(1);
+        /// Key tokens that the indexer takes at once.
+        max_key_tokens: i64, at_least(1);
+        /// Contiguous ranges that a rank may own in a challenger.
+        max_ranges: i64 = 2, at_least(1);
+    }
 }
 
 impl AssignSettings {
-    /// Refuses what no assignment can be made with.
-    pub fn check(&self) -> Result<()> {
-        if self.block < 1 {
-            return Err(Error::input(format!(
-                "block is {}: it must be at least 1 token",
-                self.block
-            )));
-        }
-        if self.max_stages < 1 {
-            return Err(Error::input(format!(
-                "max_stages is {}: at least 1 fetch stage must be tried",
-                self.max_stages
-            )));
-        }
-        for (name, value) in self.costs() {
-            if !value.is_finite() {
-                return Err(Error::input(format!(
-                    "{name} is {value}: it must be a finite number of milliseconds"
-                )));
-            }
-        }
-        self.profile.as_ref().map_or(Ok(()), WorkloadProfile::check)
-    }
-
-    fn costs(&self) -> [(&'static str, f64); 13] {
-        [
-            ("stage_overhead_ms", self.stage_overhead_ms),
-            ("remote_host_ms", self.remote_host_ms),
-            ("owned_token_ms", self.owned_token_ms),
-            ("comm_overhead_ms", self.comm_overhead_ms),
-            ("interval_ms", self.interval_ms),
-            ("merge_token_ms", self.merge_token_ms),
-            ("fetch_token_ms", self.fetch_token_ms),
-            ("reduce_token_ms", self.reduce_token_ms),
-            ("local_pair_ms", self.local_pair_ms),
-            ("remote_pair_ms", self.remote_pair_ms),
-            ("local_backward_pair_ms", self.local_backward_pair_ms),
-            ("remote_backward_pair_ms", self.remote_backward_pair_ms),
-            ("underfill_ms", self.underfill_ms),
-        ]
-    }
-
     /// True when no cost is negative, so that more work never costs less.
     pub(super) fn monotone(&self) -> bool {
-        self.costs().iter().all(|&(_, value)| value >= 0.0)
+        [
+            self.stage_overhead_ms,
+            self.remote_host_ms,
+            self.owned_token_ms,
+            self.comm_overhead_ms,
+            self.interval_ms,
+            self.merge_token_ms,
+            self.fetch_token_ms,
+            self.reduce_token_ms,
+            self.local_pair_ms,
+            self.remote_pair_ms,
+            self.local_backward_pair_ms,
+            self.remote_backward_pair_ms,
+            self.underfill_ms,
+        ]
+        .iter()
+        .all(|&cost| cost >= 0.0)
     }
 
     /// The chunk size of a row of `tokens` over `ranks`: the size asked for in whole blocks,
@@ -189,47 +140,6 @@ impl AssignSettings {
             size = (tokens / ranks).max(1);
         }
         size
-    }
-}
-
-impl WorkloadProfile {
-    fn check(&self) -> Result<()> {
-        if self.stages.is_empty() {
-            return Err(Error::input(
-                "profile.stages is empty: give the work of at least one pipeline stage",
-            ));
-        }
-        for (name, value) in [
-            ("query_tile", self.query_tile),
-            ("key_tile", self.key_tile),
-            ("workspace_elements", self.workspace_elements),
-            ("max_key_tokens", self.max_key_tokens),
-            ("max_ranges", self.max_ranges),
-        ] {
-            if value < 1 {
-                return Err(Error::input(format!(
-                    "profile.{name} is {value}: it must be at least 1"
-                )));
-            }
-        }
-        for (i, stage) in self.stages.iter().enumerate() {
-            for (name, value) in [
-                ("query_flops", stage.query_flops),
-                ("tile_pair_flops", stage.tile_pair_flops),
-                ("key_hbm_bytes", stage.key_hbm_bytes),
-                ("fetch_bytes", stage.fetch_bytes),
-                ("reduce_bytes", stage.reduce_bytes),
-                ("query_memory_bytes", stage.query_memory_bytes),
-                ("key_memory_bytes", stage.key_memory_bytes),
-            ] {
-                if value < 0 {
-                    return Err(Error::input(format!(
-                        "profile.stages[{i}].{name} is {value}: it must be at least 0"
-                    )));
-                }
-            }
-        }
-        Ok(())
     }
 }
 

@@ -75,7 +75,7 @@ proptest! {
         let mut pairs = ChunkPairs::default();
         // A workspace that held another row answers like a fresh one.
         for size in [chunk + 3, chunk] {
-            pairs.build(&segments, size, &mut Ticker::new()).unwrap();
+            pairs.build(&segments, size).unwrap();
         }
         let want = dense(&segments, chunk);
         prop_assert_eq!(expand(&pairs), want.clone());

@@ -2,28 +2,29 @@
 
 use super::Engine;
 use super::plan::{FlatPlan, Mode, Pricer, ROOM, Share};
-use super::probe::Probe;
+use super::probe::Probed;
 use crate::error::Result;
+use crate::fields::settings;
 use crate::split::{self, Cost};
 
-/// One thing that was tried for a wave that did not fit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tried {
-    /// Subforwards: 1 is unsplit.
-    pub parts: usize,
-    /// How layouts were chosen; none where a lower bound already said no.
-    pub mode: Option<Mode>,
-    /// Bytes it needs.
-    pub required: i64,
+settings! {
+    /// One thing that was tried for a wave that did not fit.
+    #[derive(Eq)]
+    pub struct Tried as "Attempt" {
+        /// Forwards: 1 is unsplit.
+        parts: usize;
+        /// How layouts were chosen; "bound" where a lower bound already said no.
+        kind: String;
+        /// Bytes it needs.
+        required: i64;
+    }
 }
 
 /// An admitted split.
 #[derive(Debug, Clone)]
-pub struct Rung {
+pub(super) struct Rung {
     /// Plans in order of execution.
     pub parts: Vec<FlatPlan>,
-    /// Their prices inside the split, in the same order.
-    pub costs: Vec<Cost>,
     /// The request numbers of each part, counted within the wave's share.
     pub requests: Vec<Vec<u32>>,
     /// Bytes the split needs.
@@ -32,7 +33,7 @@ pub struct Rung {
 
 /// Why a wave cannot run.
 #[derive(Debug, Clone)]
-pub struct Refusal {
+pub(super) struct Refusal {
     /// The unsplit plan with everything shared.
     pub plan: FlatPlan,
     /// Bytes of what was tried last.
@@ -66,17 +67,17 @@ impl Pricer {
         &mut self,
         share: &Share,
         available: i64,
-        probes: &mut Vec<Probe>,
+        probes: &mut Vec<Probed>,
     ) -> Result<Climbed> {
         let mut tried = Vec::new();
         let mut full = None;
         for &mode in self.engine.unsplit_modes() {
             let plan = self.plan(share, mode, ROOM)?;
             let fits = plan.required() <= available;
-            probes.push(Probe::of_plan(0, &plan, fits));
+            probes.push(Probed::of_plan(0, &plan, fits));
             tried.push(Tried {
                 parts: 1,
-                mode: Some(mode),
+                kind: mode.name().to_owned(),
                 required: plan.required(),
             });
             if fits {
@@ -96,7 +97,7 @@ impl Pricer {
         let mut required = plan.required();
         let split = self.engine.settings.split;
         if share.requests.len() > 1 && split {
-            let order = order(share)?;
+            let order = order(share);
             for count in split::rungs(order.len()) {
                 match self.rung(share, &order, count, available, &mut tried)? {
                     Ok(rung) => return Ok(Climbed::Split(rung)),
@@ -143,11 +144,11 @@ impl Pricer {
             shares.push(part);
         }
         let parts = chunks.len();
-        let required = split::rung_required(&lower);
+        let required = split::rung_required(&lower, self.engine.program.safety());
         if required > available {
             tried.push(Tried {
                 parts,
-                mode: None,
+                kind: "bound".to_owned(),
                 required,
             });
             return Ok(Err(required));
@@ -158,7 +159,7 @@ impl Pricer {
             last = priced.required;
             tried.push(Tried {
                 parts,
-                mode: Some(mode),
+                kind: mode.name().to_owned(),
                 required: last,
             });
             if last <= available {
@@ -174,7 +175,7 @@ impl Pricer {
             parts.push(self.plan(share, mode, ROOM)?);
         }
         let costs: Vec<Cost> = parts.iter().map(|plan| plan.cost).collect();
-        let required = split::rung_required(&costs);
+        let required = split::rung_required(&costs, self.engine.program.safety());
         Ok(Priced {
             parts,
             costs,
@@ -184,7 +185,7 @@ impl Pricer {
 }
 
 /// Requests of the share (numbered within it) so that sharing stays inside chunks.
-fn order(share: &Share) -> Result<Vec<u32>> {
+fn order(share: &Share) -> Vec<u32> {
     let groups: Vec<(&[u32], &[u32])> = share
         .trees
         .iter()
@@ -200,7 +201,6 @@ fn arrange(priced: Priced, chunks: &[&[u32]]) -> Rung {
     let mut parts: Vec<Option<FlatPlan>> = priced.parts.into_iter().map(Some).collect();
     Rung {
         parts: order.iter().filter_map(|&i| parts[i].take()).collect(),
-        costs: order.iter().map(|&i| priced.costs[i]).collect(),
         requests: order.iter().map(|&i| chunks[i].to_vec()).collect(),
         required: priced.required,
     }

@@ -14,66 +14,53 @@ use std::sync::Arc;
 
 use crate::assign::AssignSettings;
 use crate::error::{Error, Result};
-use crate::layout::{MOST_RANKS, Scoring};
+use crate::fields::{at_least, between, settings};
+use crate::layout::{MOST_RANKS, Scoring, Version};
 use crate::measures::{self, Pool};
-use crate::price::Program;
+use crate::price::{Program, root};
 use crate::recurrent::RecurrentSettings;
 use crate::tree::Tree;
 
-pub use ladder::{Refusal, Rung, Tried};
+pub use ladder::Tried;
 pub use plan::{FlatPlan, GroupPlan, Mode};
-pub use probe::{Kind, Probe};
+pub use probe::Probed;
 pub use profile::{Curve, Observed, Profile, Rates, TRUST_GROWTH};
-pub use wave::{Found, Planned, Session, Wave, part_costs, plan};
+pub use wave::{Ending, Found, Session, part_costs, plan};
 
-/// Which prices may be believed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trust {
-    /// Only within eight times what a profile has seen.
-    Profile,
-    /// Also where no rule that matters to the plan is missing or unmeasured.
-    Rules {
+settings! {
+    /// What stays the same from wave to wave of a job.
+    #[allow(clippy::struct_excessive_bools)] // independent facts of a job, named one by one
+    pub struct Settings as "PlannerSettings" {
+        /// The published order of probes and its layouts.
+        compatible: bool = false;
+        /// Prices may be believed where no rule that matters to the plan is missing or unmeasured,
+        /// else only within eight times what a profile has seen.
+        trust_rules: bool = true;
         /// A margin stands in for such rules, so that all prices may be believed.
-        margin: bool,
-    },
-}
-
-/// What stays the same from wave to wave.
-#[derive(Debug, Clone)]
-#[allow(clippy::struct_excessive_bools)] // independent facts of a job, named one by one
-pub struct Settings {
-    /// The published order of probes and its layouts.
-    pub compatible: bool,
-    /// Which prices may be believed.
-    pub trust: Trust,
-    /// Data-parallel ranks.
-    pub dp: usize,
-    /// This process's data-parallel rank.
-    pub dp_rank: usize,
-    /// Internal splitting is allowed (no expert parallelism).
-    pub split: bool,
-    /// The model has mixture-of-experts layers.
-    pub moe: bool,
-    /// Gradient groups need their bucket schedule to be priced (recurrent layers).
-    pub gdn_pending: bool,
-    /// Gradients of adapters are still to be allocated.
-    pub adapter_pending: bool,
-    /// Full recompute, one layer at a time: packed pricing may apply.
-    pub one_layer_recompute: bool,
-    /// Recurrent state bytes of one segment in one layer.
-    pub segment_layer_bytes: i64,
-    /// Layout score of groups with gradients.
-    pub scoring: Scoring,
-    /// Layout score of groups without.
-    pub forward_scoring: Scoring,
-    /// Chunk assignment.
-    pub assign: AssignSettings,
-    /// The recurrent layout, if the model has one.
-    pub recurrent: Option<RecurrentSettings>,
-    /// What measures depend on; holds TP and CP.
-    pub measures: measures::Settings,
-    /// The bound rules.
-    pub program: Arc<Program>,
+        margin: bool = false;
+        /// Data-parallel ranks.
+        dp: usize = 1, at_least(1);
+        /// This process's data-parallel rank.
+        dp_rank: usize = 0;
+        /// Tensor-parallel ranks.
+        tp: i64 = 1, between(1, MOST_RANKS);
+        /// Context-parallel ranks.
+        cp: i64 = 1, between(1, MOST_RANKS);
+        /// Internal splitting is allowed (no expert parallelism).
+        split: bool = true;
+        /// The model has mixture-of-experts layers.
+        moe: bool = false;
+        /// Gradient groups need their bucket schedule to be priced (recurrent layers).
+        gdn_pending: bool = false;
+        /// Gradients of adapters are still to be allocated.
+        adapter_pending: bool = false;
+        /// Layout score of groups with gradients; groups without take its version 1.
+        scoring: Scoring;
+        /// Ownership of chunks.
+        assign: AssignSettings = AssignSettings::default();
+        /// The recurrent layout, if the model has one.
+        recurrent: Option<RecurrentSettings> = None;
+    }
 }
 
 /// What profiles are kept by: plans of one signature behave alike.
@@ -94,13 +81,27 @@ pub type Profiles = Vec<(Signature, Profile)>;
 #[derive(Debug, Clone)]
 pub struct Engine {
     settings: Settings,
+    forward_scoring: Scoring,
+    measures: measures::Settings,
+    /// The bound rules.
+    program: Arc<Program>,
+    /// The results of the rules that a profile reads.
+    apart: Program,
+    /// Names of the adapter slots 1, 2, ..., shown in plans.
+    adapters: Vec<String>,
     pool: Arc<Pool>,
     tree: Arc<Tree>,
 }
 
 impl Engine {
-    /// Checks that the parts belong together.
-    pub fn new(settings: Settings, pool: Arc<Pool>, tree: Arc<Tree>) -> Result<Self> {
+    /// Checks that the parts belong together; `adapters` are name and rank of the slots 1, 2, ...
+    pub fn new(
+        settings: Settings,
+        program: Arc<Program>,
+        adapters: Vec<(String, i64)>,
+        pool: Arc<Pool>,
+        tree: Arc<Tree>,
+    ) -> Result<Self> {
         if tree.rows() != pool.requests() {
             return Err(Error::input(format!(
                 "the tree has {} rows for {} requests: give one each",
@@ -113,23 +114,36 @@ impl Engine {
                 "row {row} is empty: every request holds at least one token"
             )));
         }
-        if settings.dp == 0 || settings.dp_rank >= settings.dp {
+        settings.check()?;
+        if settings.dp_rank >= settings.dp {
             return Err(Error::input(format!(
                 "dp_rank is {} of {}: it must be below the number of data-parallel ranks",
                 settings.dp_rank, settings.dp
             )));
         }
-        let (tp, cp) = (settings.measures.tp, settings.measures.cp);
-        if ![tp, cp].iter().all(|size| (1..=MOST_RANKS).contains(size)) {
-            return Err(Error::input(format!(
-                "tp is {tp} and cp is {cp}: both must be from 1 to {MOST_RANKS}"
-            )));
-        }
-        settings.scoring.check()?;
-        settings.forward_scoring.check()?;
-        settings.assign.check()?;
+        let read = [
+            root::PACKED_PRICED,
+            root::LOGICAL_BYTES,
+            root::APART_BYTES,
+            root::OUTPUT,
+        ];
+        let (adapters, ranks): (Vec<_>, Vec<_>) = adapters.into_iter().unzip();
         Ok(Self {
+            forward_scoring: Scoring {
+                version: Version::One,
+                ..settings.scoring.clone()
+            },
+            measures: measures::Settings {
+                tp: settings.tp,
+                cp: settings.cp,
+                recurrent: settings.recurrent.is_some(),
+                gdn_weights: program.gdn_weights()?,
+                adapter_ranks: std::iter::once(0).chain(ranks).collect(),
+            },
+            apart: program.part(&read),
             settings,
+            program,
+            adapters,
             pool,
             tree,
         })
@@ -154,6 +168,6 @@ impl Engine {
     }
 
     fn parallel(&self) -> bool {
-        self.settings.measures.cp > 1
+        self.settings.cp > 1
     }
 }

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use super::profile::Scale;
-use super::{Engine, Profiles, Signature, Trust};
+use super::{Engine, Profiles, Signature};
 use crate::assign::{self, Assignment};
+use crate::cancel;
 use crate::error::Result;
+use crate::fields::result;
 use crate::heads::HeadWork;
-use crate::interrupt::Ticker;
 use crate::layout::{self, Layout, Method, Options, Scoring};
-use crate::measures::{self, Bound, Exact, GroupKey, Groups, HeadCount, Measures, group, plan};
+use crate::measures::{self, Bound, Exact, Groups, HeadCount, Measures, group, plan};
 use crate::price::{Values, root};
 use crate::recurrent::{self, Recurrent};
 use crate::split::{Cost, scaled};
@@ -43,48 +44,198 @@ impl Mode {
     }
 }
 
-/// One group of a plan.
-#[derive(Debug, Clone)]
-pub struct GroupPlan {
-    /// What its requests have in common.
-    pub key: GroupKey,
-    /// Its requests, as pool indices.
-    pub requests: Vec<u32>,
-    /// Which segments of its canonical tree are stored once.
-    pub shared: Vec<bool>,
-    /// Segments on the longest path.
-    pub depth: i64,
-    /// The layout's score is proven to be the least.
-    pub proven: bool,
-    /// Predicted work of the layout, and a bound on any layout's.
-    pub work: (i128, i128),
-    /// Chunks to ranks, of the padded packed row; none at CP 1.
-    pub assignment: Option<Assignment>,
-    /// Segments to ranks; none at CP 1 or without recurrent layers.
-    pub recurrent: Option<Recurrent>,
+result! {
+    /// Requests of one adapter slot and one gradient mode, packed into one line of tokens.
+    #[derive(Debug, Clone)]
+    pub struct GroupPlan as "Pack" {
+        /// Its adapter slot's name; none for the model's own weights.
+        pub adapter: Option<String>,
+        /// Computes gradients.
+        pub gradient: bool,
+        /// Replays expert routing.
+        pub routed: bool,
+        /// Its requests, as pool indices, in packing order of input.
+        pub requests: Vec<u32>,
+        /// Which segments of its canonical tree are stored once.
+        pub shared: Vec<bool>,
+        /// Segments on the longest path.
+        pub depth: i64,
+        /// The layout's score is proven to be the least.
+        pub optimal: bool,
+        /// Predicted work of the layout, in the units of its score.
+        pub work: i128,
+        /// No layout of these requests has less work.
+        pub work_bound: i128,
+        /// Chunks to ranks, of the row padded to a multiple of TP; none at CP 1.
+        pub assignment: Option<Assignment>,
+        /// Segments to ranks; none at CP 1 or without recurrent layers.
+        pub recurrent: Option<Recurrent>,
+        /// Its measures, in the order of `GROUP_MEASURES`.
+        pub measures: Vec<i64>,
+        @core
+        /// The tree of the pool.
+        pub pool_tree: Arc<Tree>,
+    }
+    python {
+        /// The canonical tree of its requests.
+        #[getter]
+        fn tree(&self, py: Python<'_>) -> PyResult<Tree> {
+            detached(py, || self.pool_tree.restrict(&self.requests))
+        }
+
+        /// The packed row; rows are numbered within the pack.
+        #[getter]
+        fn packing(&self, py: Python<'_>) -> PyResult<crate::pack::Packing> {
+            detached(py, || {
+                layout::pack(&self.pool_tree.restrict(&self.requests)?, &self.shared)
+            })
+        }
+
+        /// Tokens of the packed row, without padding.
+        #[getter]
+        fn packed_tokens(&self) -> i64 {
+            self.measures[group::PACKED]
+        }
+
+        /// Tokens of its requests.
+        #[getter]
+        fn logical_tokens(&self) -> i64 {
+            self.measures[group::LOGICAL]
+        }
+
+        /// Tokens that sharing saves.
+        #[getter]
+        fn saved_tokens(&self) -> i64 {
+            self.measures[group::LOGICAL] - self.measures[group::PACKED]
+        }
+
+        /// Prefixes that two or more requests share.
+        #[getter]
+        fn decisions(&self, py: Python<'_>) -> PyResult<usize> {
+            let tree = self.tree(py)?;
+            Ok((0..tree.len()).filter(|&s| tree.is_decision(s)).count())
+        }
+
+        /// How many of them are stored once.
+        #[getter]
+        fn shared_decisions(&self) -> usize {
+            self.shared.iter().filter(|&&shared| shared).count()
+        }
+
+        /// Tokens of the busiest rank.
+        #[getter]
+        fn rows(&self) -> i64 {
+            self.measures[group::LOCAL]
+        }
+
+        /// Tokens of each context-parallel rank, the larger of both layouts.
+        #[getter(rank_rows)]
+        fn py_rank_rows<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            self.rank_rows().give(py)
+        }
+
+        /// Tokens of the busiest rank over the mean of all ranks; 1 is even.
+        #[getter]
+        fn balance(&self) -> f64 {
+            let rows = self.rank_rows();
+            match (rows.iter().sum::<i64>(), rows.iter().max()) {
+                (sum, Some(&most)) if sum > 0 => most as f64 / (sum as f64 / rows.len() as f64),
+                _ => 1.0,
+            }
+        }
+
+        fn __repr__(&self) -> String {
+            let kind = if self.gradient { "gradient" } else { "forward only" };
+            let (rows, tokens) = (self.requests.len(), self.packed_tokens());
+            format!("Pack({rows} requests, {tokens} tokens, {kind})")
+        }
+    }
 }
 
-/// One forward: all groups of some requests, priced.
-#[derive(Debug, Clone)]
-pub struct FlatPlan {
-    /// How its layouts were chosen.
-    pub mode: Mode,
-    /// Its requests, as pool indices.
-    pub requests: Vec<u32>,
-    /// Its groups in order of execution.
-    pub groups: Vec<GroupPlan>,
-    /// What the price was made of.
-    pub measures: Measures,
-    /// Every named result of the price.
-    pub roots: Vec<i64>,
-    /// Its price inside a split.
-    pub cost: Cost,
-    /// A profile covers it.
-    pub covered: bool,
-    /// It may be believed.
-    pub trusted: bool,
-    /// A profile of its signature exists.
-    pub profiled: bool,
+impl GroupPlan {
+    /// Tokens of each context-parallel rank, the larger of both layouts.
+    #[must_use]
+    pub fn rank_rows(&self) -> Vec<i64> {
+        match (&self.assignment, &self.recurrent) {
+            (None, _) => vec![self.measures[group::PADDED]],
+            (Some(made), None) => made.rank_tokens.clone(),
+            (Some(made), Some(placed)) => placed.model_rows(made),
+        }
+    }
+}
+
+result! {
+    /// One forward: all packs of some requests, run one after another, and its price.
+    #[derive(Debug, Clone)]
+    pub struct FlatPlan as "ForwardPlan" {
+        /// How its layouts were chosen: "optimal", "fitting", "full" or "compatible".
+        pub mode: Mode,
+        /// Its requests, as pool indices.
+        pub requests: Vec<u32>,
+        /// Its packs in order of execution.
+        pub groups: Vec<GroupPlan>,
+        /// Every named result of the price, in the order of `PRICE_ROOTS`.
+        pub roots: Vec<i64>,
+        /// Its price inside a split.
+        pub cost: Cost,
+        /// A profile covers it.
+        pub covered: bool,
+        /// It may be believed.
+        pub trusted: bool,
+        /// A profile of its signature exists.
+        pub profiled: bool,
+        @core
+        /// What the price was made of.
+        pub measures: Measures,
+    }
+    python {
+        /// Its measures, in the order of `PLAN_MEASURES`.
+        #[getter]
+        fn measures<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            self.measures.plan.to_vec().give(py)
+        }
+
+        /// Bytes it needs by itself.
+        #[getter(required)]
+        fn py_required(&self) -> i64 {
+            self.required()
+        }
+
+        /// Packed tokens of all packs, padded to a multiple of TP.
+        #[getter]
+        fn packed_tokens(&self) -> i64 {
+            self.packed()
+        }
+
+        /// Tokens of all its requests.
+        #[getter]
+        fn logical_tokens(&self) -> i64 {
+            self.logical()
+        }
+
+        /// Tokens of its requests that ask for an output.
+        #[getter]
+        fn active_tokens(&self) -> i64 {
+            self.measures.plan[plan::LOGICAL]
+        }
+
+        /// Bytes of all requested outputs.
+        #[getter]
+        fn output_bytes(&self) -> i64 {
+            self.roots[root::OUTPUT]
+        }
+
+        /// Segments on the longest path of any pack.
+        #[getter]
+        fn depth(&self) -> i64 {
+            self.groups.iter().map(|group| group.depth).max().unwrap_or(0)
+        }
+
+        fn __repr__(&self) -> String {
+            let (rows, tokens) = (self.requests.len(), self.packed());
+            format!("ForwardPlan({rows} requests, {tokens} tokens, {})", self.mode.name())
+        }
+    }
 }
 
 impl FlatPlan {
@@ -108,17 +259,19 @@ impl FlatPlan {
 }
 
 /// A price inside a split from the program's results. `retained` is the profile's, scaled.
-fn cost(roots: &[i64], retained: Option<i64>, adapter_slots: u64) -> Cost {
+fn cost(roots: &[i64], retained: Option<i64>, safety: f64, adapter_slots: u64) -> Cost {
     let forward = roots[root::FORWARD_REQUIRED];
-    let floor = roots[root::OUTPUT] + roots[root::FLOOR_RETAINED];
+    let floor = roots[root::OUTPUT] + roots[root::RETAINED];
     Cost {
         required: roots[root::COST_REQUIRED],
-        retained: retained.map_or(forward, |known| forward.min(known.max(scaled(floor)))),
+        retained: retained.map_or(forward, |known| {
+            forward.min(known.max(scaled(floor, safety)))
+        }),
         checkpoint_retained: floor,
-        checkpoint_workspace: roots[root::WORKSPACE],
+        checkpoint_workspace: roots[root::LADDER_WORKSPACE],
         input_gradient: roots[root::INPUT_GRADIENT],
         peak_increment: roots[root::PEAK_INCREMENT],
-        hybridep_growth: roots[root::HYBRIDEP_GROWTH],
+        hybridep_growth: roots[root::BUFFERS],
         adapter_gradient: roots[root::ADAPTER_GRADIENT],
         adapter_slots,
     }
@@ -175,6 +328,7 @@ pub(super) struct Work {
     recurrent: recurrent::Workspace,
     heads: HeadWork,
     measures: Measures,
+    scale: Scale,
     values: Values,
 }
 
@@ -214,7 +368,6 @@ pub(super) struct Pricer {
     pub(super) engine: Arc<Engine>,
     pub(super) profiles: Arc<Profiles>,
     pub(super) work: Work,
-    pub(super) ticker: Ticker,
 }
 
 impl Pricer {
@@ -223,42 +376,37 @@ impl Pricer {
             engine,
             profiles,
             work: Work::default(),
-            ticker: Ticker::new(),
         }
     }
 
     /// Forms groups and trees of `requests`.
     pub(super) fn load(&mut self, requests: &[u32], share: &mut Share) -> Result<()> {
         let Engine {
-            settings,
+            measures: settings,
             pool,
             tree,
+            ..
         } = &*self.engine;
         share.requests.clear();
         share.requests.extend_from_slice(requests);
-        share.groups.form(pool, requests)?;
+        cancel::check()?;
+        share.groups.form(pool, requests);
         share.trees.resize_with(share.groups.len(), Tree::default);
         for (g, into) in share.trees.iter_mut().enumerate() {
             let rows = share.groups.requests(g);
             tree.restrict_into(rows, &mut self.work.tree, into)?;
         }
-        measures::start(
-            pool,
-            requests,
-            &share.groups,
-            &settings.measures,
-            &mut share.base,
-        )?;
-        self.sign(share)
+        measures::start(pool, requests, &share.groups, settings, &mut share.base)?;
+        self.sign(share);
+        Ok(())
     }
 
     /// Finds the profile of the share's signature.
-    fn sign(&mut self, share: &mut Share) -> Result<()> {
+    fn sign(&mut self, share: &mut Share) {
         let pool = &self.engine.pool;
         let signature = &mut share.signature;
         signature.mixes.clear();
         for &request in &share.requests {
-            self.ticker.work(2)?;
             let r = request as usize;
             if let Err(at) = signature.mixes.binary_search(&pool.mix[r]) {
                 signature.mixes.insert(at, pool.mix[r]);
@@ -279,7 +427,6 @@ impl Pricer {
             signature.adapters.clear();
         }
         share.profile = (self.profiles.iter()).position(|(known, _)| *known == *signature);
-        Ok(())
     }
 
     /// Chooses layouts for a share and prices the plan.
@@ -290,6 +437,9 @@ impl Pricer {
             groups.push(self.group(share, g, mode, room, HeadCount::Union)?);
         }
         let (estimate, covered) = self.finish(share, false)?;
+        for (group, row) in groups.iter_mut().zip(&self.work.measures.groups) {
+            group.measures = row.to_vec();
+        }
         Ok(FlatPlan {
             mode,
             requests: share.requests.clone(),
@@ -315,7 +465,7 @@ impl Pricer {
     /// Prices a bound on all layouts of a share.
     pub(super) fn bound(&mut self, share: &Share, bound: fn(i64) -> Bound) -> Result<Estimate> {
         self.work.measures.clone_from(&share.base);
-        let settings = &self.engine.settings.measures;
+        let settings = &self.engine.measures;
         for (row, tree) in self.work.measures.groups.iter_mut().zip(&share.trees) {
             measures::bound(bound(tree.packed_tokens()), settings, row)?;
         }
@@ -330,40 +480,49 @@ impl Pricer {
         let roots = self.work.values.roots();
         let loose = share.profile.is_some_and(|p| {
             let unshared = self.work.measures.plan[plan::UNSHARED];
-            self.profiles[p].1.bound_is_loose(&self.scale(), unshared)
+            (self.profiles[p].1).bound_is_loose(&self.work.scale, unshared)
         });
         if loose {
             let floor = roots[root::OUTPUT] + roots[root::CHECKPOINT_RETAINED];
-            lower.retained = lower.retained.min(scaled(floor));
+            lower.retained = (lower.retained).min(scaled(floor, self.work.scale.safety));
         }
         Ok(lower)
     }
 
     /// The price evaluated last, as part of a split.
     fn cost(&self, share: &Share) -> Cost {
+        let scale = &self.work.scale;
+        let retained = share
+            .profile
+            .and_then(|p| self.profiles[p].1.retained(scale));
         let slots = trained_slots(&share.groups);
-        cost(self.work.values.roots(), self.retained(share), slots)
+        cost(self.work.values.roots(), retained, scale.safety, slots)
     }
 
-    fn retained(&self, share: &Share) -> Option<i64> {
-        self.profiles[share.profile?].1.retained(&self.scale())
-    }
-
-    fn scale(&self) -> Scale {
-        let measures = &self.work.measures;
-        let segments = measures
-            .groups
-            .iter()
-            .map(|row| row[group::GRADIENT] * row[group::SEGMENTS]);
-        Scale {
+    /// Reads what a profile's price depends on; the results of the rules only where one exists.
+    fn scale(&mut self, profiled: bool) -> Result<()> {
+        let Engine { program, apart, .. } = &*self.engine;
+        let Work {
+            measures,
+            scale,
+            values,
+            ..
+        } = &mut self.work;
+        *scale = Scale {
             packed: measures.plan[plan::PACKED],
             logical: measures.plan[plan::LOGICAL],
-            segments: segments.sum(),
-            packed_priced: self.engine.settings.one_layer_recompute
-                && measures.plan[plan::PACKED_PRICEABLE] == 1,
-            segment_layer_bytes: self.engine.settings.segment_layer_bytes,
-            output: measures.plan[plan::OUTPUT],
+            safety: program.safety(),
+            ..Scale::default()
+        };
+        if profiled {
+            apart.evaluate(&measures.plan, &measures.groups, values)?;
+            let [packed_priced, logical_bytes, apart_bytes, output] =
+                [0, 1, 2, 3].map(|result| values.root(result));
+            scale.packed_priced = packed_priced != 0;
+            (scale.logical_bytes, scale.apart_bytes) = (logical_bytes, apart_bytes);
+            scale.output = output;
         }
+        Ok(())
     }
 
     fn group(
@@ -374,23 +533,23 @@ impl Pricer {
         room: i64,
         head: HeadCount,
     ) -> Result<GroupPlan> {
-        let Engine { settings, pool, .. } = &*self.engine;
+        let engine = Arc::clone(&self.engine);
+        let (settings, pool) = (&engine.settings, &engine.pool);
         let (tree, key) = (&share.trees[g], share.groups.key(g));
         let scoring = if key.gradient {
             &settings.scoring
         } else {
-            &settings.forward_scoring
+            &engine.forward_scoring
         };
         let chosen = self
             .work
             .choose(tree, scoring, mode, settings.compatible, room)?;
         let shape = layout::shape(tree, &chosen.shared)?;
         let segments = &shape.segments;
-        self.ticker.work(segments.len() as u64 * 64)?;
         let (mut assignment, mut recurrent) = (None, None);
-        if settings.measures.cp > 1 {
-            let padded = measures::pad(segments, settings.measures.tp)?;
-            let ranks = settings.measures.cp as usize;
+        if settings.cp > 1 {
+            let padded = measures::pad(segments, settings.tp)?;
+            let ranks = settings.cp as usize;
             let made = assign::assign(&padded, ranks, &settings.assign, &mut self.work.assign)?;
             if let Some(facts) = &settings.recurrent {
                 let work = &mut self.work.recurrent;
@@ -402,7 +561,6 @@ impl Pricer {
             tree,
             shared: &chosen.shared,
             segments,
-            depth: chosen.depth,
             assignment: assignment.as_ref(),
             recurrent: recurrent.as_ref(),
             head,
@@ -413,16 +571,23 @@ impl Pricer {
             pool,
             requests,
             &exact,
-            &settings.measures,
+            &engine.measures,
             &mut self.work.heads,
             row,
         )?;
         Ok(GroupPlan {
-            key,
+            adapter: (key.slot as usize)
+                .checked_sub(1)
+                .and_then(|at| engine.adapters.get(at).cloned()),
+            gradient: key.gradient,
+            routed: key.routed,
             requests: requests.to_vec(),
             depth: chosen.depth,
-            proven: chosen.optimal,
-            work: (chosen.score.work, chosen.bound),
+            optimal: chosen.optimal,
+            work: chosen.score.work,
+            work_bound: chosen.bound,
+            measures: Vec::new(), // known once the plan is finished
+            pool_tree: Arc::clone(&engine.tree),
             shared: chosen.shared,
             assignment,
             recurrent,
@@ -432,25 +597,22 @@ impl Pricer {
     /// Sums the groups, adds what profiles know, and runs the program.
     fn finish(&mut self, share: &Share, even: bool) -> Result<(Estimate, bool)> {
         let settings = &self.engine.settings;
-        measures::finish(&settings.measures, even, &mut self.work.measures)?;
-        let scale = self.scale();
-        let profile = share.profile.map(|p| &self.profiles[p].1);
+        measures::finish(&self.engine.measures, even, &mut self.work.measures)?;
         let columns = &mut self.work.measures.plan;
         columns[plan::ADAPTER_PENDING] = i64::from(settings.adapter_pending);
-        columns[plan::COLD] = i64::from(profile.is_none());
-        columns[plan::LEARNED] = profile.map_or(0, |p| p.learned(&scale));
-        let retained = profile.and_then(|p| p.retained(&scale));
-        columns[plan::RETAINED_KNOWN] = i64::from(retained.is_some());
-        columns[plan::PROFILE_RETAINED] = retained.unwrap_or(0);
+        columns[plan::COLD] = i64::from(share.profile.is_none());
+        self.scale(share.profile.is_some())?;
+        let scale = self.work.scale;
+        let profile = share.profile.map(|p| &self.profiles[p].1);
+        let settings = &self.engine.settings;
+        self.work.measures.plan[plan::LEARNED] = profile.map_or(0, |p| p.learned(&scale));
         let Work {
             measures, values, ..
         } = &mut self.work;
-        (settings.program).evaluate(&measures.plan, &measures.groups, values)?;
+        (self.engine.program).evaluate(&measures.plan, &measures.groups, values)?;
         let covered = scale.packed <= 0 || profile.is_some_and(|p| p.window() >= scale.packed);
-        let believed = match settings.trust {
-            Trust::Profile => false,
-            Trust::Rules { margin } => margin || values.root(root::UNPRICED) == 0,
-        };
+        let believed =
+            settings.trust_rules && (settings.margin || values.root(root::UNPRICED) == 0);
         let estimate = Estimate {
             required: values.root(root::REQUIRED),
             packed: scale.packed,

@@ -6,44 +6,49 @@ use std::sync::Arc;
 use super::plan::{Estimate, FlatPlan, Mode, Pricer, ROOM, Share};
 use super::{Engine, Profiles};
 use crate::error::Result;
+use crate::fields::settings;
 use crate::measures::Bound;
 use crate::width::{Quote, Quoted, Quotes, Verdict};
 
-/// One price that the search asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Probe {
-    /// Width in items over all ranks; 0 for prices of the ladder.
-    pub width: usize,
-    /// Requests of this rank's share.
-    pub requests: usize,
-    /// What was priced: the kind of quote, and for plans how layouts were chosen.
-    pub kind: Kind,
-    /// Packed tokens priced.
-    pub packed: i64,
-    /// Bytes needed.
-    pub required: i64,
-    /// Fits on this rank.
-    pub fits: bool,
-    /// Trusted on this rank.
-    pub trusted: bool,
+settings! {
+    /// One price that the search asked for, on this rank.
+    #[derive(Eq)]
+    pub struct Probed as "Probe" {
+        /// Width in items over all ranks; 0 for prices of the ladder.
+        width: usize;
+        /// Requests of this rank's share.
+        requests: usize;
+        /// What was priced: how the layouts of a plan were chosen, or in compatible mode a bound
+        /// or an estimate without a plan ("bound:unshared", ...).
+        kind: String;
+        /// Packed tokens priced.
+        packed_tokens: i64;
+        /// Bytes needed.
+        required: i64;
+        /// Fits on this rank.
+        fits: bool;
+        /// Trusted on this rank.
+        trusted: bool;
+    }
 }
 
-/// What a probe priced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// A bound or an estimate.
-    Estimate(Quote),
-    /// A whole plan.
-    Plan(Mode),
+/// The name of a bound or an estimate.
+fn name(quote: Quote) -> &'static str {
+    match quote {
+        Quote::Unshared => "bound:unshared",
+        Quote::Shared => "bound:shared",
+        Quote::Full | Quote::PlanFull => "estimate:full",
+        _ => "estimate:optimal",
+    }
 }
 
-impl Probe {
+impl Probed {
     pub(super) fn of_plan(width: usize, plan: &FlatPlan, fits: bool) -> Self {
         Self {
             width,
             requests: plan.requests.len(),
-            kind: Kind::Plan(plan.mode),
-            packed: plan.packed(),
+            kind: plan.mode.name().to_owned(),
+            packed_tokens: plan.packed(),
             required: plan.required(),
             fits,
             trusted: plan.trusted,
@@ -55,7 +60,7 @@ impl Probe {
 pub(super) struct Prober {
     pub(super) pricer: Pricer,
     pub(super) available: i64,
-    pub(super) probes: Vec<Probe>,
+    pub(super) probes: Vec<Probed>,
     start: usize,
     share: Share,
     loaded: Option<usize>,
@@ -223,7 +228,7 @@ impl Prober {
             trusted: plan.trusted,
             profiled: plan.profiled,
         };
-        let probe = Probe::of_plan(width, plan, verdict.fits);
+        let probe = Probed::of_plan(width, plan, verdict.fits);
         self.probes.push(probe);
         Ok(verdict)
     }
@@ -257,11 +262,11 @@ impl Prober {
             _ => self.pricer.estimate(&self.share, Mode::Optimal)?,
         };
         self.estimates.insert((width, quote), made);
-        self.probes.push(Probe {
+        self.probes.push(Probed {
             width,
             requests: self.share.requests.len(),
-            kind: Kind::Estimate(quote),
-            packed: made.packed,
+            kind: name(quote).to_owned(),
+            packed_tokens: made.packed,
             required: made.required,
             fits: made.required <= self.available,
             trusted: made.trusted,

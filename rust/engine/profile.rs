@@ -4,26 +4,24 @@ use crate::error::{Error, Result};
 
 /// A profile covers plans up to so many times its own tokens and sharing.
 pub const TRUST_GROWTH: i64 = 8;
-/// Head and caller memory per logical row of a packed-priced plan, in bytes.
-const LOGICAL_ROW_BYTES: i64 = 6_144;
-/// The safety factor of every price.
-const SAFETY: f64 = 1.10;
 
-/// What of a plan a profile's price depends on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What of a plan a profile's price depends on; bytes are results of the rules.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Scale {
     /// Packed tokens.
     pub packed: i64,
     /// Tokens of the active requests.
     pub logical: i64,
-    /// Segments of the gradient groups.
-    pub segments: i64,
-    /// Packed rows and logical rows are priced apart.
+    /// Packed and logical tokens are priced apart.
     pub packed_priced: bool,
-    /// Recurrent state bytes of one segment in one layer.
-    pub segment_layer_bytes: i64,
+    /// Bytes of the logical tokens, kept apart.
+    pub logical_bytes: i64,
+    /// All bytes kept apart: of logical tokens and of gdn states.
+    pub apart_bytes: i64,
     /// Bytes of all requested outputs.
     pub output: i64,
+    /// The safety factor.
+    pub safety: f64,
 }
 
 impl Scale {
@@ -35,14 +33,6 @@ impl Scale {
 
     fn ratio(&self) -> f64 {
         self.logical as f64 / self.packed.max(1) as f64
-    }
-
-    fn logical_bytes(&self) -> i64 {
-        if self.packed_priced {
-            LOGICAL_ROW_BYTES.saturating_mul(self.logical)
-        } else {
-            0
-        }
     }
 }
 
@@ -201,16 +191,11 @@ impl Profile {
                 seen.peak.at(plan.tokens(seen.sharing.max(1.0))) + seen.fixed as f64
             }
         };
-        let states = if plan.packed_priced {
-            plan.segments as f64 * plan.segment_layer_bytes as f64
-        } else {
-            0.0
-        };
-        (bytes + (plan.logical_bytes() as f64 + states)) as i64
+        (bytes + plan.apart_bytes as f64) as i64
     }
 
-    /// `int((output + r) * 1.10)` where r is what stays retained, if the profile knows it for
-    /// plans of this size and sharing.
+    /// The outputs and what stays retained, times the safety factor and truncated, if the profile
+    /// knows plans of this size and sharing.
     #[must_use]
     pub fn retained(&self, plan: &Scale) -> Option<i64> {
         let rate = match self {
@@ -222,8 +207,7 @@ impl Profile {
         if plan.packed > self.retained_window() || plan.ratio() > sharing * TRUST_GROWTH as f64 {
             return None;
         }
-        let apart = plan.packed_priced;
-        let tokens = if apart {
+        let tokens = if plan.packed_priced {
             plan.packed as f64
         } else {
             (plan.packed as f64).max(plan.logical as f64 / sharing)
@@ -232,12 +216,8 @@ impl Profile {
             Self::Rates(_) => rate * tokens,
             Self::Observed(seen) => seen.retained.at(tokens),
         };
-        let retained = if apart {
-            grown + plan.logical_bytes() as f64
-        } else {
-            grown
-        };
-        Some(((plan.output as f64 + retained) * SAFETY) as i64)
+        let retained = grown + plan.logical_bytes as f64;
+        Some(((plan.output as f64 + retained) * plan.safety) as i64)
     }
 
     fn retained_window(&self) -> i64 {

@@ -6,49 +6,86 @@
 use std::sync::Arc;
 
 use super::agreed::Exchange;
-use super::ladder::{Climbed, Refusal, Rung};
+use super::ladder::{Climbed, Tried};
 use super::plan::{FlatPlan, Mode, Pricer, Share};
-use super::probe::{Probe, Prober};
+use super::probe::{Probed, Prober};
 use super::{Engine, Profiles};
 use crate::error::{Error, Result};
+use crate::fields::result;
 use crate::split::Cost;
 use crate::width::{self, Geometry, Judge, Outcome, QUOTES, Quote, Quotes, Stop};
 
-/// What runs in a wave on this rank.
-#[derive(Debug, Clone)]
-pub enum Planned {
-    /// One forward.
-    Whole(Box<FlatPlan>),
-    /// Several, their graphs alive together.
-    Split(Rung),
+/// How a search ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// With one forward.
+    Wave,
+    /// With several, their graphs alive together.
+    Split,
+    /// Not even the minimum wave can run.
+    Refused,
 }
 
-/// An admitted wave, as this rank sees it.
-#[derive(Debug, Clone)]
-pub struct Wave {
-    /// Items over all data-parallel ranks.
-    pub width: usize,
-    /// This rank's items.
-    pub items: Vec<usize>,
-    /// What runs.
-    pub planned: Planned,
-    /// Bytes needed on this rank.
-    pub required: i64,
-    /// No profile covers it.
-    pub cold: bool,
-    /// Why it is not wider.
-    pub stop: Stop,
-    /// The plan that did not fit or was not trusted at the width where the search stopped.
-    pub stopped: Option<Box<FlatPlan>>,
+impl Ending {
+    /// The name in Python.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Wave => "wave",
+            Self::Split => "split",
+            Self::Refused => "refused",
+        }
+    }
 }
 
-/// The end of a search.
-#[derive(Debug, Clone)]
-pub enum Found {
-    /// A wave.
-    Wave(Wave),
-    /// Not even the minimum wave can run: width, items, why.
-    Refused(usize, Vec<usize>, Box<Refusal>),
+result! {
+    /// What a search ended with, as this rank sees it.
+    #[derive(Debug, Clone)]
+    pub struct Found as "SearchResult" {
+        /// "wave", "split" or "refused".
+        pub kind: Ending,
+        /// Items over all data-parallel ranks.
+        pub width: usize,
+        /// This rank's items.
+        pub items: Vec<usize>,
+        /// Bytes needed on this rank.
+        pub required: i64,
+        /// No profile covers it.
+        pub cold: bool,
+        /// What runs, in order; of a refusal the fully shared plan.
+        pub plans: Vec<FlatPlan>,
+        /// Per part of a split, its requests, numbered within the wave's share.
+        pub part_requests: Vec<Vec<u32>>,
+        /// The plan that did not fit or was not trusted at the width where the search stopped.
+        pub stopped: Option<FlatPlan>,
+        /// Of a refusal: everything tried, in order.
+        pub tried: Vec<Tried>,
+        /// Splitting is switched off (expert parallelism).
+        pub unsplittable: bool,
+        @core
+        /// Why it is not wider.
+        pub stop: Stop,
+    }
+    python {
+        /// Why it is not wider: "memory", "trust" or "end".
+        #[getter]
+        fn stop(&self) -> &'static str {
+            match self.stop {
+                Stop::Memory(_) => "memory",
+                Stop::Trust(_) => "trust",
+                Stop::End => "end",
+            }
+        }
+
+        /// The width at which that was seen; 0 at the end of the pool.
+        #[getter]
+        fn stop_width(&self) -> usize {
+            match self.stop {
+                Stop::Memory(width) | Stop::Trust(width) => width,
+                Stop::End => 0,
+            }
+        }
+    }
 }
 
 /// One search from `start` on.
@@ -84,7 +121,7 @@ impl Session {
 
     /// Everything priced, in order.
     #[must_use]
-    pub fn probes(&self) -> &[Probe] {
+    pub fn probes(&self) -> &[Probed] {
         &self.prober.probes
     }
 
@@ -177,19 +214,17 @@ impl Session {
         let stopped = match stop {
             Stop::Memory(at) | Stop::Trust(at) if at != width => {
                 let executed = self.judge.executed(at);
-                Some(Box::new(self.prober.take(at, executed)?))
+                Some(self.prober.take(at, executed)?)
             }
             _ => None,
         };
-        Ok(Found::Wave(Wave {
-            width,
-            items: self.prober.items(width).collect(),
+        Ok(Found {
             required,
             cold: !planned.covered,
-            planned: Planned::Whole(Box::new(planned)),
             stop,
             stopped,
-        }))
+            ..Found::whole(width, self.prober.items(width).collect(), planned)
+        })
     }
 
     fn ladder(&mut self) -> Result<Found> {
@@ -199,28 +234,50 @@ impl Session {
     }
 }
 
+impl Found {
+    /// One forward, after the ladder.
+    fn whole(width: usize, items: Vec<usize>, plan: FlatPlan) -> Self {
+        Self {
+            kind: Ending::Wave,
+            width,
+            items,
+            required: plan.required(),
+            cold: true,
+            plans: vec![plan],
+            part_requests: Vec::new(),
+            stopped: None,
+            tried: Vec::new(),
+            unsplittable: false,
+            stop: Stop::Memory(width),
+        }
+    }
+}
+
 /// What the ladder found, as the end of a search.
 fn found(width: usize, items: Vec<usize>, climbed: Climbed) -> Found {
-    let (planned, required) = match climbed {
-        Climbed::Refused(refusal) => return Found::Refused(width, items, refusal),
-        Climbed::Split(rung) => {
-            let required = rung.required;
-            (Planned::Split(rung), required)
-        }
-        Climbed::Whole(plan) => {
-            let required = plan.required();
-            (Planned::Whole(plan), required)
-        }
-    };
-    Found::Wave(Wave {
-        width,
-        items,
-        planned,
-        required,
-        cold: true,
-        stop: Stop::Memory(width),
-        stopped: None,
-    })
+    match climbed {
+        Climbed::Whole(plan) => Found::whole(width, items, *plan),
+        Climbed::Split(rung) => Found {
+            kind: Ending::Split,
+            width,
+            items,
+            required: rung.required,
+            cold: true,
+            plans: rung.parts,
+            part_requests: rung.requests,
+            stopped: None,
+            tried: Vec::new(),
+            unsplittable: false,
+            stop: Stop::Memory(width),
+        },
+        Climbed::Refused(refusal) => Found {
+            kind: Ending::Refused,
+            required: refusal.required,
+            tried: refusal.tried,
+            unsplittable: refusal.unsplittable,
+            ..Found::whole(width, items, refusal.plan)
+        },
+    }
 }
 
 /// The ladder's lower bound on the price of these requests as one part of a split, and their
@@ -245,7 +302,7 @@ pub fn plan(
     profiles: Arc<Profiles>,
     requests: &[u32],
     available: i64,
-) -> Result<(Found, Vec<Probe>)> {
+) -> Result<(Found, Vec<Probed>)> {
     let mut pricer = Pricer::new(engine, profiles);
     let mut share = Share::default();
     let mut probes = Vec::new();

@@ -12,8 +12,8 @@ use super::family::Member;
 use super::scoring::Weights;
 use super::view::{Levels, View, subtree};
 use super::{Forest, Measures, Score, Stop};
+use crate::cancel;
 use crate::error::Result;
-use crate::interrupt::Ticker;
 
 /// States that a tier starts from, at most.
 const WIDTH: usize = 16;
@@ -55,9 +55,6 @@ pub(super) struct Search<'a> {
     target: Option<u128>,
     found: Found,
 }
-
-/// The loop must end: the budget is spent, or the target was met.
-struct Ended;
 
 impl<'a> Search<'a> {
     /// Prepares a refinement from the mandatory family.
@@ -103,7 +100,7 @@ impl<'a> Search<'a> {
     }
 
     /// Runs the tiers, then the flips around the incumbent.
-    pub(super) fn run(mut self, points: Vec<Point>, ticker: &mut Ticker) -> Result<Found> {
+    pub(super) fn run(mut self, points: Vec<Point>) -> Result<Found> {
         if self.forest.is_empty() {
             self.found.stop = Stop::NoDecisions;
             return Ok(self.found);
@@ -117,13 +114,14 @@ impl<'a> Search<'a> {
         let fresh: Vec<Fresh> = points.into_iter().map(|point| (point, None)).collect();
         let mut beam = self.advance(&[], &fresh);
         for &decision in &order {
-            match self.tier(decision, &mut beam, ticker)? {
-                Ok(fresh) => beam = self.advance(&beam, &fresh),
-                Err(Ended) => return Ok(self.found),
-            }
+            cancel::check()?;
+            let Some(fresh) = self.tier(decision, &mut beam) else {
+                return Ok(self.found);
+            };
+            beam = self.advance(&beam, &fresh);
         }
         for flips in 1..=FLIPS.min(order.len()) {
-            if self.flip_all(&order, flips, ticker)?.is_err() {
+            if !self.flip_all(&order, flips)? {
                 break;
             }
         }
@@ -131,13 +129,9 @@ impl<'a> Search<'a> {
     }
 
     /// Proposals for one decision from every state of the beam; the layouts measured first here,
-    /// with the state and the decision they come from.
-    fn tier(
-        &mut self,
-        decision: usize,
-        beam: &mut [State],
-        ticker: &mut Ticker,
-    ) -> Result<std::result::Result<Vec<Fresh>, Ended>> {
+    /// with the state and the decision they come from. `None` ends the search: the budget is
+    /// spent, or the target was met.
+    fn tier(&mut self, decision: usize, beam: &mut [State]) -> Option<Vec<Fresh>> {
         let forest = self.forest;
         let mut fresh = Vec::new();
         let to = forest.last[decision] as usize;
@@ -153,12 +147,9 @@ impl<'a> Search<'a> {
             ];
             let mut rest = None;
             for (change, end, value) in proposals {
-                ticker.work(200 + 8 * (to - decision) as u64)?;
                 let hash = point.set.hash ^ change;
-                match self.spend(hash) {
-                    Err(ended) => return Ok(Err(ended)),
-                    Ok(false) => continue,
-                    Ok(true) => {}
+                if !self.spend(hash)? {
+                    continue;
                 }
                 // The layout without the subtree, measured when it is first needed.
                 let rest = rest.get_or_insert_with(|| {
@@ -176,69 +167,62 @@ impl<'a> Search<'a> {
                 fresh.push((made, Some((at, decision))));
                 self.meet(made);
                 if self.is_met() {
-                    return Ok(Err(Ended));
+                    return None;
                 }
             }
         }
-        Ok(Ok(fresh))
+        Some(fresh)
     }
 
-    /// All flips of `count` decisions around the incumbent as it stands.
-    fn flip_all(
-        &mut self,
-        order: &[usize],
-        count: usize,
-        ticker: &mut Ticker,
-    ) -> Result<std::result::Result<(), Ended>> {
-        let (forest, base) = (self.forest, self.found.incumbent);
+    /// All flips of `count` decisions around the incumbent as it stands; whether the search
+    /// goes on.
+    fn flip_all(&mut self, order: &[usize], count: usize) -> Result<bool> {
+        let base = self.found.incumbent;
         let mut view = View::default();
         view.fill(self.forest, self.arena.words(base.set));
         let mut picks: Vec<usize> = (0..count).collect();
         let mut flips = vec![0; count];
         loop {
-            ticker.work(100)?;
+            cancel::check()?;
             for (flip, &pick) in flips.iter_mut().zip(&picks) {
                 *flip = order[pick];
             }
             let hash = flips
                 .iter()
                 .fold(base.set.hash, |h, &i| h ^ self.keys.key(i));
-            match self.spend(hash) {
-                Err(ended) => return Ok(Err(ended)),
-                Ok(false) => {}
-                Ok(true) => {
-                    let set = self.arena.push_changed(base.set, hash, |words| {
-                        for &i in &flips {
-                            words[i / 64] ^= 1 << (i % 64);
-                        }
-                    });
-                    flips.sort_unstable();
-                    let walked = |&i: &usize| forest.last[i] as usize - i;
-                    ticker.work(8 * flips.iter().map(walked).sum::<usize>() as u64)?;
-                    let measures = view.with_flips(self.forest, &flips, self.arena.words(set));
-                    let point = self.point(set, measures);
-                    self.meet(point);
-                    if self.is_met() {
-                        return Ok(Err(Ended));
+            let Some(new) = self.spend(hash) else {
+                return Ok(false);
+            };
+            if new {
+                let set = self.arena.push_changed(base.set, hash, |words| {
+                    for &i in &flips {
+                        words[i / 64] ^= 1 << (i % 64);
                     }
+                });
+                flips.sort_unstable();
+                let measures = view.with_flips(self.forest, &flips, self.arena.words(set));
+                let point = self.point(set, measures);
+                self.meet(point);
+                if self.is_met() {
+                    return Ok(false);
                 }
             }
             if !next_combination(&mut picks, order.len()) {
-                return Ok(Ok(()));
+                return Ok(true);
             }
         }
     }
 
-    /// Spends one proposal; true if the layout is new.
-    fn spend(&mut self, hash: u128) -> std::result::Result<bool, Ended> {
+    /// Spends one proposal, if the budget has one left; true if the layout is new.
+    fn spend(&mut self, hash: u128) -> Option<bool> {
         if self.found.work >= self.budget {
             self.found.stop = Stop::BudgetExhausted;
-            return Err(Ended);
+            return None;
         }
         self.found.work += 1;
         let new = self.seen.insert(hash);
         self.found.evaluated += usize::from(new);
-        Ok(new)
+        Some(new)
     }
 
     fn point(&self, set: Set, measures: Measures) -> Point {

@@ -6,8 +6,8 @@
 
 use super::Forest;
 use super::costs::{Cost, Costs};
+use crate::cancel;
 use crate::error::Result;
-use crate::interrupt::Ticker;
 
 /// What the programme decided in one state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +113,6 @@ impl<T: Cost> Dense<T> {
         levels: Option<u32>,
         extra: &[T],
         keep: bool,
-        ticker: &mut Ticker,
     ) -> Result<()> {
         let n = forest.len();
         let width = |i: usize| levels.map_or(1, |levels| shape.heights[i].min(levels));
@@ -129,11 +128,11 @@ impl<T: Cost> Dense<T> {
         }
         for bits in [&mut self.share, &mut self.tie] {
             bits.clear();
-            ticker.fill(bits, at.div_ceil(64), 0)?;
+            bits.resize(at.div_ceil(64), 0);
         }
         self.values.clear();
         if keep {
-            ticker.fill(&mut self.values, at, T::default())?;
+            self.values.resize(at, T::default());
         }
         self.tie_depths.clear();
         let deepest = forest.depth.iter().copied().max().unwrap_or(0) as usize;
@@ -150,7 +149,7 @@ impl<T: Cost> Dense<T> {
         let stride = levels.unwrap_or(1) as usize;
         let extra = |i: usize| extra.get(i).copied().unwrap_or_default();
         for i in (0..n).rev() {
-            ticker.work(2 * (shape.rows(forest, i) * self.width[i] as usize) as u64)?;
+            cancel::check_at(i)?;
             self.enter(forest, costs, i);
             if levels.is_some() {
                 self.visit_levels(forest, costs, i, stride);
@@ -158,7 +157,8 @@ impl<T: Cost> Dense<T> {
                 self.visit_free(forest, costs, i, extra(i));
             }
         }
-        ticker.sort_by_key(&mut self.tie_depths, |tie| std::cmp::Reverse(tie.0))?;
+        self.tie_depths
+            .sort_unstable_by_key(|tie| std::cmp::Reverse(tie.0));
         self.finish(forest, costs);
         Ok(())
     }
@@ -386,7 +386,6 @@ impl<T: Cost> Dense<T> {
         forest: &Forest,
         levels: u32,
         free: bool,
-        ticker: &mut Ticker,
     ) -> Result<(Vec<bool>, bool)> {
         let n = forest.len();
         let mut chosen = vec![false; n];
@@ -394,7 +393,6 @@ impl<T: Cost> Dense<T> {
         // Nearest chosen ancestor and levels left, below each decision.
         let mut below: Vec<(usize, u32)> = Vec::with_capacity(n);
         for i in 0..n {
-            ticker.work(8)?;
             let (x, k) = forest.above(i).map_or((0, levels), |p| below[p]);
             let state = self.state_of(i, x, k, free);
             tied |= self.pick(state) == Pick::Either;
@@ -402,7 +400,8 @@ impl<T: Cost> Dense<T> {
                 Pick::Replay => false,
                 Pick::Share => true,
                 Pick::Either => {
-                    if self.can_stop(forest, i, levels, free, &below, ticker)? {
+                    cancel::check()?;
+                    if self.can_stop(forest, i, levels, free, &below) {
                         return Ok((chosen, true));
                     }
                     true
@@ -430,22 +429,20 @@ impl<T: Cost> Dense<T> {
         levels: u32,
         free: bool,
         below: &[(usize, u32)],
-        ticker: &mut Ticker,
-    ) -> Result<bool> {
+    ) -> bool {
         let mut rest: Vec<(usize, u32)> = Vec::new();
         for i in from..forest.len() {
-            ticker.work(8)?;
             let (x, k) = match forest.above(i) {
                 None => (0, levels),
                 Some(p) if p < from => below[p],
                 Some(p) => rest[p - from],
             };
             if self.pick(self.state_of(i, x, k, free)) == Pick::Share {
-                return Ok(false);
+                return false;
             }
             rest.push((x, k));
         }
-        Ok(true)
+        true
     }
 }
 

@@ -11,7 +11,6 @@ use super::scoring::Weights;
 use super::window::windows;
 use super::{Forest, Score, family};
 use crate::error::Result;
-use crate::interrupt::Ticker;
 
 /// States of the programme that a proof may take, without and with levels.
 const MOST_FREE: u64 = 1 << 27;
@@ -61,11 +60,10 @@ pub(super) fn exact(
     forest: &Forest,
     weights: &Weights,
     tables: &mut Tables,
-    ticker: &mut Ticker,
 ) -> Result<Option<Best>> {
     let keep = !weights.is_linear();
     let (least, most) = weights.rounding_range();
-    let found = tables.sum(forest, weights, keep, most - least, ticker)?;
+    let found = tables.sum(forest, weights, keep, most - least)?;
     let Some(Sum {
         chosen,
         floor,
@@ -92,7 +90,7 @@ pub(super) fn exact(
             most_tokens: None,
             slack: weights.rounding(measures.tokens) - least,
         };
-        tables.settle(forest, &goal, &mut best, ticker)?;
+        tables.settle(forest, &goal, &mut best)?;
     }
     if best.optimal {
         best.bound = best.score.work;
@@ -131,14 +129,14 @@ impl Tables {
         weights: &Weights,
         keep: bool,
         reach: i128,
-        ticker: &mut Ticker,
     ) -> Result<Option<Sum>> {
         let unit = Unit::new(forest, weights)?;
         let (narrow, wide) = (&mut self.narrow, &mut self.wide);
         if unit.most < self.narrow_below {
             return match unit.costs(weights) {
-                Some(costs) => Run::new(forest, weights, unit, costs, reach, ticker)?
-                    .sum(narrow, keep, reach, ticker),
+                Some(costs) => {
+                    Run::new(forest, weights, unit, costs, reach)?.sum(narrow, keep, reach)
+                }
                 None => Ok(None),
             };
         }
@@ -149,8 +147,8 @@ impl Tables {
             && of_work.most < self.narrow_below
             && let Some(costs) = of_work.costs(weights)
         {
-            let run = Run::new(forest, weights, of_work, costs, reach, ticker)?;
-            let found = run.sum(narrow, keep, reach, ticker)?;
+            let run = Run::new(forest, weights, of_work, costs, reach)?;
+            let found = run.sum(narrow, keep, reach)?;
             match found {
                 Some(sum) if sum.tie == Tie::Inside => level = Some(sum),
                 Some(sum) if sum.tie == Tie::Levels => {}
@@ -160,40 +158,26 @@ impl Tables {
         let Some(costs) = unit.costs(weights) else {
             return Ok(None);
         };
-        let run = Run::new(forest, weights, unit, costs, reach, ticker)?;
+        let run = Run::new(forest, weights, unit, costs, reach)?;
         match level {
             // The number of levels is known: only the layout is to be found again.
             Some(sum) => Ok(Some(Sum {
-                chosen: run.again(wide, sum.levels, ticker)?,
+                chosen: run.again(wide, sum.levels)?,
                 ..sum
             })),
-            None => run.sum(wide, keep, reach, ticker),
+            None => run.sum(wide, keep, reach),
         }
     }
 
     /// Finds the exact best among the layouts within reach of the least sum.
-    pub(super) fn settle(
-        &self,
-        forest: &Forest,
-        goal: &Goal<'_>,
-        best: &mut Best,
-        ticker: &mut Ticker,
-    ) -> Result<()> {
+    pub(super) fn settle(&self, forest: &Forest, goal: &Goal<'_>, best: &mut Best) -> Result<()> {
         let unit = Unit::new(forest, goal.weights)?;
         if unit.most < self.narrow_below {
             if let Some(costs) = unit.costs(goal.weights) {
-                near::settle(
-                    &Near::new(forest, goal, unit, &costs, &self.narrow),
-                    best,
-                    ticker,
-                )?;
+                near::settle(&Near::new(forest, goal, unit, &costs, &self.narrow), best)?;
             }
         } else if let Some(costs) = unit.costs(goal.weights) {
-            near::settle(
-                &Near::new(forest, goal, unit, &costs, &self.wide),
-                best,
-                ticker,
-            )?;
+            near::settle(&Near::new(forest, goal, unit, &costs, &self.wide), best)?;
         }
         Ok(())
     }
@@ -225,7 +209,6 @@ impl<'a, T: Cost> Run<'a, T> {
         unit: Unit,
         costs: Costs<T>,
         reach: i128,
-        ticker: &mut Ticker,
     ) -> Result<Self> {
         let heights = heights(forest);
         let roots = (0..forest.len()).filter(|&i| forest.above(i).is_none());
@@ -237,35 +220,21 @@ impl<'a, T: Cost> Run<'a, T> {
             costs,
             shape: Shape {
                 heights,
-                below: windows(forest, weights, reach, ticker)?,
+                below: windows(forest, weights, reach)?,
             },
             deepest,
         })
     }
 
-    fn sum(
-        &self,
-        dense: &mut Dense<T>,
-        keep: bool,
-        reach: i128,
-        ticker: &mut Ticker,
-    ) -> Result<Option<Sum>> {
+    fn sum(&self, dense: &mut Dense<T>, keep: bool, reach: i128) -> Result<Option<Sum>> {
         if states(self.forest, &self.shape, 1) > MOST_FREE {
             return Ok(None);
         }
         let free = self.weights.levels_are_free();
         let forest = self.forest;
-        dense.solve(
-            forest,
-            &self.costs,
-            &self.shape,
-            None,
-            &[],
-            keep && free,
-            ticker,
-        )?;
+        dense.solve(forest, &self.costs, &self.shape, None, &[], keep && free)?;
         let floor: i128 = dense.root[0].into();
-        let (chosen, tied) = dense.layout(forest, dense.root_depth, true, ticker)?;
+        let (chosen, tied) = dense.layout(forest, dense.root_depth, true)?;
         let leader = Leader {
             key: floor,
             levels: dense.root_depth,
@@ -276,7 +245,7 @@ impl<'a, T: Cost> Run<'a, T> {
             (leader, floor)
         } else {
             let reach = if keep { self.unit.slack(reach) } else { 0 };
-            self.by_levels(dense, leader, floor, keep, reach, ticker)?
+            self.by_levels(dense, leader, floor, keep, reach)?
         };
         Ok(Some(Sum {
             chosen: leader.chosen,
@@ -288,19 +257,14 @@ impl<'a, T: Cost> Run<'a, T> {
     }
 
     /// The layout with so many levels, known to be the best number; of equal ones, the first.
-    fn again(
-        &self,
-        dense: &mut Dense<T>,
-        levels: Option<u32>,
-        ticker: &mut Ticker,
-    ) -> Result<Vec<bool>> {
+    fn again(&self, dense: &mut Dense<T>, levels: Option<u32>) -> Result<Vec<bool>> {
         let forest = self.forest;
-        dense.solve(forest, &self.costs, &self.shape, levels, &[], false, ticker)?;
+        dense.solve(forest, &self.costs, &self.shape, levels, &[], false)?;
         let (most, free) = match levels {
             Some(levels) => (levels, false),
             None => (dense.root_depth, true),
         };
-        Ok(dense.layout(forest, most, free, ticker)?.0)
+        Ok(dense.layout(forest, most, free)?.0)
     }
 
     /// The most levels of a range that a proof has states for.
@@ -348,12 +312,7 @@ impl<'a, T: Cost> Run<'a, T> {
     /// level of some row, so with the price of a level for each the cost of no layout is
     /// overstated. The answer is the best of all where the charge is right; otherwise `best` may
     /// have been improved. Several paths share the price.
-    fn by_paths(
-        &self,
-        dense: &mut Dense<T>,
-        best: &mut Leader,
-        ticker: &mut Ticker,
-    ) -> Result<Option<Leader>> {
+    fn by_paths(&self, dense: &mut Dense<T>, best: &mut Leader) -> Result<Option<Leader>> {
         let (forest, weights) = (self.forest, self.weights);
         let price = weights.first_level.min(weights.more_levels);
         // The first level may cost more, which every layout pays that has more than one.
@@ -363,7 +322,7 @@ impl<'a, T: Cost> Run<'a, T> {
         let mut passes = vec![0_i128; forest.len()];
         let mut chosen = best.chosen.clone();
         for rounds in 1..=ROUNDS {
-            let mut at = Some(self.deepest_path(&chosen, ticker)?);
+            let mut at = Some(self.deepest_path(&chosen));
             while let Some(i) = at {
                 passes[i] += 1;
                 at = forest.above(i);
@@ -373,17 +332,9 @@ impl<'a, T: Cost> Run<'a, T> {
                 T::try_from(self.unit.key_below(share / rounds)).unwrap_or_default()
             };
             let extra: Vec<T> = (0..forest.len()).map(charge).collect();
-            dense.solve(
-                forest,
-                &self.costs,
-                &self.shape,
-                None,
-                &extra,
-                false,
-                ticker,
-            )?;
+            dense.solve(forest, &self.costs, &self.shape, None, &extra, false)?;
             let floor: i128 = dense.root[0].into();
-            let (found, tied) = dense.layout(forest, dense.root_depth, true, ticker)?;
+            let (found, tied) = dense.layout(forest, dense.root_depth, true)?;
             let measures = forest.measure(&found);
             let work = weights.sum(&measures);
             let key = self.unit.key(work, measures.tokens, measures.segments);
@@ -394,7 +345,7 @@ impl<'a, T: Cost> Run<'a, T> {
                 tie: Tie::No,
             };
             if key == floor + bonus {
-                if bonus > 0 && self.single_level(dense, ticker)? <= key {
+                if bonus > 0 && self.single_level(dense)? <= key {
                     return Ok(None);
                 }
                 // Of all that cost as much by this charge, it has the fewest levels and comes
@@ -412,27 +363,18 @@ impl<'a, T: Cost> Run<'a, T> {
     }
 
     /// The least key with a single level.
-    fn single_level(&self, dense: &mut Dense<T>, ticker: &mut Ticker) -> Result<i128> {
+    fn single_level(&self, dense: &mut Dense<T>) -> Result<i128> {
         let one = Some(1);
-        dense.solve(
-            self.forest,
-            &self.costs,
-            &self.shape,
-            one,
-            &[],
-            false,
-            ticker,
-        )?;
+        dense.solve(self.forest, &self.costs, &self.shape, one, &[], false)?;
         Ok(dense.root[0].into())
     }
 
     /// The last decision of a path that has most levels in a layout.
-    fn deepest_path(&self, chosen: &[bool], ticker: &mut Ticker) -> Result<usize> {
+    fn deepest_path(&self, chosen: &[bool]) -> usize {
         let forest = self.forest;
         let mut above: Vec<u32> = Vec::with_capacity(forest.len());
         let mut deepest = (0, None);
         for (i, &chosen) in chosen.iter().enumerate() {
-            ticker.work(4)?;
             let depth = forest.above(i).map_or(0, |p| above[p]) + u32::from(chosen);
             above.push(depth);
             if depth > deepest.0 {
@@ -445,7 +387,6 @@ impl<'a, T: Cost> Run<'a, T> {
             let mut longest = None;
             let mut child = at + 1;
             while child < forest.last[at] as usize {
-                ticker.work(4)?;
                 let height = self.shape.heights[child];
                 if longest.is_none_or(|(most, _)| height > most) {
                     longest = Some((height, child));
@@ -454,7 +395,7 @@ impl<'a, T: Cost> Run<'a, T> {
             }
             match longest {
                 Some((_, child)) => at = child,
-                None => return Ok(at),
+                None => return at,
             }
         }
     }
@@ -469,7 +410,6 @@ impl<'a, T: Cost> Run<'a, T> {
         floor: i128,
         keep: bool,
         reach: i128,
-        ticker: &mut Ticker,
     ) -> Result<(Leader, i128)> {
         let forest = self.forest;
         let mut best = free;
@@ -483,7 +423,7 @@ impl<'a, T: Cost> Run<'a, T> {
         };
         if states(forest, &self.shape, useful(&best)) > FEW_STATES {
             self.by_spans(&mut best);
-            if !keep && let Some(proven) = self.by_paths(dense, &mut best, ticker)? {
+            if !keep && let Some(proven) = self.by_paths(dense, &mut best)? {
                 let key = proven.key;
                 return Ok((proven, key));
             }
@@ -502,21 +442,13 @@ impl<'a, T: Cost> Run<'a, T> {
                 let lowest = beyond.min(best.key);
                 return Ok((best, lowest));
             };
-            dense.solve(
-                forest,
-                &self.costs,
-                &self.shape,
-                Some(next),
-                &[],
-                keep,
-                ticker,
-            )?;
+            dense.solve(forest, &self.costs, &self.shape, Some(next), &[], keep)?;
             for (k, &value) in dense.root.iter().enumerate() {
                 let levels = k as u32 + 1;
                 let key = value.into() + self.level_key(levels);
                 let fewer = key == best.key && levels < best.levels;
                 if key < best.key || fewer || (key == best.key && levels == best.levels) {
-                    let (chosen, tied) = dense.layout(forest, levels, false, ticker)?;
+                    let (chosen, tied) = dense.layout(forest, levels, false)?;
                     best = Leader {
                         key,
                         levels,

@@ -5,8 +5,8 @@ use rustc_hash::FxHashSet;
 use super::bits::{Arena, Keys, Set};
 use super::spans::Spans;
 use super::{Forest, Measures};
+use crate::cancel;
 use crate::error::Result;
-use crate::interrupt::Ticker;
 
 /// The policies that give one set of decisions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,12 +32,7 @@ pub(super) struct Member {
 }
 
 /// All members, each once.
-pub(super) fn family(
-    forest: &Forest,
-    keys: &Keys,
-    arena: &mut Arena,
-    ticker: &mut Ticker,
-) -> Result<Vec<Member>> {
+pub(super) fn family(forest: &Forest, keys: &Keys, arena: &mut Arena) -> Result<Vec<Member>> {
     let mut members = Vec::new();
     let mut seen = FxHashSet::default();
     let mut push = |words: &[u64], hash: u128, measures: Measures, arena: &mut Arena| {
@@ -49,15 +44,14 @@ pub(super) fn family(
     let mut walk = Walk::new(forest);
     let deepest = forest.depth.iter().copied().max().unwrap_or(0);
     for depth in 0..=deepest {
-        ticker.work(8 * forest.len() as u64)?;
+        cancel::check()?;
         walk.run(|i, _| forest.depth[i] <= depth);
         push(&walk.words, keys.hash(&walk.words), walk.measures, arena);
     }
-    let mut spans = Spans::new(forest, keys, ticker)?;
+    let mut spans = Spans::new(forest, keys);
     loop {
-        ticker.work(100 + spans.words.len() as u64)?;
         push(&spans.words, spans.hash, spans.measures(), arena);
-        if !spans.next(ticker)? {
+        if !spans.next()? {
             return Ok(members);
         }
     }

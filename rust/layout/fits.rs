@@ -6,7 +6,6 @@ use super::near::Goal;
 use super::scoring::Weights;
 use super::{Forest, Measures, Score};
 use crate::error::Result;
-use crate::interrupt::Ticker;
 
 /// A layout that a price found.
 struct Found {
@@ -22,7 +21,6 @@ pub(super) fn fits(
     tables: &mut Tables,
     cheapest: &[bool],
     most_tokens: i64,
-    ticker: &mut Ticker,
 ) -> Result<Best> {
     let measured = |chosen: Vec<bool>| Found {
         measures: forest.measure(&chosen),
@@ -40,7 +38,7 @@ pub(super) fn fits(
         let Some(priced) = weights.priced(times, price) else {
             return Ok(best);
         };
-        let Some(sum) = tables.sum(forest, &priced, false, 0, ticker)? else {
+        let Some(sum) = tables.sum(forest, &priced, false, 0)? else {
             return Ok(best);
         };
         // What the price gives back for the tokens allowed bounds every layout that fits.
@@ -62,7 +60,7 @@ pub(super) fn fits(
         if sum.proven {
             let leader = weights.sum(&forest.measure(&best.chosen)) + most - least;
             let slack = leader * times + price * i128::from(most_tokens) - sum.floor;
-            let again = tables.sum(forest, &priced, true, slack, ticker)?;
+            let again = tables.sum(forest, &priced, true, slack)?;
             if again.is_some_and(|again| again.proven) {
                 let goal = Goal {
                     exact: weights,
@@ -71,7 +69,7 @@ pub(super) fn fits(
                     most_tokens: Some(most_tokens),
                     slack,
                 };
-                tables.settle(forest, &goal, &mut best, ticker)?;
+                tables.settle(forest, &goal, &mut best)?;
             }
         }
         best.bound = if best.optimal {

@@ -1,7 +1,6 @@
 //! The decisions of a tree, without its rows: what the searches walk.
 
 use crate::error::{Error, Result};
-use crate::interrupt::Ticker;
 use crate::segments::NONE;
 use crate::tree::Tree;
 
@@ -76,9 +75,7 @@ impl Forest {
         let segments = tree.parent.len();
         // The decision that each tree segment is, or that its parent is.
         let mut decision = vec![NONE; segments];
-        let mut ticker = Ticker::new();
         for s in 0..segments {
-            ticker.work(4)?;
             let parent = tree.parent[s];
             let above = if parent == NONE {
                 NONE
@@ -110,7 +107,7 @@ impl Forest {
                 self.leaf_tokens[above] = add(self.leaf_tokens[above], end)?;
             }
         }
-        self.close(tree, &decision, &mut ticker)?;
+        self.close(tree, &decision);
         self.count()
     }
 
@@ -126,7 +123,7 @@ impl Forest {
     }
 
     /// Subtrees and near leaves, once all decisions are known.
-    fn close(&mut self, tree: &Tree, decision: &[u32], ticker: &mut Ticker) -> Result<()> {
+    fn close(&mut self, tree: &Tree, decision: &[u32]) {
         for i in (0..self.len()).rev() {
             let last = self.last[i].max(i as u32 + 1);
             self.last[i] = last;
@@ -136,11 +133,10 @@ impl Forest {
         }
         self.near_offsets.resize(self.len() + 1, 0);
         if self.tiny_below == 0 {
-            return Ok(());
+            return;
         }
         let mut pairs = Vec::new();
         for (s, &parent) in tree.parent.iter().enumerate() {
-            ticker.work(2)?;
             if tree.count[s] >= 2 || parent == NONE {
                 continue;
             }
@@ -149,7 +145,7 @@ impl Forest {
                 pairs.push((above as u32, tree.end[s]));
             }
         }
-        ticker.sort_by_key(&mut pairs, |&pair| pair)?;
+        pairs.sort_unstable();
         for &(above, length) in &pairs {
             self.near_offsets[above as usize + 1] += 1;
             self.near.push(length);
@@ -157,7 +153,6 @@ impl Forest {
         for i in 0..self.len() {
             self.near_offsets[i + 1] += self.near_offsets[i];
         }
-        Ok(())
     }
 
     fn count(&mut self) -> Result<()> {

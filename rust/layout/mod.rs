@@ -33,7 +33,7 @@ pub use pack::{Shape, pack, shape};
 pub use scoring::{MOST_RANKS, Score, Scoring, Version};
 
 use crate::error::{Error, Result};
-use crate::interrupt::Ticker;
+use crate::fields::result;
 use crate::tree::Tree;
 
 /// How a layout is chosen.
@@ -64,35 +64,72 @@ pub enum Stop {
     Complete,
 }
 
-/// A chosen layout and how good it is.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Layout {
-    /// Per tree segment: stored once for all its rows.
-    pub shared: Vec<bool>,
-    /// Predicted work and its tie-breaks.
-    pub score: Score,
-    /// No layout of this tree has less work than this.
-    pub bound: i128,
-    /// The score is proven to be the least of all layouts.
-    pub optimal: bool,
-    /// Tokens of the packed row.
-    pub packed_tokens: i64,
-    /// Segments on the longest path.
-    pub depth: i64,
-    /// Segments of the packed row.
-    pub segments: i64,
-    /// Chosen decisions.
-    pub chosen: usize,
-    /// The policies of the mandatory family that give this layout (compatible).
-    pub labels: Vec<Label>,
-    /// Distinct layouts of the mandatory family (compatible).
-    pub mandatory_candidates: usize,
-    /// Proposals spent (compatible).
-    pub refinement_work: usize,
-    /// Proposals that were new layouts (compatible).
-    pub evaluated_refinements: usize,
-    /// Why the search ended (compatible).
-    pub stop: Stop,
+result! {
+    /// A choice of shared segments of a tree of S segments, and how good it is.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct Layout as "Layout" {
+        /// Stored once for all its rows (S entries); false for segments of one row.
+        pub shared: Vec<bool>,
+        /// Predicted work and its tie-breaks.
+        pub score: Score,
+        /// No layout of this tree has less work than this.
+        pub bound: i128,
+        /// The score is proven to be the least of all layouts.
+        pub optimal: bool,
+        /// Tokens of the packed row.
+        pub packed_tokens: i64,
+        /// Segments on the longest path: 1 without sharing.
+        pub depth: i64,
+        /// Segments of the packed row.
+        pub segments: i64,
+        /// The policies of the mandatory family that give this layout (compatible): "none",
+        /// "depth 2", "span 18-40", "saves 5%", "full".
+        pub labels: Vec<Label>,
+        /// Distinct layouts of the mandatory family (compatible).
+        pub mandatory_candidates: usize,
+        /// Proposals spent (compatible).
+        pub refinement_work: usize,
+        /// Proposals that were new layouts (compatible).
+        pub evaluated_refinements: usize,
+        @core
+        /// Chosen decisions.
+        pub chosen: usize,
+        /// Why the search ended (compatible).
+        pub stop: Stop,
+    }
+    python {
+        /// The shared segments, ascending.
+        #[getter]
+        fn decisions<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            let flags = self.shared.iter().enumerate();
+            flags.filter(|f| *f.1).map(|f| f.0 as i64).collect::<Vec<i64>>().give(py)
+        }
+
+        /// Work that a better layout could save at most; 0 when proven optimal.
+        #[getter]
+        fn gap(&self) -> i128 {
+            if self.optimal { 0 } else { (self.score.work - self.bound).max(0) }
+        }
+
+        /// Why the refinement ended (compatible).
+        #[getter]
+        fn stop_reason(&self) -> Option<&'static str> {
+            match self.stop {
+                Stop::NotSearched => None,
+                Stop::NoDecisions => Some("no_shareable_decisions"),
+                Stop::BudgetExhausted => Some("refinement_budget_exhausted"),
+                Stop::Complete => Some("search_complete"),
+            }
+        }
+
+        fn __repr__(&self) -> String {
+            let proof = if self.optimal { "optimal".to_owned() } else { format!("gap {}", self.gap()) };
+            format!(
+                "Layout({} shared, {} segments, depth {}, {} tokens, {proof})",
+                self.chosen, self.segments, self.depth, self.packed_tokens
+            )
+        }
+    }
 }
 
 /// Proposals that the compatible refinement may spend: the published planner's budget.
@@ -159,8 +196,7 @@ impl Workspace {
     }
 
     fn exact(&mut self, tree: &Tree, weights: &Weights) -> Result<Layout> {
-        let mut ticker = Ticker::new();
-        let best = exact::exact(&self.forest, weights, &mut self.tables, &mut ticker)?;
+        let best = exact::exact(&self.forest, weights, &mut self.tables)?;
         if let Some(best) = best.as_ref().filter(|best| best.optimal) {
             return Ok(self.proven(tree, weights, best));
         }
@@ -212,7 +248,6 @@ impl Workspace {
             &mut self.tables,
             &chosen,
             most_tokens,
-            &mut Ticker::new(),
         )?;
         let mut layout = self.proven(tree, &weights, &best);
         layout.bound = layout.bound.max(cheapest.bound);
@@ -226,13 +261,12 @@ impl Workspace {
     }
 
     fn compatible(&mut self, tree: &Tree, weights: &Weights, options: &Options) -> Result<Layout> {
-        let mut ticker = Ticker::new();
         let forest = &self.forest;
         self.keys.reserve(forest.len());
         let best = if options.counts {
             None
         } else {
-            exact::exact(forest, weights, &mut self.tables, &mut ticker)?
+            exact::exact(forest, weights, &mut self.tables)?
         };
         let best = best.filter(|best| best.optimal);
         // The best of all layouts is the answer of every search that meets it.
@@ -247,7 +281,7 @@ impl Workspace {
             .map(|best| self.keys.hash(&bits::words(&best.chosen)));
         self.arena.reset(forest.len());
         let keys = &self.keys;
-        let members = family::family(forest, keys, &mut self.arena, &mut ticker)?;
+        let members = family::family(forest, keys, &mut self.arena)?;
         let (search, points) = Search::new(
             forest,
             weights,
@@ -257,7 +291,7 @@ impl Workspace {
             options.budget,
             target,
         );
-        let found = search.run(points, &mut ticker)?;
+        let found = search.run(points)?;
         let words = self.arena.words(found.incumbent.set);
         let chosen: Vec<bool> = (0..forest.len()).map(|i| bits::has(words, i)).collect();
         let mut layout = finish(tree, forest, weights, &chosen);

@@ -10,8 +10,8 @@ use super::costs::{Cost, Costs, Unit};
 use super::dense::Dense;
 use super::exact::Best;
 use super::scoring::Weights;
+use crate::cancel;
 use crate::error::Result;
-use crate::interrupt::Ticker;
 
 /// Partial layouts that a comparison may make before it gives up.
 const MOST_ENTRIES: usize = 1 << 20;
@@ -94,7 +94,6 @@ struct Place {
 
 struct Walk<'a, T> {
     near: &'a Near<'a, T>,
-    ticker: &'a mut Ticker,
     links: Vec<Link>,
     made: usize,
     /// The decision at hand and its ancestors, by depth.
@@ -108,12 +107,8 @@ struct Walk<'a, T> {
 }
 
 /// Replaces `best` by the exact optimum and marks it as proven, unless that takes too long.
-pub(super) fn settle<T: Cost>(
-    near: &Near<'_, T>,
-    best: &mut Best,
-    ticker: &mut Ticker,
-) -> Result<()> {
-    let mut walk = Walk::new(near, ticker)?;
+pub(super) fn settle<T: Cost>(near: &Near<'_, T>, best: &mut Best) -> Result<()> {
+    let mut walk = Walk::new(near);
     let mut winner: Option<(super::Score, Vec<u32>)> = None;
     let roots: Vec<(u32, i128)> = if near.free {
         vec![(1, near.slack)]
@@ -134,8 +129,8 @@ pub(super) fn settle<T: Cost>(
             return Ok(());
         };
         for entry in entries {
-            walk.ticker.work(8 * near.forest.len() as u64)?;
-            let chosen = walk.list(entry.short)?;
+            cancel::check()?;
+            let chosen = walk.list(entry.short);
             let mut flags = vec![false; near.forest.len()];
             for &i in &chosen {
                 flags[i as usize] = true;
@@ -168,40 +163,34 @@ pub(super) fn settle<T: Cost>(
 }
 
 impl<'a, T: Cost> Walk<'a, T> {
-    fn new(near: &'a Near<'a, T>, ticker: &'a mut Ticker) -> Result<Self> {
+    fn new(near: &'a Near<'a, T>) -> Self {
         let forest = near.forest;
-        let mut children = Vec::new();
-        ticker.fill(&mut children, forest.len(), Vec::new())?;
+        let mut children = vec![Vec::new(); forest.len()];
         for i in 0..forest.len() {
-            ticker.work(8)?;
             if let Some(p) = forest.above(i) {
                 children[p].push(i as u32);
             }
         }
         let deepest = forest.depth.iter().copied().max().unwrap_or(0) as usize;
-        let mut places = Vec::new();
-        ticker.each(0..forest.len(), 8, |_| places.push(Vec::new()))?;
-        Ok(Self {
+        Self {
             near,
-            ticker,
             links: vec![Link::One(u32::MAX)],
             made: 0,
             path: Vec::with_capacity(deepest + 1),
             ends: vec![0; deepest + 1],
             children,
-            places,
+            places: (0..forest.len()).map(|_| Vec::new()).collect(),
             stacks: (Vec::new(), Vec::new()),
-        })
+        }
     }
 
     /// Puts `i` and those of its ancestors that are not there yet on the path.
-    fn enter(&mut self, i: usize) -> Result<()> {
+    fn enter(&mut self, i: usize) {
         let forest = self.near.forest;
         // What lies deeper may belong to another branch by the time it is asked for again.
         self.path.resize(forest.depth[i] as usize + 1, usize::MAX);
         let mut at = Some(i);
         while let Some(j) = at {
-            self.ticker.work(1)?;
             let depth = forest.depth[j] as usize;
             if self.path[depth] == j {
                 break;
@@ -210,7 +199,6 @@ impl<'a, T: Cost> Walk<'a, T> {
             self.ends[depth] = forest.end[j];
             at = forest.above(j);
         }
-        Ok(())
     }
 
     /// The entries of the whole forest with `k` levels; `None`: too many.
@@ -223,23 +211,24 @@ impl<'a, T: Cost> Walk<'a, T> {
             .filter(|&i| forest.above(i as usize).is_none())
             .collect();
         for &root in &roots {
-            self.reach(root as usize, 0, k, slack)?;
+            self.reach(root as usize, 0, k, slack);
         }
         // Each pass begins without a path: what is left of the last one may lie elsewhere.
         self.path.fill(usize::MAX);
         for i in 0..forest.len() {
-            self.enter(i)?;
+            self.enter(i);
             self.made += self.places[i].len();
             if self.made > MOST_ENTRIES {
                 return Ok(None);
             }
-            self.spread(i)?;
+            self.spread(i);
         }
         self.path.fill(usize::MAX);
         for i in (0..forest.len()).rev() {
-            self.enter(i)?;
+            self.enter(i);
             for at in 0..self.places[i].len() {
-                let entries = self.entries(i, at)?;
+                cancel::check()?;
+                let entries = self.entries(i, at);
                 self.made += entries.len();
                 self.places[i][at].entries = entries;
             }
@@ -249,18 +238,17 @@ impl<'a, T: Cost> Walk<'a, T> {
         }
         let mut lone = self.entry(self.near.costs.lone(forest).into(), 0);
         lone.depth = u32::from(self.near.free && forest.lone > 0);
-        self.join(vec![lone], &roots, 0, k, slack).map(Some)
+        Ok(Some(self.join(vec![lone], &roots, 0, k, slack)))
     }
 
     /// Notes that a state can be passed with so much slack.
-    fn reach(&mut self, i: usize, x: usize, k: u32, slack: i128) -> Result<()> {
+    fn reach(&mut self, i: usize, x: usize, k: u32, slack: i128) {
         let k = if self.near.free {
             1
         } else {
             k.min(self.near.dense.levels_at(i))
         };
         let places = &mut self.places[i];
-        self.ticker.work(4 + places.len() as u64)?;
         match places.iter_mut().find(|place| place.x == x && place.k == k) {
             Some(place) => place.slack = place.slack.max(slack),
             None => places.push(Place {
@@ -270,7 +258,6 @@ impl<'a, T: Cost> Walk<'a, T> {
                 entries: Vec::new(),
             }),
         }
-        Ok(())
     }
 
     fn value(&self, i: usize, x: usize, k: u32) -> i128 {
@@ -300,12 +287,11 @@ impl<'a, T: Cost> Walk<'a, T> {
     }
 
     /// Hands the slack of a decision's states on to its children.
-    fn spread(&mut self, i: usize) -> Result<()> {
+    fn spread(&mut self, i: usize) {
         for at in 0..self.places[i].len() {
             let Place { x, k, slack, .. } = self.places[i][at];
             let best = self.value(i, x, k);
             for (own, x, k) in self.options(i, x, k).into_iter().flatten() {
-                self.ticker.work(8 + 4 * self.children[i].len() as u64)?;
                 let below: i128 = self.children[i]
                     .iter()
                     .map(|&c| self.value(c as usize, x, k))
@@ -313,16 +299,15 @@ impl<'a, T: Cost> Walk<'a, T> {
                 let left = slack - (own + below - best);
                 if left >= 0 {
                     for c in 0..self.children[i].len() {
-                        self.reach(self.children[i][c] as usize, x, k, left)?;
+                        self.reach(self.children[i][c] as usize, x, k, left);
                     }
                 }
             }
         }
-        Ok(())
     }
 
     /// The entries of one state from those of the children.
-    fn entries(&mut self, i: usize, at: usize) -> Result<Vec<Entry>> {
+    fn entries(&mut self, i: usize, at: usize) -> Vec<Entry> {
         let Place { x, k, slack, .. } = self.places[i][at];
         let best = self.value(i, x, k);
         let options = self.options(i, x, k);
@@ -333,7 +318,6 @@ impl<'a, T: Cost> Walk<'a, T> {
             let Some((own, inner_x, inner_k)) = option else {
                 continue;
             };
-            self.ticker.work(50 + 4 * children.len() as u64)?;
             let below: i128 = children
                 .iter()
                 .map(|&c| self.value(c as usize, inner_x, inner_k))
@@ -355,18 +339,18 @@ impl<'a, T: Cost> Walk<'a, T> {
             };
             let mut start = self.entry(own, link);
             start.depth = u32::from(free && tails);
-            let mut joined = self.join(vec![start], &children, inner_x, inner_k, left)?;
+            let mut joined = self.join(vec![start], &children, inner_x, inner_k, left);
             if share == 1 && free {
                 for entry in &mut joined {
                     entry.depth += 1;
                 }
             }
             for entry in joined {
-                self.insert(&mut all, entry)?;
+                self.insert(&mut all, entry);
             }
         }
         self.children[i] = children;
-        Ok(all)
+        all
     }
 
     fn entry(&self, key: i128, link: u32) -> Entry {
@@ -390,10 +374,10 @@ impl<'a, T: Cost> Walk<'a, T> {
         x: usize,
         k: u32,
         slack: i128,
-    ) -> Result<Vec<Entry>> {
+    ) -> Vec<Entry> {
         let mut sums = start;
         let Some(mut least) = sums.iter().map(|entry| entry.key).min() else {
-            return Ok(sums);
+            return sums;
         };
         for &child in subtrees {
             let child = child as usize;
@@ -407,25 +391,24 @@ impl<'a, T: Cost> Walk<'a, T> {
                 .iter()
                 .position(|p| p.x == x && p.k == kept);
             let Some(place) = place else {
-                return Ok(Vec::new()); // no layout within reach passes here
+                return Vec::new(); // no layout within reach passes here
             };
             let theirs = std::mem::take(&mut self.places[child][place].entries);
             let mut next = Vec::new();
             for a in &sums {
                 for b in &theirs {
-                    self.ticker.work(4)?;
                     if a.key + b.key - least > slack {
                         continue;
                     }
                     self.made += 1;
                     let entry = self.joined(a, b);
-                    self.insert(&mut next, entry)?;
+                    self.insert(&mut next, entry);
                 }
             }
             self.places[child][place].entries = theirs;
             sums = next;
         }
-        Ok(sums)
+        sums
     }
 
     fn joined(&mut self, a: &Entry, b: &Entry) -> Entry {
@@ -462,13 +445,12 @@ impl<'a, T: Cost> Walk<'a, T> {
 
     /// Adds an entry unless another with its residue (and no more tokens, when they are
     /// limited) is as good; drops those it beats.
-    fn insert(&mut self, all: &mut Vec<Entry>, mut entry: Entry) -> Result<()> {
+    fn insert(&mut self, all: &mut Vec<Entry>, mut entry: Entry) {
         let modulus = self.near.goal.weights.modulus;
         let limited = self.near.goal.most_tokens.is_some();
         let residue = entry.real.1 % modulus;
         let mut at = 0;
         while at < all.len() {
-            self.ticker.work(4)?;
             let other = all[at];
             if other.real.1 % modulus != residue {
                 at += 1;
@@ -476,17 +458,17 @@ impl<'a, T: Cost> Walk<'a, T> {
             }
             match other.real.cmp(&entry.real) {
                 Ordering::Less if !limited || other.real.1 <= entry.real.1 => {
-                    return Ok(());
+                    return;
                 }
                 Ordering::Greater if !limited || entry.real.1 <= other.real.1 => {
                     all.swap_remove(at);
                 }
                 Ordering::Equal if other.depth == entry.depth => {
                     // Equal in all that counts: keep the first list of each kind.
-                    if self.order(other.short, entry.short, false)?.is_le() {
+                    if self.order(other.short, entry.short, false).is_le() {
                         entry.short = other.short;
                     }
-                    if self.order(other.long, entry.long, true)?.is_le() {
+                    if self.order(other.long, entry.long, true).is_le() {
                         entry.long = other.long;
                     }
                     all.swap_remove(at);
@@ -495,20 +477,18 @@ impl<'a, T: Cost> Walk<'a, T> {
             }
         }
         all.push(entry);
-        Ok(())
     }
 
     /// Order of two lists; when one begins the other, the longer comes first if more follows.
     ///
     /// Both are walked only as far as they agree, and parts that they share not at all.
-    fn order(&mut self, a: u32, b: u32, more: bool) -> Result<Ordering> {
+    fn order(&mut self, a: u32, b: u32, more: bool) -> Ordering {
         let (mut left, mut right) = std::mem::take(&mut self.stacks);
         left.clear();
         right.clear();
         left.push(a);
         right.push(b);
         let order = loop {
-            self.ticker.work(4)?;
             left.truncate(left.len() - left.iter().rev().take_while(|&&l| l == 0).count());
             right.truncate(right.len() - right.iter().rev().take_while(|&&l| l == 0).count());
             let (Some(&x), Some(&y)) = (left.last(), right.last()) else {
@@ -537,14 +517,13 @@ impl<'a, T: Cost> Walk<'a, T> {
             }
         };
         self.stacks = (left, right);
-        Ok(order)
+        order
     }
 
-    fn list(&mut self, link: u32) -> Result<Vec<u32>> {
+    fn list(&self, link: u32) -> Vec<u32> {
         let mut out = Vec::new();
         let mut pending = vec![link];
         while let Some(link) = pending.pop() {
-            self.ticker.work(2)?;
             if link == 0 {
                 continue;
             }
@@ -556,6 +535,6 @@ impl<'a, T: Cost> Walk<'a, T> {
                 }
             }
         }
-        Ok(out)
+        out
     }
 }

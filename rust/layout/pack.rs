@@ -2,7 +2,6 @@
 //! tails of the rows that end there, in input order. That order decides everything downstream.
 
 use crate::error::{Error, Result};
-use crate::interrupt::Ticker;
 use crate::pack::Packing;
 use crate::segments::{NONE, Segments};
 use crate::tree::Tree;
@@ -24,13 +23,11 @@ pub struct Shape {
 /// segments with one row may carry it or not, it changes nothing.
 pub fn pack(tree: &Tree, shared: &[bool]) -> Result<Packing> {
     let shape = shape(tree, shared)?;
-    let mut ticker = Ticker::new();
     let segments = shape.row.len();
     let mut member_offsets = Vec::with_capacity(segments + 1);
     let mut total = 0_u32;
     member_offsets.push(0);
     for (&row, &at) in shape.row.iter().zip(&shape.tree_segment) {
-        ticker.work(2)?;
         let members = if row == NONE {
             tree.count[at as usize]
         } else {
@@ -45,7 +42,6 @@ pub fn pack(tree: &Tree, shared: &[bool]) -> Result<Packing> {
     let mut members = vec![0; total as usize];
     let mut last = vec![NONE; tree.rows()];
     for (packed, (&row, &at)) in shape.row.iter().zip(&shape.tree_segment).enumerate() {
-        ticker.work(4)?;
         if row == NONE {
             packed_of[at as usize] = packed as u32;
         } else {
@@ -62,7 +58,6 @@ pub fn pack(tree: &Tree, shared: &[bool]) -> Result<Packing> {
             last[row] = packed_of[at as usize];
         }
         while at != NONE {
-            ticker.work(4)?;
             let packed = packed_of[at as usize];
             if packed != NONE {
                 let slot = &mut next[packed as usize];
@@ -90,8 +85,7 @@ pub fn shape(tree: &Tree, shared: &[bool]) -> Result<Shape> {
             shared.len()
         )));
     }
-    let mut ticker = Ticker::new();
-    let (offsets, rows) = tree.terminal_rows()?;
+    let (offsets, rows) = tree.terminal_rows();
     let mut out = Shape::default();
     let mut starts = vec![0_i64];
     let mut packed_end = 0_i64;
@@ -110,7 +104,6 @@ pub fn shape(tree: &Tree, shared: &[bool]) -> Result<Shape> {
     };
     let mut emitted = 0_u32;
     for s in 0..count {
-        ticker.work(8)?;
         let parent = tree.parent[s];
         let mut here = if parent == NONE {
             (NONE, 0)
@@ -125,7 +118,6 @@ pub fn shape(tree: &Tree, shared: &[bool]) -> Result<Shape> {
         }
         if here.1 < end {
             for &row in &rows[offsets[s] as usize..offsets[s + 1] as usize] {
-                ticker.work(8)?;
                 emit(here, end, s, row)?;
                 emitted += 1;
             }

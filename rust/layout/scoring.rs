@@ -2,6 +2,7 @@
 
 use super::Measures;
 use crate::error::{Error, Result};
+use crate::fields::{Range, Setting, between, result, settings};
 
 /// Work units per microsecond.
 /// Largest tensor- and context-parallel sizes.
@@ -15,44 +16,62 @@ const TINY: i64 = 128;
 const LEVELS: (i128, i128) = (768, 256);
 
 /// Which published score.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Version {
     /// Hand-set constants: outside the calibrated classes.
-    One,
+    #[default]
+    One = 1,
     /// Ten fitted terms.
-    Two,
+    Two = 2,
 }
 
-/// A score with the facts it scales by.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Scoring {
-    /// Which score.
-    pub version: Version,
-    /// Version 2: milli-microseconds for each term, in the order of planning section 2.
-    pub coefficients: [i64; 10],
-    /// Tensor-parallel ranks.
-    pub tp: i64,
-    /// Context-parallel ranks.
-    pub cp: i64,
-    /// Decoder layers of this rank.
-    pub layers: i64,
-    /// Layers with a gated delta net among them (version 2 reads this alone).
-    pub gdn_layers: i64,
-    /// The model has such layers (version 1 reads this alone).
-    pub uses_gdn: bool,
+impl Setting for Version {
+    fn check(&self, _: &str, _: Range) -> Result<()> {
+        Ok(())
+    }
 }
 
-/// Predicted work and its tie-breaks; less is better.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Score {
-    /// Predicted work: 1/1024 us (version 1), a thousandth of that (version 2).
-    pub work: i128,
-    /// Packed tokens.
-    pub tokens: i64,
-    /// Packed segments.
-    pub segments: i64,
-    /// Segments on the longest path.
-    pub depth: i64,
+settings! {
+    /// A score for layouts with the facts it scales by. Version 2 sums ten fitted terms in
+    /// thousandths of 1/1024 us; version 1 is the older hand-set score in 1/1024 us. Scores
+    /// compare only within one `Scoring`.
+    #[derive(Eq)]
+    pub struct Scoring as "Scoring" {
+        /// Which score: 1 or 2.
+        version: Version;
+        /// Tensor-parallel ranks.
+        tp: i64 = 1, between(1, MOST_RANKS);
+        /// Context-parallel ranks.
+        cp: i64 = 1, between(1, MOST_RANKS);
+        /// Decoder layers of this rank.
+        layers: i64, between(1, 1 << 16);
+        /// Layers with a gated delta net among them (version 2 reads this alone).
+        gdn_layers: i64 = 0, between(0, 1 << 16);
+        /// The model has such layers (version 1 reads this alone); `None`: where `gdn_layers`.
+        uses_gdn: Option<bool> = None;
+        /// Version 2: milli-microseconds for each term, in the order of planning section 2.
+        coefficients: [i64; 10] = [0; 10], between(0, 1 << 36);
+    }
+}
+
+result! {
+    /// Predicted work and its tie-breaks, in the order in which they decide; less is better.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+    pub struct Score as "Score" {
+        /// Predicted work: 1/1024 us (version 1), a thousandth of that (version 2).
+        pub work: i128,
+        /// Packed tokens.
+        pub tokens: i64,
+        /// Packed segments.
+        pub segments: i64,
+        /// Segments on the longest path.
+        pub depth: i64,
+    }
+    python {
+        fn __richcmp__(&self, other: &Self, op: pyo3::basic::CompareOp) -> bool {
+            op.matches(self.cmp(other))
+        }
+    }
 }
 
 /// One rounded token term: `scale * (tokens * step mod den)` is what rounding adds, times the
@@ -180,28 +199,10 @@ impl Weights {
 }
 
 impl Scoring {
-    /// Refuses facts that no run has, which also keeps every score inside 128 bits.
-    pub fn check(&self) -> Result<()> {
-        for (name, value, least, most) in [
-            ("tp", self.tp, 1, MOST_RANKS),
-            ("cp", self.cp, 1, MOST_RANKS),
-            ("layers", self.layers, 1, 1 << 16),
-            ("gdn_layers", self.gdn_layers, 0, 1 << 16),
-        ] {
-            if value < least || value > most {
-                return Err(Error::input(format!(
-                    "{name} is {value}: it must be from {least} to {most}"
-                )));
-            }
-        }
-        for (index, &value) in self.coefficients.iter().enumerate() {
-            if !(0..=1 << 36).contains(&value) {
-                return Err(Error::input(format!(
-                    "coefficients[{index}] is {value}: it must be from 0 to 2**36"
-                )));
-            }
-        }
-        Ok(())
+    /// Whether version 1 counts levels.
+    #[must_use]
+    pub fn has_gdn(&self) -> bool {
+        self.uses_gdn.unwrap_or(self.gdn_layers > 0)
     }
 
     /// Segments shorter than this count as tiny: the listed length that covers 128 a rank.
@@ -253,7 +254,7 @@ impl Scoring {
             Version::One => {
                 let cp = i128::from(self.cp);
                 let launch = 96 + 32 * cp;
-                let gdn = if self.uses_gdn {
+                let gdn = if self.has_gdn() {
                     (extra.min(1) * LEVELS.0 + (extra - 1).max(0) * LEVELS.1) * layers * UNITS
                 } else {
                     0
@@ -285,7 +286,7 @@ impl Scoring {
     fn weights_one(&self) -> Weights {
         let (cp, layers) = (i128::from(self.cp), i128::from(self.layers));
         let launch = 96 + 32 * cp;
-        let gdn = i128::from(self.uses_gdn) * layers * UNITS * cp;
+        let gdn = i128::from(self.has_gdn()) * layers * UNITS * cp;
         // Rounding up: the missing part of the last share of tokens, -tokens mod cp.
         let up = Rounding {
             scale: launch,

@@ -8,8 +8,8 @@ use std::collections::BinaryHeap;
 
 use super::bits::Keys;
 use super::{Forest, Measures};
+use crate::cancel;
 use crate::error::Result;
-use crate::interrupt::Ticker;
 
 /// One member: every decision whose span from its nearest chosen ancestor is at least `least`.
 pub(super) struct Spans<'a> {
@@ -66,7 +66,7 @@ impl Children {
 
 impl<'a> Spans<'a> {
     /// The member for a span of 1: full sharing.
-    pub(super) fn new(forest: &'a Forest, keys: &'a Keys, ticker: &mut Ticker) -> Result<Self> {
+    pub(super) fn new(forest: &'a Forest, keys: &'a Keys) -> Self {
         let n = forest.len();
         let mut spans = Self {
             forest,
@@ -83,17 +83,15 @@ impl<'a> Spans<'a> {
             changed: Vec::with_capacity(n),
         };
         for i in 0..n {
-            ticker.work(8)?;
             let own = spans.own(i);
             spans.add(own, 1);
         }
         let mut at = 0;
         while at < n {
-            ticker.work(16)?;
             at = spans.decide(at, n);
         }
-        spans.settle_levels(ticker)?;
-        Ok(spans)
+        spans.settle_levels();
+        spans
     }
 
     /// Measures of the member.
@@ -107,7 +105,7 @@ impl<'a> Spans<'a> {
     }
 
     /// Goes on to the next member; false after the one without decisions.
-    pub(super) fn next(&mut self, ticker: &mut Ticker) -> Result<bool> {
+    pub(super) fn next(&mut self) -> Result<bool> {
         let Some(shortest) = self.shortest() else {
             return Ok(false);
         };
@@ -116,15 +114,15 @@ impl<'a> Spans<'a> {
             let Some(Reverse((_, i))) = self.heap.pop() else {
                 break;
             };
+            cancel::check()?;
             let i = i as usize;
             debug_assert_eq!(span, self.forest.end[i] - self.from[i]);
             let last = self.forest.last[i] as usize;
             let mut at = i;
             while at < last {
-                ticker.work(16)?;
                 at = self.decide(at, last);
             }
-            self.settle_levels(ticker)?;
+            self.settle_levels();
         }
         Ok(true)
     }
@@ -191,24 +189,21 @@ impl<'a> Spans<'a> {
     }
 
     /// Levels of the subtrees that changed, then of the ancestors that this reaches.
-    fn settle_levels(&mut self, ticker: &mut Ticker) -> Result<()> {
+    fn settle_levels(&mut self) {
         let Some(&top) = self.changed.first() else {
-            return Ok(());
+            return;
         };
         while let Some(i) = self.changed.pop() {
-            ticker.work(4)?;
             self.levels[i as usize] = self.levels_of(i as usize);
         }
         let mut at = self.forest.above(top as usize);
         while let Some(i) = at {
-            ticker.work(4)?;
             let levels = self.levels_of(i);
             if std::mem::replace(&mut self.levels[i], levels) == levels {
                 break;
             }
             at = self.forest.above(i);
         }
-        Ok(())
     }
 
     fn levels_of(&self, i: usize) -> u32 {

@@ -69,7 +69,7 @@ fn refuses_what_has_no_layout() {
         cp: 1,
         layers: 1,
         gdn_layers: 0,
-        uses_gdn: false,
+        uses_gdn: Some(false),
     };
     let empty = Tree::default();
     assert!(choose(&empty, &scoring, Method::Full).is_err());
@@ -103,7 +103,7 @@ fn any_scoring(dice: &mut Dice) -> Scoring {
         cp: pick(dice, &[1, 2, 3, 4, 5, 8]),
         layers,
         gdn_layers: pick(dice, &[0, 1, layers]),
-        uses_gdn: dice.roll(2) == 1,
+        uses_gdn: Some(dice.roll(2) == 1),
     }
 }
 
@@ -269,8 +269,7 @@ fn members_by_span_are_what_a_walk_gives() {
         let forest = Forest::new(&tree, 64).unwrap();
         let mut keys = Keys::default();
         keys.reserve(forest.len());
-        let mut ticker = Ticker::new();
-        let mut spans = spans::Spans::new(&forest, &keys, &mut ticker).unwrap();
+        let mut spans = spans::Spans::new(&forest, &keys);
         let mut least = 1;
         loop {
             let flags = family::by_span(&forest, least);
@@ -286,7 +285,7 @@ fn members_by_span_are_what_a_walk_gives() {
             };
             let chosen = (0..forest.len()).filter(|&i| flags[i]);
             let shortest = chosen.map(|i| forest.end[i] - near(i)).min();
-            assert_eq!(spans.next(&mut ticker), Ok(shortest.is_some()));
+            assert_eq!(spans.next(), Ok(shortest.is_some()));
             match shortest {
                 Some(span) => least = span + 1,
                 None => break,
@@ -318,7 +317,7 @@ fn rounding_is_settled_in_every_branch() {
         cp: 1,
         layers: 12,
         gdn_layers: 1,
-        uses_gdn: true,
+        uses_gdn: Some(true),
     };
     let weights = scoring.weights().unwrap();
     let forest = Forest::new(&tree, weights.tiny_below).unwrap();

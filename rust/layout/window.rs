@@ -7,8 +7,8 @@
 
 use super::Forest;
 use super::scoring::Weights;
+use crate::cancel;
 use crate::error::Result;
-use crate::interrupt::Ticker;
 
 /// With fewer states than this, a window is not worth its search; tests look at small trees.
 const FEW_STATES: u64 = if cfg!(any(test, feature = "small-limits")) {
@@ -19,25 +19,17 @@ const FEW_STATES: u64 = if cfg!(any(test, feature = "small-limits")) {
 
 /// Per decision, the least depth of the nearest chosen ancestor of what lies below it (its own
 /// depth: itself). `reach` is how much worse than the best a layout that counts may be.
-pub(super) fn windows(
-    forest: &Forest,
-    weights: &Weights,
-    reach: i128,
-    ticker: &mut Ticker,
-) -> Result<Vec<u32>> {
-    let mut below = Vec::new();
-    ticker.fill(&mut below, forest.len(), 0)?;
+pub(super) fn windows(forest: &Forest, weights: &Weights, reach: i128) -> Result<Vec<u32>> {
+    let mut below = vec![0; forest.len()];
     let states: u64 = forest.depth.iter().map(|&depth| u64::from(depth)).sum();
     if states < FEW_STATES || weights.token == 0 {
         return Ok(below);
     }
     // What hangs on each decision beside one child: every tail, and every other child's subtree.
-    let mut beside = Vec::new();
-    ticker.each(0..forest.len(), 4, |i| {
-        beside.push(forest.own[i] + forest.leaves[i] - 1);
-    })?;
+    let mut beside: Vec<i64> = (0..forest.len())
+        .map(|i| forest.own[i] + forest.leaves[i] - 1)
+        .collect();
     for i in 0..forest.len() {
-        ticker.work(2)?;
         if let Some(parent) = forest.above(i) {
             beside[parent] += 1;
         }
@@ -48,6 +40,7 @@ pub(super) fn windows(
     // Along the path to the decision at hand, by depth; entry 0 stands for no ancestor.
     let (mut ends, mut hanging) = (vec![0; deepest + 1], vec![0; deepest + 1]);
     for i in 0..forest.len() {
+        cancel::check_at(i)?;
         let depth = forest.depth[i] as usize;
         ends[depth] = forest.end[i];
         hanging[depth] = hanging[depth - 1] + beside[i];
@@ -60,10 +53,8 @@ pub(super) fn windows(
                 saved >= weights.tiny && others * saved > (others + 2) * weights.tiny + cost
             })
         };
-        ticker.work(2 + (depth - least as usize) as u64)?;
         while (least as usize) < depth && dominated(least as usize) {
             least += 1;
-            ticker.work((depth - least as usize) as u64)?;
         }
         below[i] = least;
     }

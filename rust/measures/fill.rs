@@ -3,7 +3,6 @@
 use crate::assign::Assignment;
 use crate::error::{Error, Result};
 use crate::heads::{self, HeadWork};
-use crate::interrupt::Ticker;
 use crate::measures::{Groups, Measures, Pool, group, plan};
 use crate::recurrent::Recurrent;
 use crate::recurrent::schedule::{Schedule, gdn_schedule, gdn_schedule_per_rank};
@@ -20,12 +19,6 @@ pub struct Settings {
     pub tp: i64,
     /// Context-parallel size.
     pub cp: i64,
-    /// Vocabulary of the output head.
-    pub vocab: i64,
-    /// Width of a hidden state.
-    pub hidden: i64,
-    /// Bytes of one logit and of one hidden value.
-    pub element_bytes: i64,
     /// The model has recurrent layers.
     pub recurrent: bool,
     /// Pending bytes of the recurrent schedule per executed row, state row and packed row: they
@@ -42,9 +35,6 @@ impl Settings {
         Self {
             tp: 1,
             cp: 1,
-            vocab: 0,
-            hidden: 0,
-            element_bytes: 2,
             recurrent: false,
             gdn_weights: [1, 0, 0],
             adapter_ranks: Vec::new(),
@@ -53,16 +43,10 @@ impl Settings {
 
     /// Refuses sizes that no machine has.
     pub fn check(&self) -> Result<()> {
-        for (name, value, least) in [
-            ("tp", self.tp, 1),
-            ("cp", self.cp, 1),
-            ("vocab", self.vocab, 0),
-            ("hidden", self.hidden, 0),
-            ("element_bytes", self.element_bytes, 1),
-        ] {
-            if value < least {
+        for (name, value) in [("tp", self.tp), ("cp", self.cp)] {
+            if value < 1 {
                 return Err(Error::input(format!(
-                    "{name} is {value}: it must be at least {least}"
+                    "{name} is {value}: it must be at least 1"
                 )));
             }
         }
@@ -111,8 +95,6 @@ pub struct Exact<'a> {
     pub shared: &'a [bool],
     /// The packed row, without padding.
     pub segments: &'a Segments,
-    /// Most segments on one row's path.
-    pub depth: i64,
     /// Owners of the padded packed row; `None` at CP 1.
     pub assignment: Option<&'a Assignment>,
     /// Recurrent layout of the padded packed row; `None` at CP 1 or without recurrent layers.
@@ -136,7 +118,7 @@ pub fn start(
     for (g, row) in measures.groups.iter_mut().enumerate() {
         start_group(pool, groups, g, settings, row)?;
     }
-    outputs(pool, requests, settings, &mut measures.plan)?;
+    entries(pool, requests, &mut measures.plan)?;
     let all_gradient = measures.groups.iter().all(|row| row[group::GRADIENT] == 1);
     let priceable = !groups.is_empty()
         && all_gradient
@@ -145,19 +127,12 @@ pub fn start(
     Ok(())
 }
 
-fn outputs(
-    pool: &Pool,
-    requests: &[u32],
-    settings: &Settings,
-    plan: &mut [i64; plan::COUNT],
-) -> Result<()> {
-    let mut ticker = Ticker::new();
+/// Counts of what the requests ask for.
+fn entries(pool: &Pool, requests: &[u32], plan: &mut [i64; plan::COUNT]) -> Result<()> {
     for &request in requests {
-        ticker.work(8)?;
         let r = request as usize;
         let length = pool.lengths[r];
         if pool.active(r) {
-            plan[plan::REQUESTS] += 1;
             plan[plan::LOGICAL] += length;
         } else {
             plan[plan::INACTIVE] += length;
@@ -167,22 +142,6 @@ fn outputs(
         plan[plan::LOGITS_TOKENS] += if pool.logits[r] { length } else { 0 };
         plan[plan::HIDDEN_TOKENS] += if pool.hidden[r] { length } else { 0 };
         add(&mut plan[plan::ROUTED_ENTRIES], pool.routed[r])?;
-    }
-    let terms = [
-        (plan[plan::TARGET_ENTRIES], 4),
-        (plan[plan::TOP_K_ENTRIES], 12),
-        (
-            plan[plan::LOGITS_TOKENS],
-            product(settings.vocab, settings.element_bytes)?,
-        ),
-        (
-            plan[plan::HIDDEN_TOKENS],
-            product(settings.hidden, settings.element_bytes)?,
-        ),
-        (plan[plan::ROUTED_ENTRIES], 16),
-    ];
-    for (entries, bytes) in terms {
-        add(&mut plan[plan::OUTPUT], product(entries, bytes)?)?;
     }
     Ok(())
 }
@@ -194,11 +153,6 @@ fn add(sum: &mut i64, value: i64) -> Result<()> {
     Ok(())
 }
 
-fn product(left: i64, right: i64) -> Result<i64> {
-    left.checked_mul(right)
-        .ok_or(Error::Overflow("the size of the requested outputs"))
-}
-
 fn start_group(
     pool: &Pool,
     groups: &Groups,
@@ -208,16 +162,12 @@ fn start_group(
 ) -> Result<()> {
     let key = groups.key(g);
     row[group::GRADIENT] = i64::from(key.gradient);
-    row[group::ROUTED] = i64::from(key.routed);
-    row[group::ADAPTER] = i64::from(key.slot != 0);
     row[group::ADAPTER_RANK] = match settings.adapter_ranks.get(key.slot as usize) {
         Some(&rank) if key.slot != 0 => rank,
         _ => 0,
     };
     row[group::REQUESTS] = groups.requests(g).len() as i64;
-    let mut ticker = Ticker::new();
     for &request in groups.requests(g) {
-        ticker.work(8)?;
         let r = request as usize;
         row[group::LOGICAL] += pool.lengths[r];
         row[group::HEAD_SUM] += pool.projected[r];
@@ -232,7 +182,6 @@ fn start_group(
         row[group::HEAD_TARGETS] |= i64::from(pool.targets[r]);
         row[group::HEAD_STATISTICS] |= i64::from(pool.targets[r] || pool.top_k[r] > 0);
         row[group::HEAD_LOGITS] |= i64::from(pool.logits[r]);
-        row[group::HIDDEN] |= i64::from(pool.hidden[r]);
     }
     Ok(())
 }
@@ -251,36 +200,31 @@ pub fn exact(
     row[group::PACKED] = packed;
     row[group::PADDED] = padded;
     row[group::SEGMENTS] = layout.segments.len() as i64;
-    row[group::DEPTH] = layout.depth;
     let by_sum = layout.head == HeadCount::UnionOrSum
         && row[group::HEAD_LONGEST].min(HEAD_CHUNK) == row[group::HEAD_SUM].min(HEAD_CHUNK);
     row[group::HEAD_ROWS] = if by_sum || row[group::HEAD_SUM] == 0 {
         row[group::HEAD_SUM]
     } else {
-        heads::union(pool, requests, layout.tree, layout.shared, work)?
+        heads::union(pool, requests, layout.tree, layout.shared, work)
     };
     row[group::HEAD_BOUND] = 0;
-    let rows = match layout.assignment {
-        None => [padded; 3],
-        Some(assignment) => busiest_rows(assignment, layout.recurrent, settings)?,
+    row[group::LOCAL] = match layout.assignment {
+        None => padded,
+        Some(assignment) => busiest(assignment, layout.recurrent, settings)?,
     };
-    row[group::ROWS] = rows[0];
-    row[group::ATTENTION_ROWS] = rows[1];
-    row[group::GDN_ROWS] = rows[2];
     let pending = settings.recurrent && row[group::GRADIENT] == 1;
     schedules(layout, settings, pending, row)
 }
 
-/// Model, attention and recurrent rows of the busiest ranks.
-fn busiest_rows(
+/// Tokens of the rank with the most, in either layout.
+fn busiest(
     assignment: &Assignment,
     recurrent: Option<&Recurrent>,
     settings: &Settings,
-) -> Result<[i64; 3]> {
-    let most = |rows: &[i64]| rows.iter().copied().max().unwrap_or(0);
-    let attention = most(&assignment.rank_tokens);
+) -> Result<i64> {
+    let most = |tokens: &[i64]| tokens.iter().copied().max().unwrap_or(0);
     let gdn = recurrent.map_or(0, |layout| most(&layout.rank_tokens));
-    Ok([settings.padded(attention.max(gdn).max(1))?, attention, gdn])
+    settings.padded(most(&assignment.rank_tokens).max(gdn).max(1))
 }
 
 /// What recurrent layers execute and keep: of the whole row, and of the rank with most of it.
@@ -292,14 +236,14 @@ fn schedules(
 ) -> Result<()> {
     let (mut whole, mut rank) = (Schedule::default(), Schedule::default());
     if pending {
-        whole = gdn_schedule(layout.segments)?;
+        whole = gdn_schedule(layout.segments);
         rank = whole;
     }
     if pending && let Some(recurrent) = layout.recurrent {
         let ranks = if settings.tp > 1 {
-            gdn_schedule_per_rank(&pad(layout.segments, settings.tp)?, recurrent)?
+            gdn_schedule_per_rank(&pad(layout.segments, settings.tp)?, recurrent)
         } else {
-            gdn_schedule_per_rank(layout.segments, recurrent)?
+            gdn_schedule_per_rank(layout.segments, recurrent)
         };
         // the first of equals
         rank = ranks
@@ -340,12 +284,9 @@ pub fn bound(bound: Bound, settings: &Settings, row: &mut [i64; group::COUNT]) -
     row[group::PACKED] = packed;
     row[group::PADDED] = padded;
     row[group::SEGMENTS] = segments;
-    row[group::DEPTH] = 0;
     row[group::HEAD_ROWS] = head;
     row[group::HEAD_BOUND] = rejects;
-    for column in [group::ROWS, group::ATTENTION_ROWS, group::GDN_ROWS] {
-        row[column] = rows;
-    }
+    row[group::LOCAL] = rows;
     for column in [
         group::GDN_EXECUTED,
         group::GDN_STATES,
@@ -369,7 +310,7 @@ pub fn finish(settings: &Settings, even: bool, measures: &mut Measures) -> Resul
         let padded = settings.padded(row[group::LOGICAL])?;
         for (sum, value) in [
             (&mut packed, row[group::PADDED]),
-            (&mut rows, row[group::ROWS]),
+            (&mut rows, row[group::LOCAL]),
             (&mut unshared, padded),
         ] {
             *sum = sum.checked_add(value).ok_or(too_large.clone())?;
@@ -377,7 +318,7 @@ pub fn finish(settings: &Settings, even: bool, measures: &mut Measures) -> Resul
     }
     plan[plan::PACKED] = packed;
     plan[plan::UNSHARED] = unshared;
-    plan[plan::RETAINED_ROWS] = if even {
+    plan[plan::RETAINED_TOKENS] = if even {
         packed / settings.cp + i64::from(packed % settings.cp != 0)
     } else {
         rows

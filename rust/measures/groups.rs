@@ -1,7 +1,5 @@
 //! Requests of a wave that run together: one adapter slot and one gradient mode.
 
-use crate::error::Result;
-use crate::interrupt::Ticker;
 use crate::measures::Pool;
 
 /// What the requests of one group have in common.
@@ -32,8 +30,7 @@ const NO_GROUP: u32 = u32::MAX;
 
 impl Groups {
     /// Forms the groups of `requests` (pool indices); requests without an output join none.
-    pub fn form(&mut self, pool: &Pool, requests: &[u32]) -> Result<()> {
-        let mut ticker = Ticker::new();
+    pub fn form(&mut self, pool: &Pool, requests: &[u32]) {
         self.keys.clear();
         self.inactive.clear();
         self.chosen.clear();
@@ -42,7 +39,6 @@ impl Groups {
         self.offsets.clear();
         self.offsets.push(0);
         for &request in requests {
-            ticker.work(4)?;
             let r = request as usize;
             if !pool.active(r) {
                 self.chosen.push(NO_GROUP);
@@ -65,11 +61,11 @@ impl Groups {
             self.chosen.push(group);
             self.offsets[group as usize + 1] += 1;
         }
-        self.place(requests, &mut ticker)
+        self.place(requests);
     }
 
     /// Sorts the requests by group, keeping their order.
-    fn place(&mut self, requests: &[u32], ticker: &mut Ticker) -> Result<()> {
+    fn place(&mut self, requests: &[u32]) {
         for group in 1..self.offsets.len() {
             self.offsets[group] += self.offsets[group - 1];
         }
@@ -81,7 +77,6 @@ impl Groups {
         self.group_of_key.clear();
         self.group_of_key.extend_from_slice(&self.offsets);
         for (i, (&request, &group)) in requests.iter().zip(&self.chosen).enumerate() {
-            ticker.work(4)?;
             if group != NO_GROUP {
                 let at = &mut self.group_of_key[group as usize];
                 self.requests[*at as usize] = request;
@@ -89,7 +84,6 @@ impl Groups {
                 *at += 1;
             }
         }
-        Ok(())
     }
 
     /// Number of groups.
@@ -143,7 +137,7 @@ mod tests {
         pool.targets[3] = false;
         let mut groups = Groups::default();
         for _ in 0..2 {
-            groups.form(&pool, &[4, 3, 2, 1, 0]).unwrap();
+            groups.form(&pool, &[4, 3, 2, 1, 0]);
             assert_eq!(groups.len(), 3);
             assert_eq!(groups.requests(0), [4, 1]);
             assert_eq!(groups.requests(1), [2]);
@@ -159,7 +153,7 @@ mod tests {
                 }
             );
         }
-        groups.form(&pool, &[]).unwrap();
+        groups.form(&pool, &[]);
         assert!(groups.is_empty());
     }
 }

@@ -3,23 +3,19 @@
 use std::collections::BTreeMap;
 
 use super::pool::Columns;
-use crate::error::Result;
-use crate::interrupt::Ticker;
 
 /// Labels per token, k, logits, hidden states, replay: in this order mixes are numbered.
 type Mix = (i64, i64, bool, bool, bool);
 
 /// Number of each request's mix, mixes in ascending order, and each mix's first request.
-pub(super) fn mixes(columns: &Columns<'_>, ticker: &mut Ticker) -> Result<(Vec<u32>, Vec<u32>)> {
+pub(super) fn mixes(columns: &Columns<'_>) -> (Vec<u32>, Vec<u32>) {
     let count = columns.targets.len();
     // Most pools are runs of one mix: one is looked up where it differs from the one before.
     let mut runs: Vec<(usize, Mix)> = Vec::new();
     let mut first: BTreeMap<Mix, (u32, u32)> = BTreeMap::new();
     for r in 0..count {
-        ticker.work(2)?;
         let mix = mix_of(columns, r);
         if runs.last().is_none_or(|&(_, last)| last != mix) {
-            ticker.work(32)?;
             runs.push((r, mix));
             first.entry(mix).or_insert((r as u32, 0));
         }
@@ -29,11 +25,10 @@ pub(super) fn mixes(columns: &Columns<'_>, ticker: &mut Ticker) -> Result<(Vec<u
     }
     let mut numbers = Vec::with_capacity(count);
     for (i, (_, mix)) in runs.iter().enumerate() {
-        ticker.work(32)?;
         let end = runs.get(i + 1).map_or(count, |next| next.0);
-        ticker.fill(&mut numbers, end, first[mix].1)?;
+        numbers.resize(end, first[mix].1);
     }
-    Ok((numbers, first.into_values().map(|(r, _)| r).collect()))
+    (numbers, first.into_values().map(|(r, _)| r).collect())
 }
 
 fn mix_of(columns: &Columns<'_>, r: usize) -> Mix {

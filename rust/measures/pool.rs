@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::mixes::mixes;
+use crate::cancel;
 use crate::error::{Error, Result};
-use crate::interrupt::Ticker;
 
 /// The adapter slot of requests that run the model's own weights.
 pub const NO_SLOT: u32 = 0;
@@ -99,22 +99,21 @@ impl Pool {
         let count = columns.lengths.len();
         check_lengths(columns, count)?;
         check_values(columns)?;
-        let mut ticker = Ticker::new();
-        let (mix, mix_first) = mixes(columns, &mut ticker)?;
+        let (mix, mix_first) = mixes(columns);
         let mut pool = Self {
-            lengths: ticker.copy(columns.lengths)?,
+            lengths: columns.lengths.to_vec(),
             item_offsets: item_offsets(columns.item_sizes, count)?,
-            gradient: ticker.copy(columns.gradient)?,
-            slot: ticker.copy(columns.slot)?,
+            gradient: columns.gradient.to_vec(),
+            slot: columns.slot.to_vec(),
             slots: columns.slot.iter().max().map_or(1, |&slot| slot + 1),
-            routed: ticker.copy(columns.routed)?,
-            targets: ticker.copy(columns.targets)?,
+            routed: columns.routed.to_vec(),
+            targets: columns.targets.to_vec(),
             target_entries: Vec::with_capacity(count),
-            target_width: ticker.copy(columns.target_width)?,
-            top_k: ticker.copy(columns.top_k)?,
+            target_width: columns.target_width.to_vec(),
+            top_k: columns.top_k.to_vec(),
             top_k_entries: Vec::with_capacity(count),
-            logits: ticker.copy(columns.logits)?,
-            hidden: ticker.copy(columns.hidden)?,
+            logits: columns.logits.to_vec(),
+            hidden: columns.hidden.to_vec(),
             mix,
             mix_first,
             plain: Vec::with_capacity(count),
@@ -125,7 +124,6 @@ impl Pool {
         };
         pool.label(columns)?;
         for r in 0..count {
-            ticker.work(8)?;
             let entries = if pool.targets[r] {
                 pool.lengths[r]
                     .checked_mul(pool.target_width[r])
@@ -158,9 +156,9 @@ impl Pool {
 
     fn label(&mut self, columns: &Columns<'_>) -> Result<()> {
         self.run_offsets.push(0);
-        let mut ticker = Ticker::new();
         let mut at = 0;
         for (r, &length) in columns.lengths.iter().enumerate() {
+            cancel::check_at(r)?;
             let first = self.runs.len();
             let end = at + length as usize;
             if self.targets[r] {
@@ -168,12 +166,11 @@ impl Pool {
                     Labels::From(from) if from[r] < length => self.runs.push((from[r], length)),
                     Labels::From(_) => {}
                     Labels::Mask(mask) => {
-                        runs_of(&mask[at..end], &mut self.runs, &mut ticker)?;
+                        runs_of(&mask[at..end], &mut self.runs);
                     }
                 }
             }
             at = end;
-            ticker.work(8)?;
             let count = self.runs[first..].iter().map(|run| run.1 - run.0).sum();
             self.labelled.push(count);
             let offset = u32::try_from(self.runs.len())
@@ -227,11 +224,7 @@ impl Pool {
 }
 
 /// Appends the intervals of true entries.
-pub(crate) fn runs_of(
-    mask: &[bool],
-    runs: &mut Vec<(i64, i64)>,
-    ticker: &mut Ticker,
-) -> Result<()> {
+pub(crate) fn runs_of(mask: &[bool], runs: &mut Vec<(i64, i64)>) {
     let mut at = 0;
     while let Some(gap) = mask[at..].iter().position(|&set| set) {
         let start = at + gap;
@@ -241,9 +234,7 @@ pub(crate) fn runs_of(
             .unwrap_or(mask.len() - start);
         at = start + length;
         runs.push((start as i64, at as i64));
-        ticker.work(4 + (gap + length) as u64)?;
     }
-    Ok(())
 }
 
 fn item_offsets(sizes: &[i64], count: usize) -> Result<Vec<u32>> {
@@ -294,9 +285,7 @@ fn check_lengths(columns: &Columns<'_>, count: usize) -> Result<()> {
         }
     }
     let mut tokens = 0_i64;
-    let mut ticker = Ticker::new();
     for (r, &length) in columns.lengths.iter().enumerate() {
-        ticker.work(1)?;
         if length < 0 {
             return Err(Error::input(format!(
                 "lengths[{r}] is {length}: it must be at least 0"
@@ -322,9 +311,7 @@ fn check_lengths(columns: &Columns<'_>, count: usize) -> Result<()> {
 }
 
 fn check_values(columns: &Columns<'_>) -> Result<()> {
-    let mut ticker = Ticker::new();
     for (r, &length) in columns.lengths.iter().enumerate() {
-        ticker.work(4)?;
         let (width, k, routed) = (columns.target_width[r], columns.top_k[r], columns.routed[r]);
         if width < 1 {
             return Err(Error::input(format!(
@@ -393,7 +380,7 @@ pub(crate) mod tests {
         let mut runs = Vec::new();
         let mask = [true, true, false, true, false, false];
         for mask in [&mask[..], &[], &[false], &[false, true]] {
-            runs_of(mask, &mut runs, &mut Ticker::new()).unwrap();
+            runs_of(mask, &mut runs);
         }
         assert_eq!(runs, [(0, 2), (3, 4), (1, 2)]);
     }

@@ -1,7 +1,6 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::interrupt::testing::interrupted;
 
 fn flat(rows: &[Vec<i64>]) -> (Vec<i64>, Vec<i64>) {
     let mut offsets = vec![0];
@@ -15,7 +14,7 @@ fn flat(rows: &[Vec<i64>]) -> (Vec<i64>, Vec<i64>) {
 fn packed(rows: &[Vec<i64>], options: &PackOptions<'_>) -> Packing {
     let (tokens, offsets) = flat(rows);
     let rows = Rows::new(&tokens, &offsets).unwrap();
-    pack(&rows, options, &mut Ticker::new()).unwrap()
+    pack(&rows, options).unwrap()
 }
 
 fn some_rows() -> impl Strategy<Value = Vec<Vec<i64>>> {
@@ -62,9 +61,9 @@ proptest! {
         let limited = packed(&rows, &PackOptions { max_depth: Some(depth), ..Default::default() });
         prop_assert!(full.segments.tokens() <= limited.segments.tokens());
         let (tokens, offsets) = flat(&rows);
-        let tree = Tree::build(&Rows::new(&tokens, &offsets).unwrap(), &mut Ticker::new()).unwrap();
-        prop_assert_eq!(&tree.packed_prefixes().unwrap().packed[rows.len()], &full.segments.tokens());
-        prop_assert_eq!(&pack_tree(&tree, Some(depth), 1, &mut Ticker::new()).unwrap(), &limited);
+        let tree = Tree::build(&Rows::new(&tokens, &offsets).unwrap()).unwrap();
+        prop_assert_eq!(&tree.packed_prefixes().packed[rows.len()], &full.segments.tokens());
+        prop_assert_eq!(&pack_tree(&tree, Some(depth), 1).unwrap(), &limited);
         if let Some((_, fewer)) = rows.split_last() {
             let fewer = packed(fewer, &PackOptions::default());
             prop_assert!(fewer.segments.tokens() <= full.segments.tokens());
@@ -79,7 +78,7 @@ fn limits_of_another_length_are_refused() {
         shareable: Some(&[1]),
         ..PackOptions::default()
     };
-    let refused = pack(&rows, &options, &mut Ticker::new());
+    let refused = pack(&rows, &options);
     assert!(matches!(refused, Err(Error::Input(m)) if m.contains("1 entries for 2 rows")));
 }
 
@@ -89,14 +88,4 @@ fn made_elsewhere() {
     let packing = Packing::from_segments(segments);
     assert_eq!(packing.row_start, [0, 4, 6, 0]);
     assert!(packing.rows_of(2).is_empty());
-}
-
-#[test]
-fn an_interrupt_stops_a_long_walk() {
-    let rows: Vec<Vec<i64>> = (0..100_000).map(|i| vec![i]).collect();
-    let (tokens, offsets) = flat(&rows);
-    let rows = Rows::new(&tokens, &offsets).unwrap();
-    let tree = Tree::build(&rows, &mut Ticker::new()).unwrap();
-    let stopped = interrupted(|| pack_tree(&tree, None, 1, &mut Ticker::new()));
-    assert_eq!(stopped, Err(Error::Interrupted));
 }

@@ -16,12 +16,12 @@ use crate::error::Error;
 use crate::segments::NONE;
 
 /// A one-dimensional int64 array that Python holds.
-pub(super) type Ints<'py> = Array<'py, i64>;
+pub(crate) type Ints<'py> = Array<'py, i64>;
 /// A one-dimensional array of flags that Python holds.
-pub(super) type Flags<'py> = Array<'py, bool>;
+pub(crate) type Flags<'py> = Array<'py, bool>;
 
 /// A one-dimensional array of exactly this type; anything else is refused in one line.
-pub(super) struct Array<'py, T: Element>(PyReadonlyArray1<'py, T>);
+pub(crate) struct Array<'py, T: Element>(PyReadonlyArray1<'py, T>);
 
 impl<'py, T: Element> Deref for Array<'py, T> {
     type Target = PyReadonlyArray1<'py, T>;
@@ -76,16 +76,20 @@ impl<'py, T: FromPyObjectOwned<'py>> FromPyObject<'_, 'py> for List<T> {
 
 /// A value as a message shows it, however long it is.
 pub(super) fn short(value: impl Debug) -> String {
+    cut(&format!("{value:?}"))
+}
+
+/// A text as a message shows it, however long it is.
+pub(super) fn cut(text: &str) -> String {
     const MOST: usize = 80;
-    let text = format!("{value:?}");
     match text.char_indices().nth(MOST) {
-        None => text,
+        None => text.to_owned(),
         Some((end, _)) => format!("{}...", &text[..end]),
     }
 }
 
 /// The slice under a one-dimensional int64 array, without a copy.
-pub(super) fn slice<'a>(py: Python<'_>, name: &str, array: &'a Ints<'_>) -> PyResult<&'a [i64]> {
+pub(crate) fn slice<'a>(py: Python<'_>, name: &str, array: &'a Ints<'_>) -> PyResult<&'a [i64]> {
     array.as_slice().map_err(|_| {
         to_python(
             py,
@@ -97,13 +101,35 @@ pub(super) fn slice<'a>(py: Python<'_>, name: &str, array: &'a Ints<'_>) -> PyRe
     })
 }
 
+/// A column of integers from whatever Python calls one: an int64 array as it is, anything else as
+/// `waveplan.rows.integers` reads or refuses it.
+pub(crate) fn ints<'py>(name: &str, given: &Bound<'py, PyAny>) -> PyResult<Ints<'py>> {
+    if let Ok(array) = given.extract::<Ints<'py>>() {
+        if array.as_slice().is_ok() {
+            return Ok(array);
+        }
+    }
+    let rows = given.py().import("waveplan.rows")?;
+    rows.call_method1("integers", (name, given))?.extract()
+}
+
+/// Lists of numbers as `waveplan.rows.Ragged`.
+pub(crate) fn ragged<'py>(
+    py: Python<'py>,
+    values: &[u32],
+    offsets: &[u32],
+) -> PyResult<Bound<'py, PyAny>> {
+    let rows = py.import("waveplan.rows")?;
+    rows.call_method1("Ragged", (indices(py, values), indices(py, offsets)))
+}
+
 /// A new int64 array that takes over `values`.
-pub(super) fn column(py: Python<'_>, values: Vec<i64>) -> Bound<'_, PyArray1<i64>> {
+pub(crate) fn column(py: Python<'_>, values: Vec<i64>) -> Bound<'_, PyArray1<i64>> {
     values.into_pyarray(py)
 }
 
 /// Indices as a new int64 array, -1 for `NONE`.
-pub(super) fn indices<'py>(py: Python<'py>, values: &[u32]) -> Bound<'py, PyArray1<i64>> {
+pub(crate) fn indices<'py>(py: Python<'py>, values: &[u32]) -> Bound<'py, PyArray1<i64>> {
     let wide: Vec<i64> = values
         .iter()
         .map(|&v| if v == NONE { -1 } else { i64::from(v) })
@@ -112,7 +138,7 @@ pub(super) fn indices<'py>(py: Python<'py>, values: &[u32]) -> Bound<'py, PyArra
 }
 
 /// Row numbers from Python, each below `rows`.
-pub(super) fn row_indices(
+pub(crate) fn row_indices(
     py: Python<'_>,
     name: &str,
     values: &[i64],

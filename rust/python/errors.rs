@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyTypeError};
 use pyo3::prelude::*;
 
+use crate::cancel;
 use crate::error::{Error, Result};
-use crate::interrupt;
 
 thread_local! {
     /// What a signal handler raised while the core ran; re-raised at the border.
@@ -17,7 +17,7 @@ thread_local! {
 
 /// Makes Ctrl-C stop the core's long loops, and [`stop_if`] those of a thread.
 pub(super) fn install_interrupt_hook() {
-    interrupt::set_hook(|| {
+    cancel::set_hook(|| {
         Python::attach(|py| {
             let asked = ASKED.with_borrow(|slot| slot.as_ref().map(|asked| asked.clone_ref(py)));
             let stop = py.check_signals().and_then(|()| match asked {
@@ -70,7 +70,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 /// The one place where a core error becomes a Python exception.
-pub(super) fn to_python(py: Python<'_>, error: &Error) -> PyErr {
+pub(crate) fn to_python(py: Python<'_>, error: &Error) -> PyErr {
     let class = match error {
         Error::Input(_) | Error::Overflow(_) => "InputError",
         Error::Internal(_) => "InternalError",
@@ -90,8 +90,13 @@ pub(super) fn to_python(py: Python<'_>, error: &Error) -> PyErr {
     }
 }
 
+/// An input error from anything printable.
+pub(crate) fn refused(py: Python<'_>, message: impl Into<String>) -> PyErr {
+    to_python(py, &Error::Input(message.into()))
+}
+
 /// Runs `work` with the interpreter released and maps its error.
-pub(super) fn detached<T: Send>(
+pub(crate) fn detached<T: Send>(
     py: Python<'_>,
     work: impl Send + FnOnce() -> Result<T>,
 ) -> PyResult<T> {

@@ -1,64 +1,37 @@
-//! Python classes and functions of the stage `layout`.
+//! Layouts of a tree.
 
-// Borrowed arrays arrive by value; that is how PyO3 hands them over.
-#![allow(clippy::needless_pass_by_value)]
-
-use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
-use super::convert::{Flags, short};
-use super::errors::{detached, to_python};
-use super::pack::PyPacking;
-use super::tree::PyTree;
-use crate::error::Error;
-use crate::layout::{self, Label, Layout, Method, Options, Scoring, Stop, Version, Workspace};
+use super::convert::short;
+use super::errors::{detached, refused};
+use super::fields::{Give, Take, give_class};
+use crate::layout::{Label, Layout, Method, Options, Score, Scoring, Version, Workspace};
+use crate::tree::Tree;
 
-/// A chosen layout.
-#[pyclass(frozen, name = "Layout", module = "waveplan._core")]
-struct PyLayout {
-    layout: Layout,
+give_class!(Score, Scoring);
+
+impl Give for Version {
+    fn give<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        i64::from(*self as u8).give(py)
+    }
 }
 
-#[pymethods]
-impl PyLayout {
-    #[getter]
-    fn shared<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<bool>> {
-        self.layout.shared.clone().into_pyarray(py)
+impl Take for Version {
+    fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
+        match i64::take(name, value)? {
+            1 => Ok(Self::One),
+            2 => Ok(Self::Two),
+            other => Err(refused(
+                value.py(),
+                format!("{name} is {other}: it must be 1 or 2"),
+            )),
+        }
     }
+}
 
-    #[getter]
-    fn score(&self) -> (i128, i64, i64, i64) {
-        let score = &self.layout.score;
-        (score.work, score.tokens, score.segments, score.depth)
-    }
-
-    #[getter]
-    fn bound(&self) -> i128 {
-        self.layout.bound
-    }
-
-    #[getter]
-    fn optimal(&self) -> bool {
-        self.layout.optimal
-    }
-
-    #[getter]
-    fn packed_tokens(&self) -> i64 {
-        self.layout.packed_tokens
-    }
-
-    #[getter]
-    fn depth(&self) -> i64 {
-        self.layout.depth
-    }
-
-    #[getter]
-    fn segments(&self) -> i64 {
-        self.layout.segments
-    }
-
-    #[getter]
-    fn labels(&self) -> Vec<String> {
+impl Give for Vec<Label> {
+    fn give<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let text = |label: &Label| match label {
             Label::None => "none".to_owned(),
             Label::Depth(depth) => format!("depth {depth}"),
@@ -68,108 +41,70 @@ impl PyLayout {
             Label::Full => "full".to_owned(),
             Label::Saves(percent) => format!("saves {percent}%"),
         };
-        self.layout.labels.iter().map(text).collect()
-    }
-
-    #[getter]
-    fn mandatory_candidates(&self) -> usize {
-        self.layout.mandatory_candidates
-    }
-
-    #[getter]
-    fn refinement_work(&self) -> usize {
-        self.layout.refinement_work
-    }
-
-    #[getter]
-    fn evaluated_refinements(&self) -> usize {
-        self.layout.evaluated_refinements
-    }
-
-    #[getter]
-    fn stop_reason(&self) -> Option<&'static str> {
-        match self.layout.stop {
-            Stop::NotSearched => None,
-            Stop::NoDecisions => Some("no_shareable_decisions"),
-            Stop::BudgetExhausted => Some("refinement_budget_exhausted"),
-            Stop::Complete => Some("search_complete"),
-        }
+        self.iter().map(text).collect::<Vec<String>>().give(py)
     }
 }
 
-/// Chooses a layout; `None` when no layout holds at most `most_tokens`.
+/// Chooses which shared segments of a tree are stored once.
 #[pyfunction]
-#[pyo3(signature = (tree, version, coefficients, tp, cp, layers, gdn_layers, uses_gdn, method, budget, most_tokens=None, counts=true))]
-#[allow(clippy::too_many_arguments)] // a score is ten numbers
+#[pyo3(signature = (tree, scoring, method=None, *, most_tokens=None, budget=2000, counts=true))]
 fn choose_layout(
     py: Python<'_>,
-    tree: PyRef<'_, PyTree>,
-    version: i64,
-    coefficients: [i64; 10],
-    tp: i64,
-    cp: i64,
-    layers: i64,
-    gdn_layers: i64,
-    uses_gdn: bool,
-    method: &str,
-    budget: usize,
+    tree: &Tree,
+    scoring: &Scoring,
+    method: Option<&Bound<'_, PyString>>,
     most_tokens: Option<i64>,
+    budget: i64,
     counts: bool,
-) -> PyResult<Option<PyLayout>> {
-    let scoring = Scoring {
-        version: if version == 1 {
-            Version::One
-        } else {
-            Version::Two
-        },
-        coefficients,
-        tp,
-        cp,
-        layers,
-        gdn_layers,
-        uses_gdn,
-    };
-    let method = match method {
-        "exact" => Method::Exact,
-        "compatible" => Method::Compatible,
-        "full" => Method::Full,
-        "none" => Method::None,
-        other => {
-            let message = format!(
-                "method is {}: it must be one of exact, compatible, full, none",
-                short(other)
-            );
-            return Err(to_python(py, &Error::Input(message)));
+) -> PyResult<Layout> {
+    let name = method.map(|name| name.to_string());
+    let method = match name.as_deref() {
+        None | Some("exact") => Method::Exact,
+        Some("compatible") => Method::Compatible,
+        Some("full") => Method::Full,
+        Some("none") => Method::None,
+        Some(other) => {
+            let (given, known) = (short(other), "exact, compatible, full, none");
+            return Err(refused(
+                py,
+                format!("method is {given}: it must be one of {known}"),
+            ));
         }
+    };
+    if most_tokens.is_some() && method != Method::Exact {
+        return Err(refused(py, "most_tokens needs method \"exact\""));
+    }
+    let Ok(budget) = usize::try_from(budget) else {
+        return Err(refused(
+            py,
+            format!("budget is {budget}: it must be at least 0"),
+        ));
     };
     let options = Options {
         method,
         budget,
         counts,
     };
-    let tree = &tree.tree;
     let layout = detached(py, || {
         let mut workspace = Workspace::default();
         match most_tokens {
-            None => workspace.choose(tree, &scoring, &options).map(Some),
-            Some(most) => workspace.fits(tree, &scoring, most),
+            None => workspace.choose(tree, scoring, &options).map(Some),
+            Some(most) => workspace.fits(tree, scoring, most),
         }
     })?;
-    Ok(layout.map(|layout| PyLayout { layout }))
-}
-
-/// The packed row of a layout.
-#[pyfunction]
-fn pack_layout(py: Python<'_>, tree: PyRef<'_, PyTree>, shared: Flags<'_>) -> PyResult<PyPacking> {
-    // Copied, so that what is checked stays true while other threads run.
-    let shared = shared.as_array().to_vec();
-    let tree = &tree.tree;
-    detached(py, || layout::pack(tree, &shared)).map(PyPacking::from)
+    layout.ok_or_else(|| {
+        let (most, least) = (most_tokens.unwrap_or(0), tree.packed_tokens());
+        refused(
+            py,
+            format!("most_tokens is {most}: with everything shared the row has {least}"),
+        )
+    })
 }
 
 /// Adds this stage's classes and functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PyLayout>()?;
-    module.add_function(wrap_pyfunction!(choose_layout, module)?)?;
-    module.add_function(wrap_pyfunction!(pack_layout, module)?)
+    module.add_class::<Layout>()?;
+    module.add_class::<Score>()?;
+    module.add_class::<Scoring>()?;
+    module.add_function(wrap_pyfunction!(choose_layout, module)?)
 }

@@ -6,13 +6,11 @@ use numpy::{IntoPyArray, PyArray1, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 
 use super::convert::{self, Flags, Ints, List, short, slice};
-use super::errors::{FEW_ROWS, FEW_TOKENS, detached, detached_unless, to_python};
+use super::errors::{FEW_ROWS, FEW_TOKENS, detached_unless, to_python};
 use super::recurrent::placed;
-use super::tree::PyTree;
 use crate::assign::Assignment;
 use crate::error::{Error, Result};
 use crate::heads::HeadWork;
-use crate::interrupt::Ticker;
 use crate::layout;
 use crate::measures::{self, Columns, Exact, Groups, HeadCount, Labels, Measures, Pool, Settings};
 use crate::recurrent::Recurrent;
@@ -105,9 +103,8 @@ impl PyPool {
         };
         let short = rows.len() <= FEW_ROWS && tokens.len() <= FEW_TOKENS;
         let (pool, tree) = detached_unless(py, short, || {
-            let mut ticker = Ticker::new();
-            rows.refuse_negative(&mut ticker)?;
-            Ok((Pool::new(&columns)?, Tree::build(&rows, &mut ticker)?))
+            rows.refuse_negative()?;
+            Ok((Pool::new(&columns)?, Tree::build(&rows)?))
         })?;
         Ok(Self {
             pool: Arc::new(pool),
@@ -135,7 +132,7 @@ impl PyPool {
     fn groups<'py>(&self, py: Python<'py>, requests: Ints<'_>) -> PyResult<Vec<GroupColumns<'py>>> {
         let picked = self.requests(py, &requests)?;
         let mut groups = Groups::default();
-        detached(py, || groups.form(&self.pool, &picked))?;
+        py.detach(|| groups.form(&self.pool, &picked));
         Ok((0..groups.len())
             .map(|g| {
                 let key = groups.key(g);
@@ -201,17 +198,14 @@ pub(crate) struct PyPlanMeasures {
 impl PyPlanMeasures {
     #[new]
     #[allow(clippy::needless_pass_by_value, clippy::too_many_arguments)] // facts, by keyword
-    #[pyo3(signature = (pool, requests, *, tp=1, cp=1, vocab=0, hidden=0, element_bytes=2,
-        recurrent=false, gdn_weights=[1, 0, 0], adapter_ranks=List(Vec::new())))]
+    #[pyo3(signature = (pool, requests, *, tp=1, cp=1, recurrent=false,
+        gdn_weights=[1, 0, 0], adapter_ranks=List(Vec::new())))]
     fn new(
         py: Python<'_>,
         pool: &PyPool,
         requests: Ints<'_>,
         tp: i64,
         cp: i64,
-        vocab: i64,
-        hidden: i64,
-        element_bytes: i64,
         recurrent: bool,
         gdn_weights: [i64; 3],
         adapter_ranks: List<i64>,
@@ -220,15 +214,12 @@ impl PyPlanMeasures {
         let settings = Settings {
             tp,
             cp,
-            vocab,
-            hidden,
-            element_bytes,
             recurrent,
             gdn_weights,
             adapter_ranks: adapter_ranks.0,
         };
         let mut groups = Groups::default();
-        detached(py, || groups.form(&pool.pool, &picked))?;
+        py.detach(|| groups.form(&pool.pool, &picked));
         let mut measures = Measures::default();
         settings
             .check()
@@ -251,7 +242,7 @@ impl PyPlanMeasures {
         &mut self,
         py: Python<'_>,
         g: usize,
-        tree: &PyTree,
+        tree: &Tree,
         shared: Flags<'_>,
         attention_tokens: Option<Ints<'_>>,
         owner: Option<Ints<'_>>,
@@ -273,7 +264,7 @@ impl PyPlanMeasures {
                 .map_or(Ok(&[][..]), |given| column("shards", given))?,
         };
         let shared = flags(py, "shared", &shared)?;
-        self.fill(g, &tree.tree, shared, &placement, head_sum)
+        self.fill(g, tree, shared, &placement, head_sum)
             .map_err(|error| to_python(py, &error))
     }
 
@@ -347,7 +338,6 @@ impl PyPlanMeasures {
             tree,
             shared,
             segments: &shape.segments,
-            depth: deepest(&shape.segments),
             assignment: assignment.as_ref(),
             recurrent: recurrent.as_ref(),
             head: if head_sum {
@@ -420,13 +410,4 @@ impl Placement<'_> {
             .transpose()?;
         Ok((Some(assignment), recurrent))
     }
-}
-
-/// Most segments on one path.
-fn deepest(segments: &Segments) -> i64 {
-    let mut depths: Vec<i64> = Vec::with_capacity(segments.len());
-    for s in 0..segments.len() {
-        depths.push(segments.parent(s).map_or(1, |parent| depths[parent] + 1));
-    }
-    depths.into_iter().max().unwrap_or(0)
 }

@@ -6,7 +6,8 @@
 mod assign;
 mod convert;
 mod engine;
-mod errors;
+pub(crate) mod errors;
+pub(crate) mod fields;
 mod layout;
 mod measures;
 mod pack;
@@ -17,6 +18,17 @@ mod tree;
 mod width;
 
 use pyo3::prelude::*;
+
+/// What pymethods beside the core's types use.
+pub(crate) mod prelude {
+    pub(crate) use super::convert::{Flags, ints, ragged, row_indices, slice};
+    pub(crate) use super::errors::{detached, refused, to_python};
+    pub(crate) use super::fields::Give;
+    pub(crate) use super::tree::refuse_empty;
+    pub(crate) use pyo3::prelude::*;
+
+    pub(crate) type Object<'py> = Bound<'py, PyAny>;
+}
 
 /// The extension module `waveplan._core`: registers classes and functions, nothing else.
 #[pymodule(gil_used = false)]

@@ -31,12 +31,13 @@ impl PyProgram {
         nodes: List<(String, List<i64>)>,
         factors: List<f64>,
         roots: List<u32>,
+        safety: f64,
     ) -> PyResult<Self> {
         let made = (nodes.0)
             .iter()
             .map(|(op, numbers)| node(op, &numbers.0, &factors.0))
             .collect::<Result<Vec<_>>>()
-            .and_then(|nodes| Program::new(nodes, roots.0));
+            .and_then(|nodes| Program::new(nodes, roots.0, safety));
         match made {
             Ok(program) => Ok(Self {
                 inner: Arc::new(program),
@@ -45,22 +46,41 @@ impl PyProgram {
         }
     }
 
+    /// Results over one plan: `packs` holds `width` measures per pack, one after another.
     #[allow(clippy::needless_pass_by_value)]
-    /// Results over one plan: `groups` holds `width` measures per group, one after another.
     fn evaluate(
         &self,
         py: Python<'_>,
         plan: Ints<'_>,
-        groups: Ints<'_>,
+        packs: Ints<'_>,
         width: usize,
     ) -> PyResult<Vec<i64>> {
-        let plan = slice(py, "plan", &plan)?;
-        let groups = slice(py, "groups", &groups)?;
+        let (plan, packs) = (slice(py, "plan", &plan)?, slice(py, "packs", &packs)?);
         let mut values = Values::default();
         self.inner
-            .evaluate_flat(plan, groups, width, &mut values)
+            .evaluate_flat(plan, packs, width, &mut values)
             .map_err(|error| to_python(py, &error))?;
         Ok(values.roots().to_vec())
+    }
+
+    /// The value of every node over one plan: one entry, or one per pack; `None` where it has no
+    /// value.
+    #[allow(clippy::needless_pass_by_value)]
+    fn every(
+        &self,
+        py: Python<'_>,
+        plan: Ints<'_>,
+        packs: Ints<'_>,
+        width: usize,
+    ) -> PyResult<Vec<Vec<Option<i64>>>> {
+        let (plan, packs) = (slice(py, "plan", &plan)?, slice(py, "packs", &packs)?);
+        let values = self.inner.every(plan, packs, width);
+        values.map_err(|error| to_python(py, &error))
+    }
+
+    /// Bytes per executed token, state and packed token of a gdn layer, by which ranks are weighed.
+    fn gdn_weights(&self, py: Python<'_>) -> PyResult<[i64; 3]> {
+        (self.inner.gdn_weights()).map_err(|error| to_python(py, &error))
     }
 
     fn __len__(&self) -> usize {
@@ -91,9 +111,9 @@ fn node(op: &str, numbers: &[i64], factors: &[f64]) -> Result<Node> {
     Ok(match (op, numbers.len()) {
         ("const", 1) => Node::Const(numbers[0]),
         ("plan", 1) => Node::Plan(at(0)?),
-        ("group", 1) => Node::Group(at(0)?),
-        ("sum_groups", 1) => Node::SumGroups(at(0)?),
-        ("max_groups", 1) => Node::MaxGroups(at(0)?),
+        ("pack", 1) => Node::Pack(at(0)?),
+        ("sum_packs", 1) => Node::SumPacks(at(0)?),
+        ("max_packs", 1) => Node::MaxPacks(at(0)?),
         ("+", 2) => Node::Add(at(0)?, at(1)?),
         ("-", 2) => Node::Sub(at(0)?, at(1)?),
         ("*", 2) => Node::Mul(at(0)?, at(1)?),

@@ -9,11 +9,10 @@ use pyo3::types::PyBytes;
 
 use super::convert::{Ints, List, slice};
 use super::errors::{detached, to_python};
-use super::pack::{PyPacking, limit};
-use super::tree::{PyTree, refuse_empty};
+use super::pack::limit;
+use super::tree::refuse_empty;
 use crate::error::Error;
-use crate::interrupt::Ticker;
-use crate::pack::{self, PackOptions};
+use crate::pack::{self, PackOptions, Packing};
 use crate::scattered::{self, HeadRow};
 use crate::tree::Tree;
 
@@ -26,13 +25,11 @@ fn slices<'a>(py: Python<'_>, name: &str, rows: &'a Arrays<'_>) -> PyResult<Vec<
 
 /// Builds the tree of rows in arrays of their own.
 #[pyfunction]
-fn tree_of(py: Python<'_>, rows: Arrays<'_>) -> PyResult<PyTree> {
+fn tree_of(py: Python<'_>, rows: Arrays<'_>) -> PyResult<Tree> {
     let rows = slices(py, "rows", &rows)?;
-    let tree = detached(py, || {
-        Tree::build_scattered(&rows, None, &mut Ticker::new())
-    })?;
+    let tree = detached(py, || Tree::build_scattered(&rows, None))?;
     refuse_empty(py, &tree)?;
-    Ok(PyTree { tree })
+    Ok(tree)
 }
 
 /// Packs rows in arrays of their own.
@@ -44,22 +41,21 @@ fn pack_of(
     max_depth: Option<i64>,
     min_shared: i64,
     shareable: Option<Ints<'_>>,
-) -> PyResult<PyPacking> {
+) -> PyResult<Packing> {
     let rows = slices(py, "rows", &rows)?;
     // Copied, so that what was checked stays true while other threads run.
     let shareable = match &shareable {
         None => None,
         Some(limits) => Some(slice(py, "shareable", limits)?.to_vec()),
     };
-    let packing = detached(py, || {
+    detached(py, || {
         let options = PackOptions {
             max_depth: max_depth.map(|d| limit("max_depth", d)).transpose()?,
             min_shared: limit("min_shared", min_shared)? as i64,
             shareable: shareable.as_deref(),
         };
-        pack::pack_scattered(&rows, &options, &mut Ticker::new())
-    })?;
-    Ok(packing.into())
+        pack::pack_scattered(&rows, &options)
+    })
 }
 
 /// Keyed hashes, 16 bytes a row.
@@ -84,12 +80,11 @@ fn hash_rows<'py>(
 #[pyfunction]
 fn gather_tokens<'py>(
     py: Python<'py>,
-    packing: PyRef<'py, PyPacking>,
+    packing: &Packing,
     rows: Arrays<'py>,
 ) -> PyResult<Column<'py>> {
     let rows = slices(py, "rows", &rows)?;
-    let packing = &packing.packing;
-    let tokens = detached(py, || scattered::gather(packing, &rows, &mut Ticker::new()))?;
+    let tokens = detached(py, || scattered::gather(packing, &rows))?;
     Ok(tokens.into_pyarray(py))
 }
 
@@ -97,9 +92,8 @@ fn gather_tokens<'py>(
 #[pyfunction]
 fn packed_ids<'py>(
     py: Python<'py>,
-    packing: PyRef<'py, PyPacking>,
+    packing: &Packing,
 ) -> PyResult<(Column<'py>, Column<'py>, Column<'py>)> {
-    let packing = &packing.packing;
     let [groups, parents, positions] = detached(py, || scattered::ids(packing))?;
     Ok((
         groups.into_pyarray(py),
@@ -112,9 +106,8 @@ fn packed_ids<'py>(
 #[pyfunction]
 fn packed_positions<'py>(
     py: Python<'py>,
-    packing: PyRef<'py, PyPacking>,
+    packing: &Packing,
 ) -> PyResult<(Column<'py>, Column<'py>)> {
-    let packing = &packing.packing;
     let (flat, offsets) = detached(py, || scattered::positions(packing))?;
     Ok((flat.into_pyarray(py), offsets.into_pyarray(py)))
 }
@@ -165,7 +158,7 @@ fn projected_rows(
     most: usize,
 ) -> PyResult<usize> {
     over_requests(py, &positions.0, &labels.0, &every.0, |requests| {
-        scattered::projected_rows(requests, most, &mut Ticker::new())
+        scattered::projected_rows(requests, most)
     })
 }
 
@@ -185,7 +178,7 @@ fn target_chunk_rows(
         ));
     }
     over_requests(py, &positions.0, &labels.0, &every.0, |requests| {
-        scattered::target_chunk(requests, chunk, &mut Ticker::new())
+        scattered::target_chunk(requests, chunk)
     })
 }
 

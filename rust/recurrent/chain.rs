@@ -4,8 +4,8 @@ use super::RecurrentSettings;
 use super::forest::{Forest, Legal};
 use super::place::Loads;
 use super::set_order;
+use crate::cancel;
 use crate::error::Result;
-use crate::interrupt::Ticker;
 use crate::segments::NONE;
 use std::cmp::Ordering;
 
@@ -45,18 +45,16 @@ struct Scoring<'a> {
     forest: &'a Forest,
     loads: &'a mut Loads,
     settings: &'a RecurrentSettings,
-    ticker: &'a mut Ticker,
 }
 
 impl Scoring<'_> {
     fn score(&mut self, chained: &[u32]) -> Result<f64> {
-        let Self { forest, ticker, .. } = self;
-        self.loads.score(forest, chained, self.settings, ticker)
+        cancel::check()?;
+        Ok(self.loads.score(self.forest, chained, self.settings))
     }
 
-    fn bound(&mut self, chained: &[u32]) -> Result<f64> {
-        self.ticker.work(chained.len() as u64)?;
-        Ok(self.loads.bound(self.forest, chained, self.settings))
+    fn bound(&mut self, chained: &[u32]) -> f64 {
+        self.loads.bound(self.forest, chained, self.settings)
     }
 }
 
@@ -110,7 +108,6 @@ impl Search {
         forest: &Forest,
         loads: &mut Loads,
         settings: &RecurrentSettings,
-        ticker: &mut Ticker,
     ) -> Result<()> {
         self.decisions.clear();
         self.members.clear();
@@ -119,9 +116,8 @@ impl Search {
             forest,
             loads,
             settings,
-            ticker,
         };
-        let none = self.decide(0, &mut scoring)?;
+        let none = self.decide(0, &mut scoring);
         self.best = none;
         if forest.legal.is_empty() {
             return Ok(());
@@ -130,7 +126,7 @@ impl Search {
         if !forest.in_order() {
             self.members.sort_unstable();
         }
-        let all = self.decide(0, &mut scoring)?;
+        let all = self.decide(0, &mut scoring);
         self.close(none, &mut scoring)?;
         self.replace_best(all, &mut scoring)?;
         self.collect_groups(forest, settings.candidates.max(1) as usize);
@@ -140,7 +136,7 @@ impl Search {
         self.cut_beam(width, &mut scoring)?;
         let mut stale = 0;
         for _ in 0..settings.max_steps.max(0) {
-            self.expand(&mut scoring)?;
+            self.expand(&mut scoring);
             self.beam.extend_from_slice(&self.expanded);
             self.cut_beam(width, &mut scoring)?;
             if self.replace_best(self.beam[0], &mut scoring)? {
@@ -198,20 +194,20 @@ impl Search {
     }
 
     /// The decision for the set at the end of `members`, a new one unless it was met before.
-    fn decide(&mut self, first: usize, scoring: &mut Scoring<'_>) -> Result<usize> {
+    fn decide(&mut self, first: usize, scoring: &mut Scoring<'_>) -> usize {
         let set = &self.members[first..];
         let met = (0..self.decisions.len()).find(|&decision| self.set(decision) == set);
         if let Some(decision) = met {
             self.members.truncate(first);
-            return Ok(decision);
+            return decision;
         }
         self.decisions.push(Decision {
             first,
             last: self.members.len(),
-            score: scoring.bound(&self.members[first..])?,
+            score: scoring.bound(&self.members[first..]),
             open: true,
         });
-        Ok(self.decisions.len() - 1)
+        self.decisions.len() - 1
     }
 
     /// Sorts the beam by (score, size, segments) and keeps the first `width`, all scored.
@@ -241,7 +237,7 @@ impl Search {
     }
 
     /// Fills `expanded` with what one toggled group makes of each state of the beam.
-    fn expand(&mut self, scoring: &mut Scoring<'_>) -> Result<()> {
+    fn expand(&mut self, scoring: &mut Scoring<'_>) {
         self.expanded.clear();
         for state in 0..self.beam.len() {
             let state = self.beam[state];
@@ -249,13 +245,12 @@ impl Search {
             self.pick(scoring.settings.branch.max(1) as usize);
             for picked in 0..self.picked.len() {
                 let first = self.toggle(state, self.picked[picked]);
-                let made = self.decide(first, scoring)?;
+                let made = self.decide(first, scoring);
                 if !self.expanded.contains(&made) {
                     self.expanded.push(made);
                 }
             }
         }
-        Ok(())
     }
 
     /// Marks the members of a decision with its number.

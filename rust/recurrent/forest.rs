@@ -5,8 +5,6 @@
 
 use super::{KERNEL_CHUNK, RecurrentSettings};
 use crate::assign::Assignment;
-use crate::error::Result;
-use crate::interrupt::Ticker;
 use crate::segments::{NONE, Segments};
 
 /// A segment that may be chained, and how it would be cut.
@@ -80,20 +78,16 @@ impl Forest {
         segments: &Segments,
         assignment: &Assignment,
         settings: &RecurrentSettings,
-        ticker: &mut Ticker,
-    ) -> Result<()> {
+    ) {
         let tokens = segments.tokens();
         self.ranks = assignment.ranks;
         self.tokens = tokens;
         // A float quotient, truncated: it rounds beyond 2^53 tokens as the contract does.
         self.limit = ((tokens as f64 / self.ranks as f64) as i64).max(1);
-        self.order(segments, ticker)?;
-        ticker.work(segments.len() as u64)?;
+        self.order(segments);
         self.shape(segments);
-        ticker.work((segments.len() * self.ranks) as u64)?;
-        self.spread(segments, assignment, ticker)?;
-        ticker.work(segments.len() as u64)?;
-        self.collect_units(settings, ticker)
+        self.spread(segments, assignment);
+        self.collect_units(settings);
     }
 
     /// Number of positions.
@@ -142,7 +136,7 @@ impl Forest {
     }
 
     /// Finds the walk order; leaves the permutations empty when it is the segments' own.
-    fn order(&mut self, segments: &Segments, ticker: &mut Ticker) -> Result<()> {
+    fn order(&mut self, segments: &Segments) {
         let n = segments.len();
         self.segment_of.clear();
         self.position_of.clear();
@@ -150,7 +144,6 @@ impl Forest {
         let mut open = NONE;
         let mut depth_first = true;
         for s in 0..n {
-            ticker.work(4)?;
             let parent = segments.parents[s];
             while open != parent && open != NONE {
                 open = segments.parents[open as usize];
@@ -162,7 +155,7 @@ impl Forest {
             open = s as u32;
         }
         if depth_first {
-            return Ok(());
+            return;
         }
         // Subtree sizes bottom up, then each child starts where its parent's cursor stands.
         let size = &mut self.scratch;
@@ -177,7 +170,6 @@ impl Forest {
         self.segment_of.resize(n, 0);
         let mut root = 0;
         for s in 0..n {
-            ticker.work(8)?;
             let own = size[s];
             // `size` of a placed segment becomes the cursor of its next child.
             let cursor = match segments.parent(s) {
@@ -190,7 +182,6 @@ impl Forest {
             self.segment_of[at as usize] = s as u32;
             size[s] = at + 1;
         }
-        Ok(())
     }
 
     /// Lengths, depths, parents and subtrees.
@@ -240,12 +231,7 @@ impl Forest {
     }
 
     /// Attention tokens per position and rank; shards of the segments that may be chained.
-    fn spread(
-        &mut self,
-        segments: &Segments,
-        assignment: &Assignment,
-        ticker: &mut Ticker,
-    ) -> Result<()> {
+    fn spread(&mut self, segments: &Segments, assignment: &Assignment) {
         let (n, ranks) = (self.len(), self.ranks);
         let chained_from = if ranks == 1 {
             i64::MAX
@@ -264,7 +250,6 @@ impl Forest {
                 chunk += 1;
                 border = border.saturating_add(assignment.chunk);
             }
-            ticker.work(8 + ranks as u64)?;
             let at = self.position(segment);
             let run = Run {
                 assignment,
@@ -281,7 +266,6 @@ impl Forest {
         self.subtree_counts.clear();
         self.subtree_counts.extend_from_slice(&self.counts);
         for at in (0..n).rev() {
-            ticker.work(2 + ranks as u64)?;
             let parent = self.parent[at] as usize;
             if parent != NONE as usize {
                 let (before, from) = self.subtree_counts.split_at_mut(at * ranks);
@@ -291,7 +275,6 @@ impl Forest {
                 }
             }
         }
-        Ok(())
     }
 
     /// Appends the segment at a position to `legal`, and its shards.
@@ -348,7 +331,7 @@ impl Forest {
     }
 
     /// Finds the subtrees that one owner takes whole when nothing inside is chained.
-    fn collect_units(&mut self, settings: &RecurrentSettings, ticker: &mut Ticker) -> Result<()> {
+    fn collect_units(&mut self, settings: &RecurrentSettings) {
         self.unit.clear();
         self.unit.resize(self.len(), NONE);
         self.unit_first.clear();
@@ -365,7 +348,6 @@ impl Forest {
             self.unit_first.push(first as u32);
             let (base, end) = (self.depth[at], self.end[at] as usize);
             for inside in at..end {
-                ticker.work(8)?;
                 let index = first + (self.depth[inside] - base) as usize;
                 if index == self.unit_levels.len() {
                     self.unit_levels.push(Level {
@@ -384,7 +366,6 @@ impl Forest {
             at = end;
         }
         self.unit_first.push(self.unit_levels.len() as u32);
-        Ok(())
     }
 }
 

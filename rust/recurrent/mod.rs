@@ -17,7 +17,7 @@ pub use settings::{RecurrentSettings, Shape};
 
 use crate::assign::{Assignment, MOST_RANKS};
 use crate::error::{Error, Result};
-use crate::interrupt::Ticker;
+use crate::fields::result;
 use crate::segments::{NONE, Segments};
 
 /// Tokens of one step of the recurrent kernel: shards of a chained segment are multiples of it.
@@ -26,25 +26,44 @@ pub const KERNEL_CHUNK: i64 = 64;
 /// Bounds the tables of segments by ranks to some hundred MiB each.
 pub(crate) const MOST_CELLS: usize = 1 << 26;
 
-/// Which rank runs which segment of a packed row.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Recurrent {
-    /// Tokens on each rank (C entries).
-    pub rank_tokens: Vec<i64>,
-    /// Owner of each segment, [`NONE`] where it is chained (S entries).
-    pub owner: Vec<u32>,
-    /// Whether a segment is cut over all ranks (S entries).
-    pub chained: Vec<bool>,
-    /// Tokens of each shard: C entries per chained segment, in segment order.
-    pub shards: Vec<i64>,
-    /// Tokens that change rank between the attention layout and this one.
-    pub cross_tokens: i64,
-    /// Predicted milliseconds per layer, forward and backward, of the slowest rank.
-    pub score: f64,
-    /// No placement is predicted below this: all work spread evenly, nothing padded or moved.
-    pub bound: f64,
-    /// Placements that were scored, the answer's among them.
-    pub evaluations: usize,
+result! {
+    /// Which rank runs which segment of a packed row. S segments, C ranks.
+    #[derive(Debug, Clone, Default, PartialEq)]
+    pub struct Recurrent as "Gdn" {
+        /// Tokens on each rank (C entries).
+        pub rank_tokens: Vec<i64>,
+        /// Owner of each segment, [`NONE`] (-1 in Python) where it is chained (S entries).
+        pub owner: Vec<u32>,
+        /// Whether a segment is cut over all ranks (S entries).
+        pub chained: Vec<bool>,
+        /// Tokens that change rank between the attention layout and this one.
+        pub cross_tokens: i64,
+        /// Predicted milliseconds per layer, forward and backward, of the slowest rank.
+        pub score: f64,
+        /// No placement is predicted below this: all work spread evenly, nothing padded or moved.
+        pub bound: f64,
+        /// Placements that were scored, the answer's among them.
+        pub evaluations: usize,
+        /// Tokens of each rank in the attention layout (C entries).
+        pub attention_tokens: Vec<i64>,
+        @core
+        /// Tokens of each shard: C entries per chained segment, in segment order.
+        pub shards: Vec<i64>,
+    }
+    python {
+        /// Tokens of each shard, [chained segments, C].
+        #[getter(shards)]
+        fn py_shards<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            self.shards.give(py)?.call_method1("reshape", (-1, self.rank_tokens.len()))
+        }
+
+        /// Tokens of a model with both kinds of layers on each rank: the larger of both.
+        #[getter(model_rows)]
+        fn py_model_rows<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            let pairs = self.rank_tokens.iter().zip(&self.attention_tokens);
+            pairs.map(|(&mine, &theirs)| mine.max(theirs)).collect::<Vec<i64>>().give(py)
+        }
+    }
 }
 
 impl Recurrent {
@@ -86,16 +105,15 @@ pub fn recurrent(
     settings.check()?;
     check_assignment(segments, assignment)?;
     settings.check_sizes(segments)?;
-    let mut ticker = Ticker::new();
     let Workspace {
         forest,
         loads,
         search,
     } = workspace;
-    forest.fill(segments, assignment, settings, &mut ticker)?;
-    search.run(forest, loads, settings, &mut ticker)?;
+    forest.fill(segments, assignment, settings);
+    search.run(forest, loads, settings)?;
     let chosen = search.best();
-    let score = loads.record(forest, chosen, settings, &mut ticker)?;
+    let score = loads.record(forest, chosen, settings);
     let ranks = assignment.ranks;
     let mut answer = Recurrent {
         rank_tokens: loads.tokens.clone(),
@@ -106,6 +124,7 @@ pub fn recurrent(
         score,
         bound: settings.bound(segments.tokens(), ranks),
         evaluations: search.evaluations() + 1,
+        attention_tokens: assignment.rank_tokens.clone(),
     };
     for (at, &owner) in loads.owner.iter().enumerate() {
         answer.owner[forest.segment(at)] = owner;

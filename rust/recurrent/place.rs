@@ -2,8 +2,6 @@
 
 use super::RecurrentSettings;
 use super::forest::{Forest, Level, refill};
-use crate::error::Result;
-use crate::interrupt::Ticker;
 use crate::segments::NONE;
 
 /// Longest segment and number of segments at one depth.
@@ -95,10 +93,9 @@ impl Loads {
         forest: &Forest,
         chained: &[u32],
         settings: &RecurrentSettings,
-        ticker: &mut Ticker,
-    ) -> Result<f64> {
-        self.place::<false>(forest, chained, settings, ticker)?;
-        Ok(self.milliseconds(forest, settings))
+    ) -> f64 {
+        self.place::<false>(forest, chained, settings);
+        self.milliseconds(forest, settings)
     }
 
     /// What [`Loads::score`] of the same set is not below: chained work in full, all other work
@@ -139,10 +136,9 @@ impl Loads {
         forest: &Forest,
         chained: &[u32],
         settings: &RecurrentSettings,
-        ticker: &mut Ticker,
-    ) -> Result<f64> {
-        self.place::<true>(forest, chained, settings, ticker)?;
-        Ok(self.milliseconds(forest, settings))
+    ) -> f64 {
+        self.place::<true>(forest, chained, settings);
+        self.milliseconds(forest, settings)
     }
 
     fn clear(&mut self, forest: &Forest) {
@@ -161,16 +157,13 @@ impl Loads {
         forest: &Forest,
         chained: &[u32],
         settings: &RecurrentSettings,
-        ticker: &mut Ticker,
-    ) -> Result<()> {
+    ) {
         self.clear(forest);
         let ranks = forest.ranks;
-        ticker.work((forest.levels * ranks) as u64)?;
         let mut chained = chained.iter().copied();
         let mut next = chained.next().unwrap_or(NONE) as usize;
         let mut at = 0;
         while at < forest.len() {
-            ticker.work(8 + 2 * ranks as u64)?;
             if at == next {
                 self.add_chained(forest, at);
                 next = chained.next().unwrap_or(NONE) as usize;
@@ -197,7 +190,6 @@ impl Loads {
                     settings.exchange_ms(cross)
                 });
                 for inside in at..end {
-                    ticker.work(4)?;
                     let slot = forest.depth[inside] as usize * ranks + owner;
                     self.local[slot].add(forest.length[inside], 1);
                 }
@@ -213,7 +205,6 @@ impl Loads {
             }
             at = end;
         }
-        Ok(())
     }
 
     /// The rank that should own `length` more tokens, of which it has `on_ranks` at hand.

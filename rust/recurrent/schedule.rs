@@ -5,19 +5,25 @@
 //! replays the tail that is left, so that chunk borders fall where they would without sharing.
 
 use super::{KERNEL_CHUNK, Recurrent};
-use crate::error::Result;
-use crate::interrupt::Ticker;
+use crate::fields::result;
 use crate::segments::Segments;
 
-/// What one pass of a gated-delta-net layer executes and keeps, in rows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Schedule {
-    /// Rows that run through the kernel, replayed tails included.
-    pub executed_rows: i64,
-    /// Recurrent states kept: one per column, two in a bucket that hands states on.
-    pub state_rows: i64,
-    /// Rows of the output.
-    pub packed_rows: i64,
+result! {
+    /// What one pass of a gated-delta-net layer executes and keeps, in rows.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct Schedule as "GdnSchedule" {
+        /// Rows that run through the kernel, replayed tails included.
+        pub executed_rows: i64,
+        /// Recurrent states kept: one per column, two in a bucket that hands states on.
+        pub state_rows: i64,
+        /// Rows of the output.
+        pub packed_rows: i64,
+    }
+    python {
+        fn __eq__(&self, other: &Self) -> bool {
+            self == other
+        }
+    }
 }
 
 /// The columns of one bucket so far.
@@ -41,15 +47,14 @@ impl Bucket {
 /// The schedule of a whole packed row on one rank.
 ///
 /// Counts beyond 63 bits stay at the largest value, where any price overflows.
-pub fn gdn_schedule(segments: &Segments) -> Result<Schedule> {
-    let mut ticker = Ticker::new();
-    let parents = has_children(segments, &mut ticker)?;
-    let depths = depths(segments, &mut ticker)?;
+#[must_use]
+pub fn gdn_schedule(segments: &Segments) -> Schedule {
+    let parents = has_children(segments);
+    let depths = depths(segments);
     let mut buckets = vec![Bucket::default(); deepest(&depths) + 1];
     let mut roots = Bucket::default(); // with children, at least one whole chunk
     let mut executed = 0_i64;
     for s in 0..segments.len() {
-        ticker.work(8)?;
         let length = segments.length(s);
         let rows = match segments.parent(s) {
             None if parents[s] => {
@@ -73,11 +78,11 @@ pub fn gdn_schedule(segments: &Segments) -> Result<Schedule> {
         };
         executed = executed.saturating_add(rows);
     }
-    Ok(Schedule {
+    Schedule {
         executed_rows: executed,
         state_rows: roots.state_rows() + buckets.iter().map(|b| b.state_rows()).sum::<i64>(),
         packed_rows: segments.tokens(),
-    })
+    }
 }
 
 /// The schedule of each rank: the rule of one rank, over the segments and shards it holds.
@@ -85,14 +90,14 @@ pub fn gdn_schedule(segments: &Segments) -> Result<Schedule> {
 /// A child replays the tail of its root only where both lie on one rank; a tail that no child
 /// replays there runs with its root. Columns that hand states to another rank keep them too.
 /// A rank that holds a whole row has the schedule of [`gdn_schedule`].
-pub fn gdn_schedule_per_rank(segments: &Segments, recurrent: &Recurrent) -> Result<Vec<Schedule>> {
-    let mut ticker = Ticker::new();
+#[must_use]
+pub fn gdn_schedule_per_rank(segments: &Segments, recurrent: &Recurrent) -> Vec<Schedule> {
     let ranks = recurrent.rank_tokens.len();
-    let parents = has_children(segments, &mut ticker)?;
-    let depths = depths(segments, &mut ticker)?;
+    let parents = has_children(segments);
+    let depths = depths(segments);
     let levels = deepest(&depths) + 1;
     let pieces = Pieces::new(recurrent);
-    let replayed = replayed_tails(segments, &pieces, &mut ticker)?;
+    let replayed = replayed_tails(segments, &pieces);
 
     let mut schedules: Vec<Schedule> = (recurrent.rank_tokens.iter())
         .map(|&packed_rows| Schedule {
@@ -104,7 +109,6 @@ pub fn gdn_schedule_per_rank(segments: &Segments, recurrent: &Recurrent) -> Resu
     let mut buckets = vec![Bucket::default(); ranks * levels];
     for s in 0..segments.len() {
         for (rank, piece) in pieces.of(s) {
-            ticker.work(8)?;
             let length = pieces.length(segments, s, piece);
             let tail = length % KERNEL_CHUNK;
             let bucket = &mut buckets[rank * levels + depths[s] as usize];
@@ -143,7 +147,7 @@ pub fn gdn_schedule_per_rank(segments: &Segments, recurrent: &Recurrent) -> Resu
         schedule.state_rows =
             roots[rank].state_rows() + own.iter().map(|b| b.state_rows()).sum::<i64>();
     }
-    Ok(schedules)
+    schedules
 }
 
 /// The pieces of all segments in one sequence: one of an owned segment, C of a chained one.
@@ -209,11 +213,7 @@ impl<'a> Pieces<'a> {
 }
 
 /// Per piece of a root: whether a child on the same rank replays its tail.
-fn replayed_tails(
-    segments: &Segments,
-    pieces: &Pieces<'_>,
-    ticker: &mut Ticker,
-) -> Result<Vec<bool>> {
+fn replayed_tails(segments: &Segments, pieces: &Pieces<'_>) -> Vec<bool> {
     let mut replayed = vec![false; pieces.count];
     for s in 0..segments.len() {
         // Only roots leave tails to their children.
@@ -221,37 +221,34 @@ fn replayed_tails(
             continue;
         };
         for (rank, _) in pieces.of(s) {
-            ticker.work(4)?;
             if let Some(at) = pieces.at(parent, rank) {
                 replayed[at] = true;
             }
         }
     }
-    Ok(replayed)
+    replayed
 }
 
 /// Whether each segment has children.
-fn has_children(segments: &Segments, ticker: &mut Ticker) -> Result<Vec<bool>> {
+fn has_children(segments: &Segments) -> Vec<bool> {
     let mut has = vec![false; segments.len()];
     for s in 0..segments.len() {
-        ticker.work(2)?;
         if let Some(parent) = segments.parent(s) {
             has[parent] = true;
         }
     }
-    Ok(has)
+    has
 }
 
 /// Depth of each segment, 0 at a root.
-fn depths(segments: &Segments, ticker: &mut Ticker) -> Result<Vec<u32>> {
+fn depths(segments: &Segments) -> Vec<u32> {
     let mut depths = vec![0; segments.len()];
     for s in 0..segments.len() {
-        ticker.work(2)?;
         if let Some(parent) = segments.parent(s) {
             depths[s] = depths[parent] + 1;
         }
     }
-    Ok(depths)
+    depths
 }
 
 fn deepest(depths: &[u32]) -> usize {

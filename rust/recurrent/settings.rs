@@ -1,6 +1,7 @@
 //! Constants of the time model of gated-delta-net layers, and of the search over chains.
 
 use crate::error::{Error, Result};
+use crate::fields::{at_least, positive, settings};
 use crate::segments::Segments;
 
 /// Bytes of an activation element (bf16).
@@ -31,82 +32,74 @@ pub struct Shape {
     pub tp: i64,
 }
 
-/// Rates in tokens or segments per millisecond, bandwidths in bytes per millisecond, times in
-/// milliseconds; forward and backward of one layer together.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RecurrentSettings {
-    /// Bytes of one token's hidden state.
-    pub hidden_bytes: i64,
-    /// Times a moved token crosses (to the layout and back, forward and backward).
-    pub exchanges: i64,
-    /// Bandwidth of the exchange between the layouts.
-    pub exchange_bandwidth: f64,
-    /// Recurrent tokens of a segment on one rank.
-    pub local_rate: f64,
-    /// Recurrent tokens of a chained shard.
-    pub chain_rate: f64,
-    /// Tokens of the projections.
-    pub dense_rate: f64,
-    /// Launch of a bucket of owned segments.
-    pub local_bucket_ms: f64,
-    /// Launch of a bucket of chained segments.
-    pub chain_bucket_ms: f64,
-    /// Launch of one owned segment.
-    pub local_segment_ms: f64,
-    /// Bytes of a chained segment's summary.
-    pub summary_bytes: i64,
-    /// Times a summary crosses.
-    pub summary_exchanges: i64,
-    /// Bandwidth of the summaries.
-    pub summary_bandwidth: f64,
-    /// Summaries computed, segments per millisecond.
-    pub summary_rate: f64,
-    /// Scan over the ranks, per bucket of chained segments.
-    pub scan_bucket_ms: f64,
-    /// Scan over the ranks, segments per millisecond.
-    pub scan_rate: f64,
-    /// Bytes of a state handed to a child on another rank.
-    pub parent_bytes: i64,
-    /// Bandwidth of handed states.
-    pub parent_bandwidth: f64,
-    /// A set of chains replaces the best one only if it saves more than this.
-    pub min_gain_ms: f64,
-    /// States of the beam (at least 1 counts).
-    pub beam_width: i64,
-    /// Candidate groups tried from each state (at least 1 counts).
-    pub branch: i64,
-    /// Candidate groups in all (at least 1 counts).
-    pub candidates: i64,
-    /// Steps of the beam.
-    pub max_steps: i64,
-}
-
-impl Default for RecurrentSettings {
-    /// The measured shape, without a model.
-    fn default() -> Self {
-        Self {
-            hidden_bytes: 4096,
-            exchanges: 4,
-            exchange_bandwidth: 448e6,
-            local_rate: 1500.0,
-            chain_rate: 1400.0,
-            dense_rate: 772.0,
-            local_bucket_ms: 2.2,
-            chain_bucket_ms: 2.2,
-            local_segment_ms: 0.005,
-            summary_bytes: 4_194_304,
-            summary_exchanges: 8,
-            summary_bandwidth: 1e10,
-            summary_rate: 320.0,
-            scan_bucket_ms: 2.8,
-            scan_rate: 3.5,
-            parent_bytes: 262_144,
-            parent_bandwidth: 56e6,
-            min_gain_ms: 2.0,
-            beam_width: 2,
-            branch: 4,
-            candidates: 16,
-            max_steps: 4,
+settings! {
+    /// Time model of one gated-delta-net layer, forward and backward, and limits of the search.
+    /// Rates are tokens or segments per millisecond, bandwidths bytes per millisecond. The
+    /// defaults are those of the shape that the rates were measured at; `from_shape` scales them.
+    pub struct RecurrentSettings as "GdnSettings" {
+        /// Bytes of one token's hidden state.
+        hidden_bytes: i64 = 4096, at_least(0);
+        /// Times a moved token crosses (to the layout and back, forward and backward).
+        exchanges: i64 = 4, at_least(0);
+        /// Bandwidth of the exchange between the layouts.
+        exchange_bandwidth: f64 = 448e6, positive();
+        /// Recurrent tokens of a segment on one rank.
+        local_rate: f64 = 1500.0, positive();
+        /// Recurrent tokens of a chained shard.
+        chain_rate: f64 = 1400.0, positive();
+        /// Tokens of the projections.
+        dense_rate: f64 = 772.0, positive();
+        /// Launch of a bucket of owned segments.
+        local_bucket_ms: f64 = 2.2, at_least(0);
+        /// Launch of a bucket of chained segments.
+        chain_bucket_ms: f64 = 2.2, at_least(0);
+        /// Launch of one owned segment.
+        local_segment_ms: f64 = 0.005, at_least(0);
+        /// Bytes of a chained segment's summary.
+        summary_bytes: i64 = 4_194_304, at_least(0);
+        /// Times a summary crosses.
+        summary_exchanges: i64 = 8, at_least(0);
+        /// Bandwidth of the summaries.
+        summary_bandwidth: f64 = 1e10, positive();
+        /// Summaries computed, segments per millisecond.
+        summary_rate: f64 = 320.0, positive();
+        /// Scan over the ranks, per bucket of chained segments.
+        scan_bucket_ms: f64 = 2.8, at_least(0);
+        /// Scan over the ranks, segments per millisecond.
+        scan_rate: f64 = 3.5, positive();
+        /// Bytes of a state handed to a child on another rank.
+        parent_bytes: i64 = 262_144, at_least(0);
+        /// Bandwidth of handed states.
+        parent_bandwidth: f64 = 56e6, positive();
+        /// A set of chains replaces the best one only if it saves more than this.
+        min_gain_ms: f64 = 2.0, at_least(0);
+        /// States of the beam (at least 1 counts).
+        beam_width: i64 = 2;
+        /// Candidate groups tried from each state (at least 1 counts).
+        branch: i64 = 4;
+        /// Candidate groups in all (at least 1 counts).
+        candidates: i64 = 16;
+        /// Steps of the beam.
+        max_steps: i64 = 4;
+    }
+    python {
+        /// The settings of a layer of this shape; heads are counted before `tp` divides them.
+        #[staticmethod]
+        #[pyo3(name = "from_shape")]
+        #[pyo3(signature = (hidden, key_heads, value_heads, key_dim, value_dim, conv, tp=1))]
+        #[allow(clippy::too_many_arguments)] // a shape is seven numbers
+        fn py_from_shape(
+            py: Python<'_>,
+            hidden: i64,
+            key_heads: i64,
+            value_heads: i64,
+            key_dim: i64,
+            value_dim: i64,
+            conv: i64,
+            tp: i64,
+        ) -> PyResult<Self> {
+            let shape = Shape { hidden, key_heads, value_heads, key_dim, value_dim, conv, tp };
+            Self::from_shape(&shape).map_err(|error| to_python(py, &error))
         }
     }
 }
@@ -173,53 +166,6 @@ impl RecurrentSettings {
             parent_bandwidth: 458_500_000.0,
             ..Self::default()
         })
-    }
-
-    /// Refuses constants that no time can be computed with.
-    pub(super) fn check(&self) -> Result<()> {
-        for (name, value) in [
-            ("exchange_bandwidth", self.exchange_bandwidth),
-            ("local_rate", self.local_rate),
-            ("chain_rate", self.chain_rate),
-            ("dense_rate", self.dense_rate),
-            ("summary_bandwidth", self.summary_bandwidth),
-            ("summary_rate", self.summary_rate),
-            ("scan_rate", self.scan_rate),
-            ("parent_bandwidth", self.parent_bandwidth),
-        ] {
-            if !(value.is_finite() && value > 0.0) {
-                return Err(Error::input(format!(
-                    "settings.{name} is {value}: it must be a positive number"
-                )));
-            }
-        }
-        for (name, value) in [
-            ("local_bucket_ms", self.local_bucket_ms),
-            ("chain_bucket_ms", self.chain_bucket_ms),
-            ("local_segment_ms", self.local_segment_ms),
-            ("scan_bucket_ms", self.scan_bucket_ms),
-            ("min_gain_ms", self.min_gain_ms),
-        ] {
-            if !(value.is_finite() && value >= 0.0) {
-                return Err(Error::input(format!(
-                    "settings.{name} is {value}: it must be a number of at least 0"
-                )));
-            }
-        }
-        for (name, value) in [
-            ("hidden_bytes", self.hidden_bytes),
-            ("exchanges", self.exchanges),
-            ("summary_bytes", self.summary_bytes),
-            ("summary_exchanges", self.summary_exchanges),
-            ("parent_bytes", self.parent_bytes),
-        ] {
-            if value < 0 {
-                return Err(Error::input(format!(
-                    "settings.{name} is {value}: it must be at least 0"
-                )));
-            }
-        }
-        Ok(())
     }
 
     /// Refuses rows so long that a byte count or a padded work leaves 63 bits.

@@ -164,9 +164,9 @@ fn schedule_of_a_tree() {
         state_rows: 2 + 2 * 2 + 1 + 1,
         packed_rows: 217,
     };
-    assert_eq!(gdn_schedule(&row), Ok(expected));
+    assert_eq!(gdn_schedule(&row), expected);
     let answer = run(&row, &even(&row, 1, 64));
-    assert_eq!(gdn_schedule_per_rank(&row, &answer).unwrap(), [expected]);
+    assert_eq!(gdn_schedule_per_rank(&row, &answer), [expected]);
 }
 
 #[test]
@@ -176,8 +176,8 @@ fn schedule_of_shards_costs_what_whole_rows_cost() {
     let answer = run(&four, &even(&four, 4, 512));
     assert_eq!(answer.chained, [true]);
     assert_eq!(
-        gdn_schedule_per_rank(&four, &answer).unwrap(),
-        [gdn_schedule(&one).unwrap(); 4]
+        gdn_schedule_per_rank(&four, &answer),
+        [gdn_schedule(&one); 4]
     );
 }
 
@@ -196,7 +196,7 @@ fn a_tail_runs_once_where_no_child_replays_it() {
             state_rows,
             packed_rows,
         });
-    assert_eq!(gdn_schedule_per_rank(&row, &apart).unwrap(), expected);
+    assert_eq!(gdn_schedule_per_rank(&row, &apart), expected);
 }
 
 #[test]
@@ -256,13 +256,13 @@ proptest! {
         let again = recurrent(&row, &assignment, &settings, &mut workspace).unwrap();
         prop_assert_eq!(&again, &answer);
 
-        let schedules = gdn_schedule_per_rank(&row, &answer).unwrap();
+        let schedules = gdn_schedule_per_rank(&row, &answer);
         for (schedule, &rows) in schedules.iter().zip(&answer.rank_tokens) {
             prop_assert_eq!(schedule.packed_rows, rows);
             prop_assert!(schedule.executed_rows >= rows);
         }
         if ranks == 1 {
-            prop_assert_eq!(schedules[0], gdn_schedule(&row).unwrap());
+            prop_assert_eq!(schedules[0], gdn_schedule(&row));
         }
     }
 }

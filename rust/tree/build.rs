@@ -4,14 +4,12 @@ use rustc_hash::FxHashMap;
 
 use super::Tree;
 use super::restrict::{self, Links, TreeWorkspace};
+use crate::cancel;
 use crate::error::{Error, Result};
-use crate::interrupt::Ticker;
 use crate::segments::NONE;
 
 /// Tokens compared at once: the equality of two slices is one vectorised memory comparison.
 const CHUNK: usize = 64;
-/// Tokens compared between two ticks, a multiple of that.
-const LOOK: usize = 1 << 14;
 
 /// Trie nodes in creation order. A node is the run `start..end` of `rep`, one of its rows.
 struct Trie<'a, R> {
@@ -34,53 +32,48 @@ pub(super) fn build<'a>(
     rows: usize,
     row: impl Fn(usize) -> &'a [i64],
     limits: Option<&[i64]>,
-    ticker: &mut Ticker,
 ) -> Result<Tree> {
     // A row adds at most two nodes (and a packed row one more segment), and `NONE` is no node.
     if rows >= (NONE / 4) as usize {
         return Err(Error::Overflow("the number of rows"));
     }
     match limits {
-        None => insert_all(rows, row, ticker),
+        None => insert_all(rows, row),
         Some(limits) => {
             let cut = |i: usize| {
                 let row = row(i);
                 &row[..limits[i].clamp(0, row.len() as i64) as usize]
             };
-            insert_all(rows, cut, ticker)
+            insert_all(rows, cut)
         }
     }
 }
 
-fn insert_all<'a>(
-    rows: usize,
-    row: impl Fn(usize) -> &'a [i64],
-    ticker: &mut Ticker,
-) -> Result<Tree> {
+fn insert_all<'a>(rows: usize, row: impl Fn(usize) -> &'a [i64]) -> Result<Tree> {
     // First tokens decide most steps. Read up front they miss the cache side by side instead of
     // one after another.
     let mut firsts = Vec::with_capacity(rows);
-    ticker.each(0..rows, 8, |i| firsts.push(row(i).first().copied()))?;
+    firsts.extend((0..rows).map(|i| row(i).first().copied()));
     let mut trie = Trie::new(rows, row);
     let mut terminal = Vec::with_capacity(rows);
     // The row before and its last node: a new row is compared with it first.
     let (mut before, mut last): (&[i64], u32) = (&[], NONE);
     for i in 0..rows {
+        cancel::check_at(i)?;
         let tokens = (trie.row)(i);
         if tokens.is_empty() {
             terminal.push(NONE);
             continue;
         }
         let common = if i > 0 && firsts[i] == firsts[i - 1] {
-            common_prefix(tokens, before, ticker)?
+            common_prefix(tokens, before)
         } else {
             0
         };
-        let (node, shared) = trie.locate(tokens, common, last, ticker)?;
+        let (node, shared) = trie.locate(tokens, common, last);
         last = trie.insert(i as u32, tokens, node, shared);
         terminal.push(last);
         before = tokens;
-        ticker.work(16 + (shared as u64 >> 4))?;
     }
     let links = Links {
         parent: &trie.parent,
@@ -117,13 +110,7 @@ impl<'a, R: Fn(usize) -> &'a [i64]> Trie<'a, R> {
     /// Where `tokens` leaves the trie: the node in which its longest known prefix ends, and that
     /// prefix's length (`NONE` and 0 if nothing is shared). The first `common` tokens are known
     /// to lie on the path to the node `last`.
-    fn locate(
-        &self,
-        tokens: &[i64],
-        common: usize,
-        last: u32,
-        ticker: &mut Ticker,
-    ) -> Result<(u32, usize)> {
+    fn locate(&self, tokens: &[i64], common: usize, last: u32) -> (u32, usize) {
         let mut node = if common == 0 { NONE } else { last };
         while node != NONE && self.start[node as usize] >= common as i64 {
             node = self.parent[node as usize];
@@ -140,10 +127,10 @@ impl<'a, R: Fn(usize) -> &'a [i64]> Trie<'a, R> {
             let c = child as usize;
             let run = &(self.row)(self.rep[c] as usize)[at..self.end[c] as usize];
             // The look-up compared the first token already.
-            at += 1 + common_prefix(&tokens[at + 1..], &run[1..], ticker)?;
+            at += 1 + common_prefix(&tokens[at + 1..], &run[1..]);
             node = child;
         }
-        Ok((node, at))
+        (node, at)
     }
 
     /// Adds row `i`, which leaves the trie inside or at the end of `node`; returns its last node.
@@ -217,16 +204,13 @@ impl<'a, R: Fn(usize) -> &'a [i64]> Trie<'a, R> {
 }
 
 /// How many leading tokens `a` and `b` share.
-fn common_prefix(a: &[i64], b: &[i64], ticker: &mut Ticker) -> Result<usize> {
+fn common_prefix(a: &[i64], b: &[i64]) -> usize {
     let most = a.len().min(b.len());
     let (a, b) = (&a[..most], &b[..most]);
     let mut at = 0;
     while at + CHUNK <= most && a[at..at + CHUNK] == b[at..at + CHUNK] {
         at += CHUNK;
-        if at % LOOK == 0 {
-            ticker.work(LOOK as u64 / 4)?;
-        }
     }
     let differs = a[at..].iter().zip(&b[at..]).position(|(x, y)| x != y);
-    Ok(differs.map_or(most, |tail| at + tail))
+    differs.map_or(most, |tail| at + tail)
 }

@@ -1,8 +1,8 @@
 //! The tree of some of the rows, in any order, from node arrays alone.
 
 use super::{Prefixes, Tree};
+use crate::cancel;
 use crate::error::Result;
-use crate::interrupt::Ticker;
 use crate::segments::NONE;
 
 /// What the canonical order is computed from: nodes in any order, unary ones allowed.
@@ -12,9 +12,6 @@ pub(super) struct Links<'a> {
     pub(super) end: &'a [i64],
     pub(super) terminal: &'a [u32],
 }
-
-/// Steps of a plain pass between two ticks.
-const AT_ONCE: usize = 1 << 14;
 
 /// Marks on the nodes of the larger tree; kept between calls so that a restriction costs only
 /// the nodes that its rows run through.
@@ -105,25 +102,21 @@ impl Tree {
 
     /// Full-sharing packed tokens of the first k rows, for every k: a wave is a prefix of the
     /// pool. Costs one look at each segment.
-    pub fn packed_prefixes(&self) -> Result<Prefixes> {
-        let mut ticker = Ticker::new();
+    #[must_use]
+    pub fn packed_prefixes(&self) -> Prefixes {
         let mut fresh = vec![0_i64; self.rows()];
-        ticker.each(self.first_row.iter().enumerate(), 4, |(s, &row)| {
+        for (s, &row) in self.first_row.iter().enumerate() {
             fresh[row as usize] += self.length(s);
-        })?;
+        }
         let lengths = (0..self.rows()).map(|r| self.row_length(r));
-        Prefixes::from_fresh(lengths.zip(fresh), &mut ticker)
+        Prefixes::from_fresh(lengths.zip(fresh))
     }
 
     /// The same for the prefixes of the list `rows`, in its order.
     ///
     /// # Panics
     /// If a row is not one of this tree.
-    pub fn packed_prefixes_of(
-        &self,
-        rows: &[u32],
-        workspace: &mut TreeWorkspace,
-    ) -> Result<Prefixes> {
+    pub fn packed_prefixes_of(&self, rows: &[u32], workspace: &mut TreeWorkspace) -> Prefixes {
         workspace.begin(self.len());
         let fresh = rows.iter().map(|&row| {
             let (length, mut known) = (self.row_length(row as usize), 0);
@@ -138,20 +131,20 @@ impl Tree {
             }
             (length, length - known)
         });
-        Prefixes::from_fresh(fresh, &mut Ticker::new())
+        Prefixes::from_fresh(fresh)
     }
 }
 
 impl Prefixes {
     /// From each row's length and its tokens that no earlier row holds.
-    fn from_fresh(rows: impl Iterator<Item = (i64, i64)>, ticker: &mut Ticker) -> Result<Self> {
+    fn from_fresh(rows: impl Iterator<Item = (i64, i64)>) -> Self {
         let (mut packed, mut shared, mut total) = (vec![0], Vec::new(), 0);
-        ticker.each(rows, 4, |(length, fresh)| {
+        for (length, fresh) in rows {
             total += fresh;
             packed.push(total);
             shared.push(length - fresh);
-        })?;
-        Ok(Self { packed, shared })
+        }
+        Self { packed, shared }
     }
 }
 
@@ -162,31 +155,21 @@ pub(super) fn canonical(
     workspace: &mut TreeWorkspace,
     tree: &mut Tree,
 ) -> Result<()> {
-    let mut ticker = Ticker::new();
     workspace.begin(links.parent.len());
     tree.clear();
-    let first_root = link(links, rows, workspace, &mut tree.terminal, &mut ticker)?;
-    emit(links, first_root, workspace, tree, &mut ticker)?;
-    for ends in tree.terminal.chunks_mut(AT_ONCE) {
-        ticker.work(4 * ends.len() as u64)?;
-        for end in ends.iter_mut().filter(|end| **end != NONE) {
-            *end = workspace.marks[*end as usize].segment;
-        }
+    let first_root = link(links, rows, workspace, &mut tree.terminal)?;
+    emit(links, first_root, workspace, tree)?;
+    for end in tree.terminal.iter_mut().filter(|end| **end != NONE) {
+        *end = workspace.marks[*end as usize].segment;
     }
     // Children come after their parents, so one backward pass sums up the subtrees.
-    let mut end = tree.len();
-    while end > 0 {
-        let start = end.saturating_sub(AT_ONCE);
-        ticker.work(2 * (end - start) as u64)?;
-        for s in (start..end).rev() {
-            let parent = tree.parent[s];
-            if parent != NONE {
-                let p = parent as usize;
-                tree.count[p] += tree.count[s];
-                tree.subtree[p] = tree.subtree[p].max(tree.subtree[s]);
-            }
+    for s in (0..tree.len()).rev() {
+        let parent = tree.parent[s];
+        if parent != NONE {
+            let p = parent as usize;
+            tree.count[p] += tree.count[s];
+            tree.subtree[p] = tree.subtree[p].max(tree.subtree[s]);
         }
-        end = start;
     }
     Ok(())
 }
@@ -198,11 +181,10 @@ fn link(
     rows: impl Iterator<Item = u32>,
     workspace: &mut TreeWorkspace,
     terminal: &mut Vec<u32>,
-    ticker: &mut Ticker,
 ) -> Result<u32> {
     let (mut first_root, mut last_root) = (NONE, NONE);
     for (i, row) in rows.enumerate() {
-        let mut steps = 1;
+        cancel::check_at(i)?;
         let mut node = links.terminal[row as usize];
         terminal.push(node);
         if node == NONE {
@@ -210,7 +192,6 @@ fn link(
         }
         if workspace.is_marked(node) {
             workspace.marks[node as usize].ends += 1;
-            ticker.work(4)?;
             continue;
         }
         workspace.mark(node, NONE, 1, i as u32);
@@ -221,7 +202,6 @@ fn link(
             } else if workspace.is_marked(parent) {
                 &mut workspace.marks[parent as usize].last_child
             } else {
-                steps += 1;
                 workspace.mark(parent, node, 0, i as u32);
                 node = parent;
                 continue;
@@ -236,7 +216,6 @@ fn link(
             }
             break;
         }
-        ticker.work(8 * steps)?;
     }
     Ok(first_root)
 }
@@ -248,13 +227,10 @@ fn emit(
     first_root: u32,
     workspace: &mut TreeWorkspace,
     tree: &mut Tree,
-    ticker: &mut Ticker,
 ) -> Result<()> {
     let mut next = (first_root != NONE).then_some((first_root, NONE));
     while let Some((top, parent)) = next {
-        if tree.parent.len() % 1024 == 0 {
-            ticker.work(16 * 1024)?;
-        }
+        cancel::check_at(tree.parent.len())?;
         let mark = workspace.marks[top as usize];
         if mark.next_sibling != NONE {
             workspace.pending.push((mark.next_sibling, parent));

@@ -1,8 +1,6 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::error::Error;
-use crate::interrupt::testing::interrupted;
 
 /// Rows as owned tokens and offsets.
 fn flat(rows: &[Vec<i64>]) -> (Vec<i64>, Vec<i64>) {
@@ -18,7 +16,7 @@ fn flat(rows: &[Vec<i64>]) -> (Vec<i64>, Vec<i64>) {
 fn built(rows: &[Vec<i64>]) -> Tree {
     let (tokens, offsets) = flat(rows);
     let rows = Rows::new(&tokens, &offsets).unwrap();
-    Tree::build(&rows, &mut Ticker::new()).unwrap()
+    Tree::build(&rows).unwrap()
 }
 
 /// A set of segments found from the definition: a segment ends where rows with one prefix part
@@ -127,7 +125,7 @@ proptest! {
 
     #[test]
     fn prefix_counts_equal_the_trees_of_the_prefixes(rows in some_rows()) {
-        let prefixes = built(&rows).packed_prefixes().unwrap();
+        let prefixes = built(&rows).packed_prefixes();
         prop_assert_eq!(prefixes.shared.len(), rows.len());
         for n in 0..=rows.len() {
             prop_assert_eq!(prefixes.packed[n], built(&rows[..n]).packed_tokens());
@@ -141,7 +139,7 @@ proptest! {
     #[test]
     fn rows_of_a_subtree_are_contiguous(rows in some_rows()) {
         let tree = built(&rows);
-        let (offsets, ended) = tree.terminal_rows().unwrap();
+        let (offsets, ended) = tree.terminal_rows();
         for s in 0..tree.len() {
             let through = &ended[offsets[s] as usize..offsets[tree.subtree[s] as usize] as usize];
             prop_assert_eq!(through.len(), tree.count[s] as usize);
@@ -165,14 +163,4 @@ fn deep_and_wide_trees_are_cheap() {
     assert_eq!((tree.len(), tree.count[7]), (25_000, 2));
     let backwards: Vec<u32> = (0..50_000).rev().collect();
     assert_eq!(tree.restrict(&backwards).unwrap().terminal[0], 0);
-}
-
-#[test]
-fn an_interrupt_stops_a_long_pass() {
-    let (tokens, offsets) = flat(&vec![vec![1; 1_000]; 6_000]);
-    let rows = Rows::new(&tokens, &offsets).unwrap();
-    let stopped = interrupted(|| Tree::build(&rows, &mut Ticker::new()));
-    assert_eq!(stopped, Err(Error::Interrupted));
-    let tree = Tree::build(&rows, &mut Ticker::new()).unwrap();
-    assert_eq!(tree.packed_tokens(), 1_000);
 }

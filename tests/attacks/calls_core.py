@@ -326,9 +326,6 @@ CALLS = [
             "requests": np.arange(4),
             "tp": 1,
             "cp": 2,
-            "vocab": 1000,
-            "hidden": 64,
-            "element_bytes": 2,
             "recurrent": True,
             "gdn_weights": [1, 2, 3],
             "adapter_ranks": [0, 8],
@@ -361,6 +358,7 @@ CALLS = [
             "nodes": [("const", [1]), ("plan", [0]), ("+", [0, 1])],
             "factors": [1.5],
             "roots": [2] * len(_core.PRICE_ROOTS),
+            "safety": 1.1,
         },
     ),
     _method(
@@ -369,12 +367,25 @@ CALLS = [
         lambda: PLANNER.bound.program,
         lambda: {
             "plan": np.ones(len(_core.PLAN_MEASURES), np.int64),
-            "groups": np.ones(2 * len(_core.GROUP_MEASURES), np.int64),
+            "packs": np.ones(2 * len(_core.GROUP_MEASURES), np.int64),
             "width": len(_core.GROUP_MEASURES),
         },
         "plan",
-        "groups",
+        "packs",
     ),
+    _method(
+        "Program",
+        "every",
+        lambda: PLANNER.bound.program,
+        lambda: {
+            "plan": np.ones(len(_core.PLAN_MEASURES), np.int64),
+            "packs": np.ones(2 * len(_core.GROUP_MEASURES), np.int64),
+            "width": len(_core.GROUP_MEASURES),
+        },
+        "plan",
+        "packs",
+    ),
+    _method("Program", "gdn_weights", lambda: PLANNER.bound.program, dict),
     _call(
         "width_search",
         _core.width_search,
@@ -510,15 +521,15 @@ def _pool_runs(**given: Any) -> Any:
     """A pool of hostile columns, measured."""
     made = _core.Pool(**given)
     count = len(made)
-    measured = _core.PlanMeasures(made, np.arange(count), vocab=1000, hidden=64)
+    measured = _core.PlanMeasures(made, np.arange(count))
     for g in range(len(made.groups(np.arange(count)))):
         measured.bound(g, "none")
     return made.labelled(), measured.finish()
 
 
 def _node(op: Any, first: Any, second: Any, factor: Any, root: Any) -> Any:
-    nodes = [("const", [2**40]), ("plan", [0]), ("group", [1]), ("max_groups", [2])]
-    program = _core.Program([*nodes, (op, [first, second])], [factor], [root] * len(ROOTS))
+    nodes = [("const", [2**40]), ("plan", [0]), ("pack", [1]), ("max_packs", [2])]
+    program = _core.Program([*nodes, (op, [first, second])], [factor], [root] * len(ROOTS), 1.1)
     width = len(_core.GROUP_MEASURES)
     plan = np.full(len(_core.PLAN_MEASURES), 2**40)
     return program.evaluate(plan, np.full(2 * width, 2**40), width)

@@ -41,13 +41,12 @@ from waveplan import (
     parameters,
     pricing,
     profiles,
-    resident,
-    rules,
     scoring,
     sweep,
 )
 from waveplan.integrations import art
 from waveplan.plan import Plan
+from waveplan.pricing import resident
 from waveplan.rows import Ragged
 from waveplan.waves import Waves
 
@@ -431,15 +430,15 @@ def _outcomes(executor: Any, **given: Any) -> Any:
     return sweep.outcomes(executor=Now() if executor is None else executor, **given)
 
 
-def rule_set() -> rules.RuleSet:
-    return rules.default_rules()
+def rule_set() -> pricing.RuleSet:
+    return pricing.default_rules()
 
 
-RULE = rules.Rule("my.buffer", "rows * hidden * 2 B", covers="anything")
+RULE = pricing.Rule("my.buffer", "local_tokens * hidden * 2 * B")
 
 
 def _rule(**parts: Any) -> Any:
-    rule = rules.Rule(**parts)
+    rule = pricing.Rule(**parts)
     return rule, rule_set().with_rule(rule)
 
 
@@ -792,15 +791,19 @@ MODEL_CALLS = [
         given(model=HYBRID, topology=Topology(), training=Training(), kind="gdn", moe=True),
     ),
     _call(
-        "resident.resident",
+        "pricing.resident.resident",
         resident.resident,
         given(model=HYBRID, topology=Topology(), training=Training()),
     ),
     _method(
-        "resident.Resident.explain", lambda: resident.resident(HYBRID, Topology(), Training()), dict
+        "pricing.resident.Resident.explain",
+        lambda: resident.resident(HYBRID, Topology(), Training()),
+        dict,
     ),
     _method(
-        "resident.Resident.to_dict", lambda: resident.resident(HYBRID, Topology(), Training()), dict
+        "pricing.resident.Resident.to_dict",
+        lambda: resident.resident(HYBRID, Topology(), Training()),
+        dict,
     ),
 ]
 PRICE_CALLS = [
@@ -852,25 +855,23 @@ PRICE_CALLS = [
     _method("pricing.Price.explain", lambda: plan().price, dict),
     _method("pricing.Price.to_dict", lambda: plan().price, dict),
     _call(
-        "rules.Rule",
+        "pricing.Rule",
         _rule,
         lambda: {
             "name": "my.buffer",
-            "bytes": "rows * hidden * 2 B",
-            "covers": "anything",
-            "coverage": 1,
-            "needed": 1,
-            "measured": 1,
+            "bytes": "local_tokens * hidden * 2 * B",
+            "where": 1,
+            "checked": 1,
+            "applies": 1,
             "lives": "workspace",
             "why": "",
             "source": "",
-            "ours": False,
         },
     ),
-    _method("rules.Rule.predicate", lambda: RULE, given(part="coverage")),
+    _method("pricing.Rule.formula", lambda: RULE, given(part="where")),
     _call(
-        "rules.RuleSet",
-        lambda **parts: rules.RuleSet(**parts),
+        "pricing.RuleSet",
+        lambda **parts: pricing.RuleSet(**parts),
         lambda: {
             "name": "x",
             "rules": dict(rule_set().rules),
@@ -878,76 +879,30 @@ PRICE_CALLS = [
             "margin": True,
         },
     ),
-    _call(
-        "rules.RuleSet.of",
-        rules.RuleSet.of,
-        given(
-            name="x",
-            rules=[RULE],
-            definitions={"mine": ("rows", "why")},
-            totals={"all": ("my.buffer", "why")},
-        ),
-    ),
-    _method("rules.RuleSet.with_rule", rule_set, given(rule=RULE, total="workspace")),
+    _method("pricing.RuleSet.with_rule", rule_set, given(rule=RULE, total="workspace")),
     _method(
-        "rules.RuleSet.override",
+        "pricing.RuleSet.override",
         rule_set,
         given(
             name="moe.routed_rows",
-            bytes="3 B",
-            coverage="tp == 1",
-            covers="x",
-            needed=1,
-            measured=1,
+            bytes="3 * B",
+            where="tp == 1",
+            checked=1,
+            applies=1,
             why="",
             source="",
-            ours=True,
         ),
     ),
-    _method("rules.RuleSet.redefine", rule_set, given(name="retained", formula="3 B", why="x")),
-    _method("rules.RuleSet.without", rule_set, given(name="moe.routed_rows")),
-    _call(
-        "rules.RuleSet.from_toml",
-        rules.RuleSet.from_toml,
-        lambda: {"path": _toml(), "base": rule_set()},
+    _method(
+        "pricing.RuleSet.redefine",
+        rule_set,
+        given(name="logical_token_bytes", formula="3 * B", why="x"),
     ),
-    _call(
-        "rules.Definition",
-        lambda **parts: rules.RuleSet("x", {}, {"mine": rules.Definition(**parts)}),
-        lambda: {"name": "mine", "formula": rules.measure("rows"), "why": "", "step": True},
-    ),
-    _call(
-        "rules.Expr",
-        lambda **parts: str(rules.Expr(**parts)),
-        lambda: {"op": "+", "args": (rules.B(1), rules.B(2)), "value": 0, "names": (), "at": None},
-    ),
-    _call(
-        "rules.Expr",
-        lambda other: [
-            rules.fact("tp") + other,
-            other * rules.fact("tp"),
-            rules.fact("tp") < other,
-            rules.fact("tp") == other,
-            other - rules.fact("tp"),
-            rules.fact("tp") & other,
-        ],
-        given(other=3),
-    ),
-    _call("rules.B", rules.B, given(value=3)),
-    _call("rules.ceildiv", rules.ceildiv, given(value=3, by=2)),
-    _call("rules.choose", rules.choose, given(condition=1, then=2, otherwise=3)),
-    _call("rules.default_rules", rules.default_rules, dict),
-    _call("rules.published_rules", rules.published_rules, dict),
-    _call("rules.fact", rules.fact, given(text="hidden")),
-    _call("rules.measure", rules.measure, given(text="rows")),
-    _call("rules.rule", rules.rule, given(text="moe.routed_rows")),
-    _call("rules.given", rules.given, {"0": "moe.routed_rows", "1": None, "rows": 3}.copy),
-    _call("rules.max_groups", rules.max_groups, given(value=3)),
-    _call("rules.sum_groups", rules.sum_groups, given(value=3)),
-    _call("rules.maximum", rules.maximum, {"0": 3, "1": 4}.copy),
-    _call("rules.minimum", rules.minimum, {"0": 3, "1": 4}.copy),
-    _call("rules.parse", rules.parse, given(text="rows * 2 B", source="rule", line=1)),
-    _call("rules.scale", rules.scale, given(value=3, factor=0.5)),
+    _method("pricing.RuleSet.without", rule_set, given(name="moe.routed_rows")),
+    _method("pricing.RuleSet.with_file", rule_set, lambda: {"path": _toml()}),
+    _call("pricing.default_rules", pricing.default_rules, dict),
+    _call("pricing.reference_rules", pricing.reference_rules, dict),
+    _call("pricing.resident_rules", pricing.resident_rules, dict),
 ]
 PLANNER_CALLS = [
     _call(
@@ -1146,7 +1101,7 @@ JOB_CALLS = [
 
 
 def _toml() -> str:
-    text = '[rule."my.buffer"]\nbytes = "rows * 2 B"\ncovers = "anything"\n'
+    text = '[rule."my.buffer"]\nbytes = "local_tokens * 2 * B"\n'
     return file("rules.toml", lambda path: path.write_text(text))
 
 

@@ -80,7 +80,7 @@ def test_a_length_that_lies_takes_no_memory() -> None:
         with pytest.raises(TypeError, match="give a list or a tuple"):
             _core.tree_of(hostile)
         with pytest.raises(TypeError, match="give a list or a tuple"):
-            _core.Program([], hostile, [])
+            _core.Program([], hostile, [], 1.1)
 
 
 def test_ranks_that_are_not_there_take_no_memory() -> None:

@@ -35,10 +35,9 @@ MODULES = (
     "topology",
     "training",
     "facts",
-    "resident",
     "budget",
     "pricing",
-    "rules",
+    "pricing.resident",
     "planner",
     "waves",
     "wave",
@@ -73,8 +72,16 @@ MADE = {
     "pricing.Price": "price",
     "recurrent.GdnSchedule": "gdn_schedule",
     "recurrent.Recurrent": "recurrent",
-    "resident.Resident": "resident",
-    "resident.Term": "resident",
+    "pricing.Definition": "a row of the table",
+    "pricing.Reference": "a row of the table",
+    "pricing.Reference.changes": "reference_rules",
+    "pricing.RuleSet.of": "default_rules",
+    "pricing.Rule.as_reference": "reference_rules",
+    "pricing.Definition.as_reference": "reference_rules",
+    "pricing.Status": "bind",
+    "pricing.BoundRules.every": "Price.explain",
+    "pricing.resident.Resident": "resident",
+    "pricing.resident.Term": "resident",
     "scoring.Table": "constants: TABLES",
     "tree.Tree": "tree",
     "wave.Binding": "Planner.wave",
@@ -141,7 +148,7 @@ def public() -> Iterator[str]:
             value = getattr(module, public_name)
             if not callable(value) or not str(value.__module__).startswith("waveplan"):
                 continue
-            if value.__module__ != module.__name__ and name not in ("rules", "integrations.art"):
+            if value.__module__ != module.__name__ and name not in ("pricing", "integrations.art"):
                 continue
             yield f"{name}.{public_name}"
             if inspect.isclass(value):

@@ -268,7 +268,7 @@ def test_a_pipeline_of_very_many_stages_is_priced_once_for_each_kind() -> None:
     sizes = calls_python.fields(calls_python.DENSE) | {"layer_kinds": (), "moe_layers": ()}
     for stages in (2, 3, 1 << 16):
         model = waveplan.Model(**(sizes | {"layers": stages}))
-        found = waveplan.resident.resident(model, Topology(pp=stages), Training())
+        found = waveplan.pricing.resident.resident(model, Topology(pp=stages), Training())
         if stages == 2:
             ends = found
         assert (found.stage, found.total) == (stages - 1, ends.total)

@@ -68,10 +68,10 @@ class Ours:
     def __init__(self, cp: int, free: int, trusted: int = 0) -> None:
         from waveplan import Budget, Planner, Requests, Rows, Topology, Training, models
         from waveplan.profiles import Rates
-        from waveplan.scoring import Scoring
+        from waveplan.scoring import Scoring, from_table
 
         if cp in (1, 2, 4):
-            score = Scoring.from_table("gdn-moe-h2048", layers=40, gdn_layers=30, cp=cp)
+            score = from_table("gdn-moe-h2048", layers=40, gdn_layers=30, cp=cp)
         else:  # the published tables stop at four ranks
             score = Scoring(version=1, layers=40, gdn_layers=30, cp=cp)
         self.planner = Planner(

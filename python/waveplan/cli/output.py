@@ -7,6 +7,8 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from waveplan._values import columns
+
 if TYPE_CHECKING:
     from waveplan.refusal import WaveRefused
 
@@ -35,5 +37,5 @@ def refusal(item: WaveRefused) -> dict[str, Any]:
         "packed_tokens": item.plan.packed_tokens,
         "logical_tokens": item.plan.logical_tokens,
         "message": str(item),
-        "tried": [tried._asdict() for tried in item.tried],
+        "tried": [columns(tried) for tried in item.tried],
     }

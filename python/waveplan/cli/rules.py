@@ -14,7 +14,14 @@ EXAMPLE = """\
   waveplan rules
   waveplan rules --model qwen3.6-35b-a3b --cp 2 --ep 2 --verbose"""
 
-STATES = {"on": "on", "off": "off", "unmeasured": "unmeasured", "not needed": "nothing to do"}
+STATES = {
+    "charged": "on",
+    "uncharged": "off",
+    "unmeasured": "unmeasured",
+    "not needed": "nothing to do",
+}
+
+PREDICATES = {"where": "holds", "checked": "checked", "applies": "applies"}
 
 
 def register(subparsers: Any) -> None:
@@ -35,8 +42,7 @@ def register(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """List the rules."""
-    from waveplan.pricing import rules_table
-    from waveplan.rules.resident import resident_rules
+    from waveplan.pricing import resident_rules, rules_table
 
     if args.model is None:
         options.refuse_unused(args, options.FACTS, "is a fact of a job: it needs --model")
@@ -77,7 +83,7 @@ def _reasons(rows: list[dict[str, Any]]) -> list[str]:
     """Why rules are off or unmeasured, each reason said once."""
     reasons: dict[str, list[str]] = {}
     for row in rows:
-        if row.get("state") in ("off", "unmeasured"):
+        if row.get("state") in ("uncharged", "unmeasured"):
             reasons.setdefault(row["reason"], []).append(row["name"])
     lines = [f"{', '.join(names)}:\n  {reason}" for reason, names in reasons.items()]
     return ["\n".join(lines)] if lines else []
@@ -93,7 +99,11 @@ def _verbose(title: str, rows: list[dict[str, Any]]) -> str:
         lines += [
             f"    {row['why']}",
             f"    = {row['bytes']}",
-            f"    measured for {row['covers']}",
+            *(
+                f"    {says} where {row[key]}"
+                for key, says in PREDICATES.items()
+                if row[key] != "1"
+            ),
             f"    source: {row['source']}",
         ]
         parts.append("\n".join(lines))

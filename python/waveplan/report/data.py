@@ -9,12 +9,12 @@ import numpy as np
 
 from waveplan.assignment import stage_times
 from waveplan.pricing import Measures, Price, price
+from waveplan.pricing.language import PACK
 from waveplan.report.summary import count, memory_text, parts, reason, states
-from waveplan.rules import names
 
 if TYPE_CHECKING:
     from waveplan.jobs import Job
-    from waveplan.plan import Forward, ForwardGroup
+    from waveplan.plan import Pack, Plan
     from waveplan.planner import Planner, Waves
     from waveplan.wave import Wave
 
@@ -67,23 +67,23 @@ def collect(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> di
     }
 
 
-def rank_prices(forward: Forward) -> list[Price]:
+def rank_prices(plan: Plan) -> list[Price]:
     """The price of a forward on each context-parallel rank's own rows.
 
     Terms that do not follow a rank's rows (outputs, head, the worst rank's pending saves) are
     the same on every rank. The busiest rank's is the price of the forward.
     """
-    measures = forward.measures
+    forward, measures = plan.largest, plan.measures
     ranks = max((len(group.rank_rows) for group in forward.groups), default=1)
     if ranks == 1:
-        return [forward.price]
-    column = list(names.GROUP).index("rows")
+        return [plan.price]
+    column = list(PACK).index("local_tokens")
     made = []
     for rank in range(ranks):
         groups = measures.groups.copy()
         for i, group in enumerate(forward.groups):
             groups[i, column] = max(1, int(group.rank_rows[rank]))
-        made.append(price(Measures(measures.plan, groups), forward.price.bound))
+        made.append(price(Measures(measures.plan, groups), plan.price.bound))
     return made
 
 
@@ -101,7 +101,7 @@ def _wave(number: int, wave: Wave) -> dict[str, Any]:
 
 def _memory(number: int, wave: Wave) -> dict[str, Any]:
     ranks = []
-    for rank, made in enumerate(rank_prices(wave.plan.largest)):
+    for rank, made in enumerate(rank_prices(wave.plan)):
         terms, rest, margin, factor = parts(made, SHOWN_TERMS)
         shown = [[name, value] for name, value in terms]
         if rest:
@@ -111,10 +111,10 @@ def _memory(number: int, wave: Wave) -> dict[str, Any]:
         if margin:
             shown.append(["margin", margin])
         ranks.append({"rank": rank, "terms": shown, "required": made.required})
-    return {"number": number, "ranks": ranks, "explain": wave.plan.largest.price.explain()}
+    return {"number": number, "ranks": ranks, "explain": wave.plan.price.explain()}
 
 
-def _largest_group(wave: Wave) -> ForwardGroup | None:
+def _largest_group(wave: Wave) -> Pack | None:
     groups = wave.plan.largest.groups
     return max(groups, key=lambda group: group.packed_tokens, default=None)
 

@@ -9,7 +9,7 @@ from waveplan.report.table import Table, Tree, gigabytes, integer, seconds
 
 if TYPE_CHECKING:
     from waveplan.jobs import Job
-    from waveplan.plan import ForwardGroup
+    from waveplan.plan import Pack
     from waveplan.planner import Planner, Waves
     from waveplan.pricing import Price
     from waveplan.refusal import WaveRefused
@@ -40,7 +40,7 @@ def memory(planner: Planner) -> dict[str, Any]:
     if isinstance(budget.device, int):
         used = budget.resident
         if budget.needs_resident:
-            from waveplan.resident import resident
+            from waveplan.pricing.resident import resident
 
             found = resident(planner.model, planner.topology, planner.training)
             used, terms = found.total, found.to_dict()["terms"]
@@ -240,14 +240,14 @@ def explanation(wave: Wave, number: int) -> list[Table | Tree | str]:
     parts: list[Table | Tree | str] = [
         f"wave {number}: {count(len(wave.rows), 'request')}, {integer(wave.plan.packed_tokens)} "
         f"packed of {integer(wave.plan.logical_tokens)} tokens, {gigabytes(wave.required)}",
-        charges(forward.price),
-        forward.price.explain(),
+        charges(wave.plan.price),
+        wave.plan.price.explain(),
     ]
     parts += [_shared(group, index + 1) for index, group in enumerate(forward.groups)]
     return parts
 
 
-def _shared(group: ForwardGroup, number: int) -> Tree:
+def _shared(group: Pack, number: int) -> Tree:
     """The shared prefixes of a group that save most, and the largest that are not shared."""
     tree, stored = group.tree, group.shared
     decisions = tree.count > 1
@@ -274,5 +274,5 @@ def _shared(group: ForwardGroup, number: int) -> Tree:
     return made
 
 
-def _gap(group: ForwardGroup) -> float:
+def _gap(group: Pack) -> float:
     return group.work / group.work_bound - 1 if group.work_bound else 0.0

@@ -1,7 +1,5 @@
 //! Layouts: the proven best against all of them, the bounded search against a slow one, and the
 //! packed row of any.
-
-use waveplan::interrupt::Ticker;
 use waveplan::layout::{self, Label, Layout, Method, Options, Scoring, Stop, Version, Workspace};
 use waveplan::rows::Rows;
 use waveplan::segments::NONE;
@@ -20,7 +18,7 @@ pub fn check(data: &[u8]) {
     }
     let (tokens, offsets) = flat(&rows);
     let view = Rows::new(&tokens, &offsets).unwrap();
-    let tree = Tree::build(&view, &mut Ticker::new()).unwrap();
+    let tree = Tree::build(&view).unwrap();
     let scoring = scoring(&mut draw);
     let mut workspace = Workspace::default();
     let usable = !rows.is_empty() && rows.iter().all(|row| !row.is_empty());
@@ -64,7 +62,7 @@ fn scoring(draw: &mut Draw<'_>) -> Scoring {
         cp: draw.pick(&[1, 2, 3, 4, 5, 8]),
         layers,
         gdn_layers: draw.pick(&[0, 1, layers, 50]),
-        uses_gdn: draw.coin(),
+        uses_gdn: Some(draw.coin()),
     };
     for coefficient in &mut made.coefficients {
         *coefficient = draw.pick(&[0, 0, 1, 2, 7, 45, 229, 1_986, 52_742]);

@@ -15,7 +15,7 @@ pub fn check(data: &[u8]) {
         .collect();
     let roots = draw.list(6, |draw| index(draw, nodes.len() as u32, hostile));
     let per_group = per_group(&nodes);
-    let program = Program::new(nodes.clone(), roots.clone());
+    let program = Program::new(nodes.clone(), roots.clone(), 1.1);
     let valid = per_group.as_ref().is_some_and(|per_group| {
         (roots.iter()).all(|&root| per_group.get(root as usize) == Some(&false))
     });
@@ -59,7 +59,7 @@ pub fn check(data: &[u8]) {
         _ => None,
     });
     let group_width = read(|node| match node {
-        Node::Group(m) => Some(*m),
+        Node::Pack(m) => Some(*m),
         _ => None,
     });
     let fits = plan.len() >= plan_width && width >= group_width.max(1) && groups.len() % width == 0;
@@ -81,8 +81,8 @@ fn per_group(nodes: &[Node]) -> Option<Vec<bool>> {
     let mut found: Vec<bool> = Vec::new();
     for node in nodes {
         let used: Vec<u32> = match *node {
-            Node::Const(_) | Node::Plan(_) | Node::Group(_) => vec![],
-            Node::Scale(a, _) | Node::SumGroups(a) | Node::MaxGroups(a) => vec![a],
+            Node::Const(_) | Node::Plan(_) | Node::Pack(_) => vec![],
+            Node::Scale(a, _) | Node::SumPacks(a) | Node::MaxPacks(a) => vec![a],
             Node::Choose(a, b, c) => vec![a, b, c],
             Node::Add(a, b)
             | Node::Sub(a, b)
@@ -94,13 +94,13 @@ fn per_group(nodes: &[Node]) -> Option<Vec<bool>> {
             | Node::Less(a, b)
             | Node::Equal(a, b) => vec![a, b],
         };
-        let mut any = matches!(node, Node::Group(_));
+        let mut any = matches!(node, Node::Pack(_));
         for operand in used {
             any |= *found.get(operand as usize)?;
         }
         match *node {
             Node::Scale(_, factor) if !factor.is_finite() => return None,
-            Node::SumGroups(_) | Node::MaxGroups(_) => found.push(false),
+            Node::SumPacks(_) | Node::MaxPacks(_) => found.push(false),
             _ => found.push(any),
         }
     }
@@ -151,13 +151,13 @@ fn node(draw: &mut Draw<'_>, i: u32, hostile: bool) -> Node {
             };
             Node::Scale(a, factor)
         }
-        16 => Node::SumGroups(at()),
-        17 => Node::MaxGroups(at()),
+        16 => Node::SumPacks(at()),
+        17 => Node::MaxPacks(at()),
         0 => match draw.below(4) {
             3 => Node::Const(draw.wild()),
             _ => Node::Const(draw.between(-4, 1_000)),
         },
         1 => Node::Plan(measure(draw)),
-        _ => Node::Group(measure(draw)),
+        _ => Node::Pack(measure(draw)),
     }
 }

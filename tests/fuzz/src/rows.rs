@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use waveplan::attention;
-use waveplan::interrupt::Ticker;
 use waveplan::measures::{Columns, Labels, Pool};
 use waveplan::pack::{self, PackOptions, Packing};
 use waveplan::rows::Rows;
@@ -51,7 +50,7 @@ fn lying_offsets(draw: &mut Draw<'_>) {
 
 /// The first negative token is the one that the error names.
 fn check_negative(rows: &Rows<'_>, listed: &[Vec<i64>]) {
-    let found = rows.refuse_negative(&mut Ticker::new());
+    let found = rows.refuse_negative();
     let first = (listed.iter().enumerate())
         .find_map(|(r, row)| Some((r, row.iter().position(|&token| token < 0)?)));
     match (found, first) {
@@ -118,13 +117,13 @@ fn check_mixes(rows: &[Vec<i64>], draw: &mut Draw<'_>) {
 fn check_tree(rows: &[Vec<i64>]) -> Tree {
     let (tokens, offsets) = flat(rows);
     let view = Rows::new(&tokens, &offsets).unwrap();
-    let tree = Tree::build(&view, &mut Ticker::new()).unwrap();
+    let tree = Tree::build(&view).unwrap();
     same_tree(&tree, rows);
     let apart: Vec<&[i64]> = rows.iter().map(Vec::as_slice).collect();
-    let scattered = Tree::build_scattered(&apart, None, &mut Ticker::new()).unwrap();
+    let scattered = Tree::build_scattered(&apart, None).unwrap();
     assert_eq!(scattered, tree);
     assert_eq!(tree.packed_tokens(), slow::tree::packed_tokens(rows));
-    let (offsets, ending) = tree.terminal_rows().unwrap();
+    let (offsets, ending) = tree.terminal_rows();
     for s in 0..tree.len() {
         let ends: Vec<u32> = (0..rows.len() as u32)
             .filter(|&r| tree.terminal[r as usize] == s as u32)
@@ -168,7 +167,7 @@ fn same_tree(tree: &Tree, rows: &[Vec<i64>]) {
 
 /// Trees and counts of lists of the rows, from the tree alone.
 fn check_restrictions(rows: &[Vec<i64>], tree: &Tree, draw: &mut Draw<'_>) {
-    let prefixes = tree.packed_prefixes().unwrap();
+    let prefixes = tree.packed_prefixes();
     same_prefixes(rows, &prefixes.packed, &prefixes.shared);
     let (mut workspace, mut into) = (TreeWorkspace::default(), Tree::default());
     for _ in 0..2 {
@@ -180,7 +179,7 @@ fn check_restrictions(rows: &[Vec<i64>], tree: &Tree, draw: &mut Draw<'_>) {
         tree.restrict_into(&picked, &mut workspace, &mut into)
             .unwrap();
         same_tree(&into, &listed);
-        let prefixes = tree.packed_prefixes_of(&picked, &mut workspace).unwrap();
+        let prefixes = tree.packed_prefixes_of(&picked, &mut workspace);
         same_prefixes(&listed, &prefixes.packed, &prefixes.shared);
     }
 }
@@ -227,9 +226,9 @@ fn check_packing(rows: &[Vec<i64>], tree: &Tree, draw: &mut Draw<'_>) {
     };
     let (tokens, offsets) = flat(rows);
     let view = Rows::new(&tokens, &offsets).unwrap();
-    let packing = pack::pack(&view, &options, &mut Ticker::new());
+    let packing = pack::pack(&view, &options);
     let apart: Vec<&[i64]> = rows.iter().map(Vec::as_slice).collect();
-    let scattered = pack::pack_scattered(&apart, &options, &mut Ticker::new());
+    let scattered = pack::pack_scattered(&apart, &options);
     assert_eq!(scattered, packing);
     if shareable
         .as_ref()
@@ -242,7 +241,7 @@ fn check_packing(rows: &[Vec<i64>], tree: &Tree, draw: &mut Draw<'_>) {
     let expected = slow::pack::pack(rows, max_depth, min_shared, shareable.as_deref());
     same_packing(&packing, &expected, rows);
     if shareable.is_none() {
-        let of_tree = pack::pack_tree(tree, max_depth, min_shared, &mut Ticker::new());
+        let of_tree = pack::pack_tree(tree, max_depth, min_shared);
         assert_eq!(of_tree, Ok(packing.clone()));
     }
     check_views(rows, &packing, draw);
@@ -272,9 +271,8 @@ fn same_packing(packing: &Packing, expected: &[slow::pack::Segment], rows: &[Vec
 
 /// Tokens, ids, positions and head rows of a packed row.
 fn check_views(rows: &[Vec<i64>], packing: &Packing, draw: &mut Draw<'_>) {
-    let mut ticker = Ticker::new();
     let apart: Vec<&[i64]> = rows.iter().map(Vec::as_slice).collect();
-    let tokens = scattered::gather(packing, &apart, &mut ticker).unwrap();
+    let tokens = scattered::gather(packing, &apart).unwrap();
     assert_eq!(tokens.len() as i64, packing.segments.tokens());
     let (positions, offsets) = scattered::positions(packing).unwrap();
     for (r, row) in rows.iter().enumerate() {
@@ -297,14 +295,11 @@ fn check_views(rows: &[Vec<i64>], packing: &Packing, draw: &mut Draw<'_>) {
     let mut other = draw.rows(rows.len());
     other.resize(rows.len(), Vec::new());
     let other: Vec<&[i64]> = other.iter().map(Vec::as_slice).collect();
-    if let Ok(tokens) = scattered::gather(packing, &other, &mut ticker) {
+    if let Ok(tokens) = scattered::gather(packing, &other) {
         assert_eq!(tokens.len() as i64, packing.segments.tokens());
     }
     let fewer = &apart[..apart.len().saturating_sub(1)];
-    assert_eq!(
-        scattered::gather(packing, fewer, &mut ticker).is_ok(),
-        apart.is_empty()
-    );
+    assert_eq!(scattered::gather(packing, fewer).is_ok(), apart.is_empty());
 }
 
 /// Head rows are a set of positions.
@@ -345,13 +340,13 @@ fn check_heads(rows: &[Vec<i64>], packing: &Packing, draw: &mut Draw<'_>) {
                 every: false,
                 ..*request
             };
-            let rows = scattered::projected_rows(&[one], usize::MAX, &mut Ticker::new());
+            let rows = scattered::projected_rows(&[one], usize::MAX);
             let labelled = scattered::labelled(labels, request.positions.len());
             assert_eq!(rows, Ok(labelled));
         }
     }
     let most = 1 + draw.below(100);
-    let counted = scattered::projected_rows(&requests, most, &mut Ticker::new());
+    let counted = scattered::projected_rows(&requests, most);
     assert_eq!(counted, Ok(projected.len().min(most)));
     let chunk = 1 + draw.below(40);
     let ordered: Vec<i64> = projected.iter().copied().collect();
@@ -359,10 +354,7 @@ fn check_heads(rows: &[Vec<i64>], packing: &Packing, draw: &mut Draw<'_>) {
         .chunks(chunk)
         .find(|rows| rows.iter().any(|row| targeted.contains(row)))
         .map_or(0, <[i64]>::len);
-    assert_eq!(
-        scattered::target_chunk(&requests, chunk, &mut Ticker::new()),
-        Ok(rows)
-    );
+    assert_eq!(scattered::target_chunk(&requests, chunk), Ok(rows));
 }
 
 /// Head rows that no packed row has.
@@ -380,9 +372,9 @@ fn lying_heads(draw: &mut Draw<'_>) {
     let count = labels.as_ref().map_or(0, Vec::len);
     let labels_fit = count == 0 || (!positions.is_empty() && count % positions.len() == 0);
     let valid = labels_fit && positions.iter().all(|at| (0..1 << 40).contains(at));
-    let counted = scattered::projected_rows(&[request], usize::MAX, &mut Ticker::new());
+    let counted = scattered::projected_rows(&[request], usize::MAX);
     assert_eq!(counted.is_ok(), valid);
-    let first = scattered::target_chunk(&[request], 7, &mut Ticker::new());
+    let first = scattered::target_chunk(&[request], 7);
     assert_eq!(first.is_ok(), valid);
     let (lengths, parents) = (draw.list(5, Draw::wild), draw.list(5, |d| d.between(-2, 4)));
     let sum = lengths.iter().map(|&n| i128::from(n)).sum::<i128>();

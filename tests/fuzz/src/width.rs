@@ -282,7 +282,7 @@ fn cuts(draw: &mut Draw<'_>) {
         adapter_gradient: draw.wild(),
         adapter_slots: draw.below(3) as u64,
     });
-    let _ = split::rung_required(&costs);
+    let _ = split::rung_required(&costs, 1.1);
     let mut order = split::execution_order(&costs);
     order.sort_unstable();
     assert!(order.into_iter().eq(0..costs.len()));

@@ -30,7 +30,7 @@ class Packs:
         starts, row_starts = packing.packed_starts.tolist(), packing.row_starts.tolist()
         lengths, parents = packing.lengths.tolist(), packing.parents.tolist()
         cls, made = self.segment_class, []
-        for i, rows in enumerate(members(*packing.members)):
+        for i, rows in enumerate(members(packing.members.offsets, packing.members.values)):
             segment = cls.__new__(cls)
             segment.__dict__.update(
                 sequence_indices=rows,
@@ -161,7 +161,7 @@ def seams(packs: Packs) -> list[Seam]:
             rows = token_rows(sequences, packs.torch)
             if tuple(map(len, rows)) != tree.sequence_lengths:
                 raise Declined
-            return packs.pack(_core.pack_layout(tree._core, layout._flags), rows)
+            return packs.pack(tree._core.pack(layout._flags), rows)
 
         return ours
 

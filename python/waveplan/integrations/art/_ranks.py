@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from waveplan import _core
-from waveplan.assignment import AssignSettings, StageWork, WorkloadProfile
-from waveplan.recurrent import RecurrentSettings
+from waveplan.assignment import OwnershipSettings, StageWork, WorkloadProfile
+from waveplan.recurrent import GdnSettings
 
 from ._packs import Packs
 from ._seams import Declined, Function, Seam
@@ -97,21 +97,21 @@ def _named(source: Any, names: dict[str, str]) -> dict[str, Any]:
 
 
 @functools.lru_cache(maxsize=256)
-def assign_settings(config: Any) -> AssignSettings:
+def assign_settings(config: Any) -> OwnershipSettings:
     """Our settings of one of the other package's frozen configurations."""
     profile = config.workload_profile
     if profile is not None:
         stages = tuple(StageWork(**_named(stage, STAGE_NAMES)) for stage in profile.stages)
         profile = WorkloadProfile(stages=stages, **_named(profile, PROFILE_NAMES))
-    return AssignSettings(**_named(config, ASSIGN_NAMES), profile=profile)
+    return OwnershipSettings(**_named(config, ASSIGN_NAMES), profile=profile)
 
 
 @functools.lru_cache(maxsize=256)
-def recurrent_settings(config: Any) -> RecurrentSettings:
+def recurrent_settings(config: Any) -> GdnSettings:
     """The same for the recurrent layers."""
     if any(getattr(config, name) for name in ZERO):
         raise Declined
-    return RecurrentSettings(**_named(config, RECURRENT_NAMES))
+    return GdnSettings(**_named(config, RECURRENT_NAMES))
 
 
 def parsed(group_ids: Any, parent_ids: Any, torch: Any) -> tuple[Int64, Int64]:
@@ -119,9 +119,10 @@ def parsed(group_ids: Any, parent_ids: Any, torch: Any) -> tuple[Int64, Int64]:
     shape = tuple(group_ids.shape)
     if shape != tuple(parent_ids.shape) or len(shape) != 2 or shape[0] != 1:
         raise Declined
-    return _core.parse_ids(
+    packing = _core.Packing.from_ids(
         array(group_ids.cpu().reshape(-1), torch), array(parent_ids.cpu().reshape(-1), torch)
     )
+    return packing.lengths, packing.parents
 
 
 def rank_rows(
@@ -134,13 +135,12 @@ def rank_rows(
     """Rows of each rank: the larger of its attention and recurrent tokens."""
     if not len(lengths):
         raise Declined
-    found = _core.assign(lengths, parents, ranks, assign_settings(config))
+    packing = _core.Packing.from_segments(lengths, parents)
+    found = _core.own(packing, ranks, assign_settings(config))
     if gdn_config is None:
         return tuple(found.rank_tokens.tolist())
-    placed = _core.recurrent(
-        lengths, parents, ranks, found.chunk, found.owners, recurrent_settings(gdn_config)
-    )
-    return tuple(np.maximum(found.rank_tokens, placed[0]).tolist())
+    placed = _core.gdn(packing, found, recurrent_settings(gdn_config))
+    return tuple(placed.model_rows.tolist())
 
 
 def spec_segments(row: Any) -> tuple[Int64, Int64]:
@@ -188,7 +188,8 @@ def seams(packs: Packs, runtime: Any, gdn: Any) -> list[Seam]:
             row = spec.rows[0]
             lengths, parents = spec_segments(row)
             ranks = max(int(topology.cp), 1)
-            found = _core.assign(lengths, parents, ranks, assign_settings(config))
+            packing = _core.Packing.from_segments(lengths, parents)
+            found = _core.own(packing, ranks, assign_settings(config))
             tokens, size = found.tokens, found.chunk
             chunks = tuple(
                 runtime.TokenRange(start, min(start + size, tokens))
@@ -295,16 +296,12 @@ def _decide(gdn: Any, spec: Any, ranks: int, layout: Any, config: Any) -> Any:
         raise Declined
     source = gdn._attention_source_layout(spec, cp_size=ranks, attention_token_layout_index=layout)
     chunk, owners = _chunks(source, ranks)
-    tokens, owner, chained, shards, cross, *_ = _core.recurrent(
-        np.asarray([s.end - s.start for s in segments], dtype=np.int64),
-        np.asarray(parents, dtype=np.int64),
-        ranks,
-        chunk,
-        owners,
-        recurrent_settings(config),
-    )
+    packing = _core.Packing.from_segments([s.end - s.start for s in segments], list(parents))
+    ownership = _core.Ownership.from_owners(packing, ranks, chunk, owners)
+    made = _core.gdn(packing, ownership, recurrent_settings(config))
+    tokens, owner, chained = made.rank_tokens, made.owner, made.chained
     parts = _Parts(segments, spec.tree_depths, ranks, owner.tolist(), chained.tolist())
-    parts.fill(parents, shards.tolist())
+    parts.fill(parents, made.shards.ravel().tolist())
     return gdn.GdnGlobalExecutionDecision(
         cp_size=ranks,
         source_layout=source,
@@ -317,7 +314,7 @@ def _decide(gdn: Any, spec: Any, ranks: int, layout: Any, config: Any) -> Any:
         gdn_ranges_by_rank_by_source=tuple(tuple(sorted(ranges)) for ranges in parts.ranges),
         segments_by_rank_depth=tuple(tuple(map(tuple, depths)) for depths in parts.local),
         chain_segments_by_depth=tuple(map(tuple, parts.chains)),
-        cross_rank_token_count=int(cross),
+        cross_rank_token_count=made.cross_tokens,
     )
 
 

@@ -7,12 +7,12 @@ import secrets
 import struct
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from waveplan import _core
-from waveplan.scoring import TERMS
+from waveplan.scoring import TERMS, Scoring
 
 from ._seams import Declined, Function, Seam
 from ._values import Int64, filled, late, members, token_rows
@@ -24,8 +24,7 @@ IMPL = "art.trainer_rank._impl"
 
 _KEY = (secrets.randbits(64), secrets.randbits(64))
 _MOST_DIGESTS = 1 << 16
-_ANCHORS = {"full_sharing": "full", "no_sharing": "none"}
-_NO_TERMS = [0] * len(TERMS)
+_ANCHORS: dict[str, Literal["full", "none"]] = {"full_sharing": "full", "no_sharing": "none"}
 
 
 class Trees:
@@ -122,10 +121,15 @@ class Trees:
     def _segments(self, core: _core.Tree) -> tuple[Any, ...]:
         cls = self.planner.CanonicalSegment
         columns = (core.parent, core.start, core.end, core.depth)
+        through = core.rows
         return tuple(
             cls(i, None if parent < 0 else parent, rows, start, end, depth)
             for i, (parent, start, end, depth, rows) in enumerate(
-                zip(*(c.tolist() for c in columns), members(*core.members()), strict=True)
+                zip(
+                    *(c.tolist() for c in columns),
+                    members(through.offsets, through.values),
+                    strict=True,
+                )
             )
         )
 
@@ -167,11 +171,17 @@ def seams(trees: Trees, impl: Any, steps: Any) -> list[Seam]:
         def ours(tree: Any, **facts: Any) -> Any:
             if facts.get("reranker") is not None or type(tree) is not trees.tree_class:
                 raise Declined
-            found = _core.choose_layout(tree._core, *_scoring(facts))
-            assert found is not None
+            found = _core.choose_layout(
+                tree._core,
+                _scoring(facts),
+                "compatible",
+                budget=facts["refinement_work_budget"],
+                counts=False,
+            )
+            score = found.score
             return filled(
                 trees.choice_class,
-                score=tuple(found.score),
+                score=(score.work, score.tokens, score.segments, score.depth),
                 _layout=trees.layout(tree, found),
                 _again=lambda: original(tree, **facts),
             )
@@ -191,10 +201,8 @@ def seams(trees: Trees, impl: Any, steps: Any) -> list[Seam]:
                 tree = steps.build_canonical_prefix_tree(input_ids)
             if type(tree) is not trees.tree_class:
                 raise Declined
-            found = _core.choose_layout(
-                tree._core, 1, _NO_TERMS, 1, 1, 1, 0, False, _ANCHORS[anchor], 0
-            )
-            assert found is not None
+            scoring = Scoring(version=1, layers=1)
+            found = _core.choose_layout(tree._core, scoring, _ANCHORS[anchor])
             answer = (tree, trees.layout(tree, found))
             most = impl._LAYOUT_SELECTION_CACHE_LIMIT
             with self._layout_cache_lock:
@@ -238,13 +246,13 @@ def _remember(cache: Any, key: Any, value: Any, most: int) -> None:
         cache.popitem(last=False)
 
 
-def _scoring(facts: dict[str, Any]) -> tuple[Any, ...]:
-    """Arguments of our choice from the other package's facts."""
+def _scoring(facts: dict[str, Any]) -> Scoring:
+    """Our score from the other package's facts."""
     from art.trainer_rank import _planner_cost as cost
 
     version = facts.get("coefficient_version")
     version = cost.COEFFICIENT_VERSION if version is None else version
-    coefficients = _NO_TERMS
+    coefficients = [0] * len(TERMS)
     layers, uses_gdn, cp = facts["layers"], facts["uses_gdn"], facts["cp_size"]
     gdn_layers, tp = facts.get("gdn_layers"), facts.get("tp_size", 1)
     if version == 2:
@@ -258,16 +266,12 @@ def _scoring(facts: dict[str, Any]) -> tuple[Any, ...]:
         raise Declined
     if gdn_layers is None:
         gdn_layers = layers if uses_gdn else 0
-    return (
-        version,
-        coefficients,
-        tp,
-        cp,
-        layers,
-        max(0, gdn_layers),
-        bool(uses_gdn),
-        "compatible",
-        facts["refinement_work_budget"],
-        None,
-        False,
+    return Scoring(
+        version=version,
+        coefficients=coefficients,
+        tp=tp,
+        cp=cp,
+        layers=layers,
+        gdn_layers=max(0, gdn_layers),
+        uses_gdn=bool(uses_gdn),
     )

@@ -103,7 +103,7 @@ pub fn score(tree: &Tree, chosen: &Chosen, scoring: &Scoring) -> Score {
             let launch = 96 + 32 * cp;
             let mut total = layers * t * 1024 + (t + cp - 1) / cp * launch;
             total += count * launch * 1024 + chosen.len() as i128 * (64 + 32 * cp) * 1024;
-            if scoring.uses_gdn {
+            if scoring.has_gdn() {
                 let deep = levels.min(1) * 768 + (levels - 1).max(0) * 256;
                 total += deep * layers * 1024;
             }

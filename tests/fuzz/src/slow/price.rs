@@ -55,7 +55,7 @@ impl<'a> Slow<'a> {
         let exact = match node {
             Node::Const(value) => i128::from(value),
             Node::Plan(measure) => i128::from(self.plan[measure as usize]),
-            Node::Group(measure) => {
+            Node::Pack(measure) => {
                 i128::from(self.groups[group.expect("only inside a fold")][measure as usize])
             }
             Node::Add(a, b) => two(a, b).map(|(a, b)| a + b)?,
@@ -92,14 +92,14 @@ impl<'a> Slow<'a> {
                 }
                 product.trunc() as i128
             }
-            Node::SumGroups(a) => {
+            Node::SumPacks(a) => {
                 let mut sum = 0_i64;
                 for value in self.each(a)? {
                     sum = sum.checked_add(value).ok_or(Fault::Overflow)?;
                 }
                 i128::from(sum)
             }
-            Node::MaxGroups(a) => {
+            Node::MaxPacks(a) => {
                 let largest = self.each(a)?.into_iter().max();
                 i128::from(largest.unwrap_or(0).max(0))
             }

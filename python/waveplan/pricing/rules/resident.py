@@ -3,87 +3,78 @@
 Facts only, for one pipeline stage at a time. Projections, dense and shared experts, embedding
 and head are divided over TP, routed experts over ETP x EP; norms, routers and gates are whole on
 every rank. The distributed optimizer divides its state over DP x CP, that of experts over the
-ranks that hold the same experts.
-"""
+ranks that hold the same experts."""
 
 from __future__ import annotations
 
-from functools import cache
+from waveplan.pricing.ruleset import Definition, Rule, total
 
-from waveplan.rules.ruleset import Rule, RuleSet
-
-__all__ = ["ALLOWANCES", "resident_rules"]
-
-DEFINITIONS = {
-    "embedding_elements": (
-        "ceildiv(vocab, tp) * hidden"
-        " * (stage_first + (stage_last if output_layer and not (tied_embeddings and pp == 1)"
-        " else 0))",
+TABLE = [
+    Definition(
+        "embedding_elements",
+        "ceildiv(vocab, tp) * hidden * (stage_first + (stage_last if output_layer and not"
+        " (tied_embeddings and pp == 1) else 0))",
         "embedding of the first stage and head of the last; tied ones are one on a single stage",
     ),
-    "mixer_elements": (
-        "stage_attention_layers * (ceildiv(attention_parameters, tp) + attention_whole_parameters)"
-        " + stage_gdn_layers * (ceildiv(gdn_parameters, tp) + gdn_whole_parameters)",
+    Definition(
+        "mixer_elements",
+        "stage_attention_layers * (ceildiv(attention_parameters, tp) +"
+        " attention_whole_parameters) + stage_gdn_layers * (ceildiv(gdn_parameters, tp) +"
+        " gdn_whole_parameters)",
         "attention and recurrent mixers",
     ),
-    "mlp_elements": (
+    Definition(
+        "mlp_elements",
         "stage_dense_layers * (ceildiv(mlp_parameters, tp) + mlp_whole_parameters)",
         "dense feed-forward layers",
     ),
-    "shared_elements": (
-        "stage_moe_layers"
-        " * (ceildiv(shared_parameters, tp) + shared_whole_parameters + router_parameters)",
+    Definition(
+        "shared_elements",
+        "stage_moe_layers * (ceildiv(shared_parameters, tp) + shared_whole_parameters +"
+        " router_parameters)",
         "shared experts with their gates, and routers",
     ),
-    "norm_elements": (
+    Definition(
+        "norm_elements",
         "layers_per_stage * norm_parameters + stage_last * final_norm_parameters",
         "norms of the layers and the last one",
     ),
-    "expert_elements": (
+    Definition(
+        "expert_elements",
         "stage_moe_layers * experts_per_rank * ceildiv(expert_parameters, etp)",
         "routed experts",
     ),
-    "dense_elements": (
+    Definition(
+        "dense_elements",
         "embedding_elements + mixer_elements + mlp_elements + shared_elements + norm_elements",
         "everything but the routed experts",
     ),
-}
-
-_WEIGHTS = "any model and ranks"
-_ARITHMETIC = "sizes of the trained parameters; no record measures it"
-_FROZEN = "frozen bases measured at TP 1, 2, 4 and 8"
-
-RULES = [
     Rule(
         "resident.embeddings",
         "embedding_elements * dtype_bytes",
-        covers=_WEIGHTS,
         lives="resident",
         why="embedding and head, divided over TP",
-        source=_FROZEN,
+        source="frozen bases measured at TP 1, 2, 4 and 8",
     ),
     Rule(
         "resident.mixers",
         "mixer_elements * dtype_bytes",
-        covers=_WEIGHTS,
         lives="resident",
         why="attention and recurrent layers, divided over TP",
-        source=_FROZEN,
+        source="frozen bases measured at TP 1, 2, 4 and 8",
     ),
     Rule(
         "resident.mlp",
         "mlp_elements * dtype_bytes",
-        covers=_WEIGHTS,
-        needed="dense_layers > 0",
+        applies="dense_layers > 0",
         lives="resident",
         why="dense feed-forward layers, divided over TP",
-        source=_FROZEN,
+        source="frozen bases measured at TP 1, 2, 4 and 8",
     ),
     Rule(
         "resident.experts",
         "expert_elements * dtype_bytes",
-        covers=_WEIGHTS,
-        needed="experts > 0",
+        applies="experts > 0",
         lives="resident",
         why="routed experts, divided over EP and ETP and not over TP",
         source="frozen base measured at TP 1, EP 1 and at TP 4, EP 4",
@@ -91,8 +82,7 @@ RULES = [
     Rule(
         "resident.shared_experts",
         "shared_elements * dtype_bytes",
-        covers=_WEIGHTS,
-        needed="experts > 0",
+        applies="experts > 0",
         lives="resident",
         why="shared experts, divided over TP; gates and routers whole",
         source="frozen base measured at TP 1, EP 1 and at TP 4, EP 4",
@@ -100,116 +90,95 @@ RULES = [
     Rule(
         "resident.norms",
         "norm_elements * dtype_bytes",
-        covers=_WEIGHTS,
         lives="resident",
         why="norms, whole on every rank",
-        source=_FROZEN,
+        source="frozen bases measured at TP 1, 2, 4 and 8",
     ),
     Rule(
         "resident.adapters",
         "stage_adapter_elements * dtype_bytes",
-        covers=_WEIGHTS,
-        needed="lora",
+        applies="lora",
         lives="resident",
         why="adapter weights",
         source="shapes of the adapters",
     ),
     Rule(
         "resident.gradients",
-        "((dense_elements + expert_elements if full_finetuning else 0)"
-        " + stage_adapter_elements) * grad_bytes",
-        covers=_WEIGHTS,
-        needed="backward",
-        measured="0",
+        "((dense_elements + expert_elements if full_finetuning else 0) +"
+        " stage_adapter_elements) * grad_bytes",
+        checked="0",
+        applies="backward",
         lives="resident",
         why="gradients of what is trained, kept between the waves of a step",
-        source=_ARITHMETIC,
+        source="sizes of the trained parameters; no record measures it",
     ),
     Rule(
         "resident.optimizer",
-        "(ceildiv((dense_elements if full_finetuning else 0) + stage_adapter_elements,"
-        " dp * cp if distributed_optimizer else 1)"
-        " + ceildiv(expert_elements if full_finetuning else 0,"
-        " expert_dp if distributed_optimizer else 1)) * optimizer_bytes",
-        covers=_WEIGHTS,
-        needed="backward",
-        measured="0",
+        "(ceildiv((dense_elements if full_finetuning else 0) + stage_adapter_elements, dp *"
+        " cp if distributed_optimizer else 1) + ceildiv(expert_elements if full_finetuning"
+        " else 0, expert_dp if distributed_optimizer else 1)) * optimizer_bytes",
+        checked="0",
+        applies="backward",
         lives="resident",
         why="moments and fp32 copies of what is trained",
-        source=_ARITHMETIC,
+        source="sizes of the trained parameters; no record measures it",
     ),
     Rule(
         "resident.hybridep_buffer",
         "hybridep_buffer",
-        covers=_WEIGHTS,
-        needed="hybridep_buffer > 0 B",
+        applies="hybridep_buffer > 0",
         lives="resident",
         why="the HybridEP buffer that is already held, outside the allocator",
         source="as stated by the caller",
     ),
     Rule(
         "resident.workspaces",
-        "500 MiB",
-        covers=_WEIGHTS,
-        needed="ep == 1",
+        "500 * MiB",
+        applies="ep == 1",
         lives="resident",
-        why="allowance inside the allocator: five grouped-GEMM workspaces of 32 MiB, those of the "
-        "compute stream's libraries, rotary tables, small first-use buffers",
+        why="allowance inside the allocator: five grouped-GEMM workspaces of 32 MiB, those of"
+        " the compute stream's libraries, rotary tables, small first-use buffers",
         source="stated; the frozen bases hold 160 MB (1.7 B) to 532 MB (27 B) beside their weights",
     ),
     Rule(
         "resident.workspaces_ep",
-        "2 GiB",
-        covers=_WEIGHTS,
-        needed="ep > 1",
-        measured="0",
+        "2 * GiB",
+        checked="0",
+        applies="ep > 1",
         lives="resident",
         why="allowance inside the allocator: the same, and expert buffers that earlier calls keep",
         source="stated; 0.63 GB before and 1.96 GB after several calls were seen at TP 4, EP 4",
     ),
     Rule(
         "resident.context",
-        "2304 MiB",
-        covers=_WEIGHTS,
-        measured="0",
+        "2304 * MiB",
+        checked="0",
         lives="resident",
         why="allowance outside the allocator: device context and loaded kernels",
         source="stated; one rank of an H200 had 2.3 GB in use that no allocator accounted for",
     ),
     Rule(
         "resident.collectives",
-        "communicators * 512 MiB",
-        covers=_WEIGHTS,
-        needed="communicators > 0",
-        measured="0",
+        "communicators * 512 * MiB",
+        checked="0",
+        applies="communicators > 0",
         lives="resident",
         why="allowance outside the allocator: buffers of each kind of group with several ranks",
-        source="stated; NCCL holds 0.5 to 0.7 GB for a communicator of one node "
-        "(NVIDIA/nccl threads 864 and 964)",
+        source="stated; NCCL holds 0.5 to 0.7 GB for a communicator of one node (NVIDIA/nccl"
+        " threads 864 and 964)",
     ),
-]
-
-# Charges that no tensor accounts for.
-ALLOWANCES = (
-    "resident.workspaces",
-    "resident.workspaces_ep",
-    "resident.context",
-    "resident.collectives",
-)
-# What the framework's allocator does not see.
-OUTSIDE = ("resident.hybridep_buffer", "resident.context", "resident.collectives")
-
-TOTALS = {
-    "resident_allocated": (
-        " + ".join(rule.name for rule in RULES if rule.name not in OUTSIDE),
+    total(
+        "resident_allocated",
+        "resident.embeddings + resident.mixers + resident.mlp + resident.experts +"
+        " resident.shared_experts + resident.norms + resident.adapters +"
+        " resident.gradients + resident.optimizer + resident.workspaces +"
+        " resident.workspaces_ep",
         "inside the framework's allocator",
     ),
-    "resident_outside": (" + ".join(OUTSIDE), "what the allocator does not see"),
-    "resident": ("resident_allocated + resident_outside", "not free for waves"),
-}
-
-
-@cache
-def resident_rules() -> RuleSet:
-    """The rules of what stays allocated between waves."""
-    return RuleSet.of("resident", RULES, DEFINITIONS, TOTALS)
+    total(
+        "resident_outside",
+        "resident.hybridep_buffer + resident.context + resident.collectives",
+        "what the allocator does not see",
+    ),
+    total("resident", "resident_allocated + resident_outside", "not free for waves"),
+]

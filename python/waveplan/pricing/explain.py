@@ -1,25 +1,25 @@
-"""Why a price is what it is: the tree of terms with bytes, and which branch of each max binds."""
+"""Why a price is what it is: the tree of terms with bytes, and which branch of each max binds.
+
+Every number comes from the core: the tree walks the formulas and looks their nodes up.
+"""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from waveplan.budget import format_bytes
 from waveplan.errors import InputError
-from waveplan.rules.compile import Compiler, Node
-from waveplan.rules.language import Expr
-
-if TYPE_CHECKING:
-    from waveplan.pricing import BoundRules, Measures, Price
+from waveplan.pricing.bind import BoundRules, Measures
+from waveplan.pricing.language import Expr
 
 __all__ = ["Explanation", "Term", "explain"]
 
 Env = tuple[tuple[str, int], ...]
 MAX_TERMS = 100_000
 """A definition is shown wherever it is mentioned, so that terms can multiply."""
+_SHOWN_PACKS = 8
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class Term:
     """A line of the tree: a rule, a step of the total, or a piece of formula.
 
     ``how`` says how the children make the bytes: "sum", "max", "x" (their sum times
-    ``factor``) or "" (a line of its own); ``group`` is the group that counts; ``binding`` is
+    ``factor``) or "" (a line of its own); ``group`` is the pack that counts; ``binding`` is
     false on the branches of a max that are not the largest.
     """
 
@@ -42,16 +42,12 @@ class Term:
     children: list[Term] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Stable JSON."""
+        """Stable JSON; what is empty is left out."""
         made: dict[str, Any] = {"name": self.name, "bytes": self.bytes, "kind": self.kind}
-        if self.how:
-            made["how"] = self.how
-        if self.why:
-            made["why"] = self.why
-        if self.group is not None:
-            made["group"] = self.group
-        if self.factor is not None:
-            made["factor"] = self.factor
+        made |= {key: value for key in ("how", "why") if (value := getattr(self, key))}
+        made |= {
+            key: value for key in ("group", "factor") if (value := getattr(self, key)) is not None
+        }
         made["binding"] = self.binding
         if self.children:
             made["children"] = [child.to_dict() for child in self.children]
@@ -151,23 +147,19 @@ def _line(term: Term, level: int, binding: bool, prefix: str) -> str:
     if term.factor is not None:
         label += f" = {term.factor:g} times the sum of"
     if term.group is not None:
-        label += f" (group {term.group})"
+        label += f" (pack {term.group})"
     why = f"   {term.why}" if term.why else ""
     return f"{format_bytes(term.bytes):>12} {'*' if binding else ' '} {label}{why}"
 
 
-def explain(price: Price) -> Explanation:
-    """The explanation of a price."""
-    bound = price.bound
-    with bound.shared.lock:
-        reader = _Reader(bound, price.measures)
-        tree, raw = reader.total("required"), reader.total("raw")
-    notes = [f"{'off':>12}   {state}" for state in price.off]
-    notes += [f"{'unmeasured':>12}   {state}" for state in price.unmeasured]
-    if price.margin:
-        notes.append(f"{format_bytes(price.margin):>12}   margin for unpriced rules")
+def explain(
+    bound: BoundRules, measures: Measures, results: Mapping[str, int], notes: Sequence[str] = ()
+) -> Explanation:
+    """Explain the price of a plan with these results; ``notes`` end the text."""
+    reader = _Reader(bound, measures)
+    tree, raw = reader.total("required"), reader.total("raw")
     backward = _binds(raw, "selective") or (
-        _binds(raw, "with_backward") and price.results["input_gradient"] > 0
+        _binds(raw, "with_backward") and results["input_gradient"] > 0
     )
     return Explanation(tree, raw, "backward" if backward else "forward", tuple(notes))
 
@@ -184,67 +176,31 @@ def _binds(tree: Term, name: str) -> bool:
     return False
 
 
-class Shared:
-    """What all explanations of one configuration share: compiled formulas, used under a lock."""
-
-    def __init__(self, bound: BoundRules) -> None:
-        self.lock = threading.Lock()
-        self.compiler = Compiler(bound.rules, bound.facts, bound.states)
-        self.entries = {name: Expr("name", value=name) for name in ("required", "raw")}
-        self.weighs: dict[int, bool] = {}
-
-
 class _Reader:
-    """Walks the total's formulas with the values that one plan gives them."""
+    """Walks the total's formulas with the values that one plan gives their nodes."""
 
     def __init__(self, bound: BoundRules, measures: Measures) -> None:
-        self.rules = bound.rules
-        self.states = bound.states
-        self.shared = bound.shared
-        self.compiler = bound.shared.compiler
-        self.plan = measures.plan.tolist()
-        self.groups = measures.groups.tolist()
-        self.values: list[int | list[int]] = []
+        self.bound, self.rules, self.compiler = bound, bound.rules, bound.compiler
+        self.values = bound.every(measures)
+        self.packs = len(measures.groups)
         self.terms = 0
 
     def total(self, name: str) -> Term:
-        return self.term(self.shared.entries[name], (), None)
+        expr = self.rules.definitions[name].formula
+        return self._definition(name, expr, (), None, self.value(expr, (), None))
 
-    def value(self, expr: Expr, env: Env, group: int | None) -> int:
-        index = self.compiler.compile(expr, env)
-        while len(self.values) <= index:
-            self.values.append(self._evaluate(self.compiler.nodes[len(self.values)]))
-        found = self.values[index]
-        if isinstance(found, int):
-            return found
-        return found[group] if group is not None else max(found, default=0)
-
-    def _evaluate(self, node: Node) -> int | list[int]:
-        if node.op == "const":
-            return node.args[0]
-        if node.op == "plan":
-            return int(self.plan[node.args[0]])
-        if node.op == "group":
-            return [int(row[node.args[0]]) for row in self.groups]
-        args = [self.values[arg] for arg in node.args]
-        if node.op in ("sum_groups", "max_groups"):
-            values = args[0]
-            if isinstance(values, int):
-                values = [values] * len(self.groups)
-            return sum(values) if node.op == "sum_groups" else max([0, *values])
-        if all(isinstance(arg, int) for arg in args):
-            return _apply(node, [arg for arg in args if isinstance(arg, int)])
-        columns = [[arg] * len(self.groups) if isinstance(arg, int) else arg for arg in args]
-        return [_apply(node, list(row)) for row in zip(*columns, strict=True)]
-
-    # -- the tree ---------------------------------------------------------------------------
+    def value(self, expr: Expr, env: Env, pack: int | None) -> int:
+        # Every part of a formula that a price reads was compiled when the rules were bound.
+        found = self.values[self.compiler.compile(expr, env)]
+        if pack is not None and len(found) > 1:
+            return found[pack] or 0
+        return max((value or 0 for value in found), default=0)
 
     def weighs(self, expr: Expr) -> bool:
         """Whether a formula mentions rules or steps of the total, which deserve lines."""
-        # Formulas live as long as their rule set, so their identity is a key.
-        found = self.shared.weighs.get(id(expr))
+        found = self.bound.weighs.get(expr)
         if found is None:
-            found = self.shared.weighs[id(expr)] = self._mentions(expr)
+            found = self.bound.weighs[expr] = self._mentions(expr)
         return found
 
     def _mentions(self, expr: Expr) -> bool:
@@ -254,58 +210,50 @@ class _Reader:
                 return True
             definition = self.rules.definitions.get(name)
             return definition is not None and (definition.step or self.weighs(definition.formula))
-        if expr.op == "choose":
-            return any(self.weighs(arg) for arg in expr.args[1:])
-        return any(self.weighs(arg) for arg in expr.args)
+        return any(self.weighs(arg) for arg in expr.args[expr.op == "choose" :])
 
-    def term(self, expr: Expr, env: Env, group: int | None) -> Term:
+    def term(self, expr: Expr, env: Env, pack: int | None) -> Term:
         self.terms += 1
         if self.terms > MAX_TERMS:
             raise InputError(f"the price has more than {MAX_TERMS:,} terms: it is not explained")
-        op, value = expr.op, self.value(expr, env, group)
+        op, value = expr.op, self.value(expr, env, pack)
         if op in ("name", "given"):
-            return self._named(expr, env, group, value)
+            return self._named(expr, env, pack, value)
         if op == "choose":
-            taken = 1 if self.value(expr.args[0], env, group) else 2
-            return self.term(expr.args[taken], env, group)
-        if not self.weighs(expr):
-            return Term(str(expr), value, "formula", group=group)
-        if op in ("+", "max", "min"):
-            return self._several(expr, env, group, value)
-        if op == "scale":
-            inner = self.term(expr.args[0], env, group)
-            parts = inner.children if inner.kind == "operator" and inner.how == "sum" else [inner]
-            return Term(
-                f"{expr.value:g} x",
-                value,
-                "operator",
-                "x",
-                children=parts,
-                factor=float(expr.value),
-            )
-        if op in ("sum_groups", "max_groups"):
-            return self._over_groups(expr, env, value)
-        return Term(str(expr), value, "formula", group=group)
+            taken = 1 if self.value(expr.args[0], env, pack) else 2
+            return self.term(expr.args[taken], env, pack)
+        if self.weighs(expr):
+            if op in ("+", "max", "min"):
+                return self._several(expr, env, pack, value)
+            if op == "scale":
+                inner = self.term(expr.args[0], env, pack)
+                sums = inner.kind == "operator" and inner.how == "sum"
+                factor = self.compiler.factor(expr.args[1])
+                parts = inner.children if sums else [inner]
+                name = f"{factor:g} x"
+                return Term(name, value, "operator", "x", factor=factor, children=parts)
+            if op in ("sum_packs", "max_packs"):
+                return self._over_packs(expr, env, value)
+        return Term(str(expr), value, "formula", group=pack)
 
-    def _named(self, expr: Expr, env: Env, group: int | None, value: int) -> Term:
-        name = str(expr.value)
-        if expr.op == "given":
-            new = dict(env)
-            for key, arg in zip(expr.names, expr.args, strict=True):
-                new[key] = self.compiler.compile(arg, env)
-            env = tuple(sorted(new.items()))
+    def _named(self, expr: Expr, env: Env, pack: int | None, value: int) -> Term:
+        name, env = str(expr.value), self.compiler.replaced(expr, env)
         rule = self.rules.rules.get(name)
         if rule is not None:
-            state = self.states[name]
-            why = rule.why if state.state == "on" else state.reason or state.state
-            return Term(name, value, "rule", why=why, group=group)
+            state = self.bound.states[name]
+            why = rule.why if state.state == "charged" else state.reason or state.state
+            return Term(name, value, "rule", why=why, group=pack)
         definition = self.rules.definitions.get(name)
         if definition is None:
             why = "learned from observed peaks" if name == "learned_bytes" else ""
-            return Term(name, value, "measure", why=why, group=group)
-        if not self.weighs(definition.formula):
-            return Term(name, value, "formula", why=definition.why, group=group)
-        inner = self.term(definition.formula, env, group)
+            return Term(name, value, "measure", why=why, group=pack)
+        return self._definition(name, definition.formula, env, pack, value)
+
+    def _definition(self, name: str, expr: Expr, env: Env, pack: int | None, value: int) -> Term:
+        definition = self.rules.definitions[name]
+        if not self.weighs(expr):
+            return Term(name, value, "formula", why=definition.why, group=pack)
+        inner = self.term(expr, env, pack)
         if not definition.step:
             return inner
         if inner.kind == "operator":
@@ -313,7 +261,7 @@ class _Reader:
             return inner
         return Term(name, value, "step", "sum", definition.why, inner.group, children=[inner])
 
-    def _several(self, expr: Expr, env: Env, group: int | None, value: int) -> Term:
+    def _several(self, expr: Expr, env: Env, pack: int | None, value: int) -> Term:
         parts: list[Expr] = []
         todo = [expr]
         while todo:
@@ -322,7 +270,7 @@ class _Reader:
                 todo.extend(reversed(part.args))
             else:
                 parts.append(part)
-        children = [self.term(part, env, group) for part in parts]
+        children = [self.term(part, env, pack) for part in parts]
         how = "sum" if expr.op == "+" else expr.op
         if how != "sum":
             largest = next((child for child in children if child.bytes == value), None)
@@ -331,42 +279,18 @@ class _Reader:
         shown = [child for child in children if child.bytes or child.kind == "rule"]
         if how == "sum" and len(shown) == 1:
             return shown[0]
-        return Term(expr.op, value, "operator", how, group=group, children=shown)
+        return Term(expr.op, value, "operator", how, group=pack, children=shown)
 
-    def _over_groups(self, expr: Expr, env: Env, value: int) -> Term:
+    def _over_packs(self, expr: Expr, env: Env, value: int) -> Term:
         inner = expr.args[0]
-        count = len(self.groups)
-        if count == 0:
+        if self.packs == 0:
             return Term(str(expr), value, "formula")
-        if expr.op == "max_groups":
-            sizes = [self.value(inner, env, group) for group in range(count)]
+        if expr.op == "max_packs":
+            sizes = [self.value(inner, env, pack) for pack in range(self.packs)]
             return self.term(inner, env, sizes.index(max(sizes)))
-        if count == 1:
+        if self.packs == 1:
             return self.term(inner, env, 0)
-        children = [self.term(inner, env, group) for group in range(min(count, 8))]
-        rest = value - sum(child.bytes for child in children)
-        if rest:
-            children.append(Term(f"{count - 8} more groups", rest, "formula"))
-        return Term("groups", value, "operator", "sum", children=children)
-
-
-def _apply(node: Node, args: list[int]) -> int:
-    op = node.op
-    if op == "choose":
-        return args[1] if args[0] else args[2]
-    if op == "scale":
-        return int(args[0] * node.factor)
-    a, b = args
-    if op in ("//", "ceildiv"):
-        return a // b if op == "//" else -(-a // b)
-    if op == "+":
-        return a + b
-    if op == "-":
-        return a - b
-    if op == "*":
-        return a * b
-    if op == "min":
-        return min(a, b)
-    if op == "max":
-        return max(a, b)
-    return int(a < b if op == "<" else a == b)
+        children = [self.term(inner, env, pack) for pack in range(min(self.packs, _SHOWN_PACKS))]
+        if rest := value - sum(child.bytes for child in children):
+            children.append(Term(f"{self.packs - _SHOWN_PACKS} more packs", rest, "formula"))
+        return Term("packs", value, "operator", "sum", children=children)

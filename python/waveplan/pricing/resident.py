@@ -10,14 +10,19 @@ from waveplan.budget import format_bytes
 from waveplan.errors import InputError
 from waveplan.facts import facts, stage_facts
 from waveplan.model import Model
-from waveplan.rules import language
-from waveplan.rules.compile import Compiler, status
-from waveplan.rules.resident import ALLOWANCES, resident_rules
+from waveplan.pricing.bind import Compiler, status
+from waveplan.pricing.language import parse
+from waveplan.pricing.rules import resident_rules
 from waveplan.topology import Topology
 from waveplan.training import Training
 
 if TYPE_CHECKING:
-    from waveplan.rules.ruleset import RuleSet
+    from waveplan.pricing.ruleset import RuleSet
+
+ALLOWANCES = tuple(
+    f"resident.{name}" for name in ("workspaces", "workspaces_ep", "context", "collectives")
+)
+"""Charges that no tensor accounts for."""
 
 __all__ = ["Resident", "Term", "resident"]
 
@@ -84,7 +89,7 @@ def resident(
 
     Args:
         rules: a set of rules over facts with the totals ``resident`` and
-            ``resident_allocated``; by default `waveplan.rules.resident.resident_rules`.
+            ``resident_allocated``; by default `waveplan.pricing.resident_rules`.
 
     Raises:
         InputError: the topology cannot divide the model.
@@ -108,7 +113,7 @@ def _stage(table: dict[str, int], rules: RuleSet, stage: int) -> Resident:
     compiler = Compiler(rules, table, states)
 
     def value(name: str) -> int:
-        found = compiler.value(compiler.compile(language.name(name)))
+        found = compiler.value(compiler.compile(parse(name)))
         if found is None:
             raise InputError(f"{name} depends on a plan: a resident rule may read facts only")
         return found
@@ -116,6 +121,6 @@ def _stage(table: dict[str, int], rules: RuleSet, stage: int) -> Resident:
     terms = []
     for name, rule in rules.rules.items():
         if charged := value(name):
-            measured = states[name].state == "on"
+            measured = states[name].state == "charged"
             terms.append(Term(name, charged, rule.why, measured, name in ALLOWANCES))
     return Resident(stage, value("resident"), value("resident_allocated"), tuple(terms))

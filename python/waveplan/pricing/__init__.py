@@ -1,0 +1,174 @@
+"""Prices: rules bound to a model, a topology and a training mode, over a plan's measures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from waveplan._core import PRICE_ROOTS
+from waveplan._values import flag, instance, real
+from waveplan.errors import InputError, UnpricedError
+from waveplan.facts import facts as facts_of
+from waveplan.pricing.bind import BoundRules, Measures, Status, bind, bind_facts, status
+from waveplan.pricing.rules import default_rules, reference_rules, resident_rules
+from waveplan.pricing.ruleset import Definition, Reference, Rule, RuleSet
+from waveplan.topology import Topology
+from waveplan.training import Training
+
+if TYPE_CHECKING:
+    from waveplan.model import Model
+    from waveplan.pricing.explain import Explanation
+
+__all__ = [
+    "BoundRules",
+    "Definition",
+    "Measures",
+    "Price",
+    "Reference",
+    "Rule",
+    "RuleSet",
+    "Status",
+    "bind",
+    "bind_facts",
+    "default_rules",
+    "price",
+    "reference_rules",
+    "resident_rules",
+    "rules_table",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Price:
+    """What a plan costs on its busiest rank, in bytes, and what that number leaves out.
+
+    Args:
+        required: held against available memory: it has the safety factor in it, and the margin.
+        raw: before the safety factor.
+        margin: the part of ``required`` that stands in for uncharged rules.
+        off: rules that matter to this plan but do not hold for its configuration: they charged
+            nothing, and say why.
+        unmeasured: rules that matter and are charged where they are not checked.
+    """
+
+    required: int
+    raw: int
+    margin: int
+    off: tuple[Status, ...]
+    unmeasured: tuple[Status, ...]
+    results: Mapping[str, int]
+    bound: BoundRules = field(repr=False)
+    measures: Measures = field(repr=False)
+
+    @property
+    def priced(self) -> bool:
+        """False if a rule that matters is uncharged: the number rests on a margin, or less."""
+        return not self.off
+
+    @cached_property
+    def explanation(self) -> Explanation:
+        """The tree of terms with bytes and binding branches."""
+        from waveplan.budget import format_bytes
+        from waveplan.pricing.explain import explain
+
+        notes = [
+            f"{kind:>12}   {state}"
+            for kind, states in (("off", self.off), ("unmeasured", self.unmeasured))
+            for state in states
+        ]
+        if self.margin:
+            notes.append(f"{format_bytes(self.margin):>12}   margin for unpriced rules")
+        return explain(self.bound, self.measures, self.results, notes)
+
+    @property
+    def terms(self) -> dict[str, int]:
+        """Bytes by rule, where it counts most; rules that charged nothing are left out."""
+        return self.explanation.terms()
+
+    def explain(self) -> str:
+        """The tree as text."""
+        return self.explanation.text()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Stable JSON: totals, tree, and what is off."""
+
+        def listed(states: tuple[Status, ...]) -> list[dict[str, str]]:
+            return [{"name": state.name, "reason": state.reason} for state in states]
+
+        return {
+            "required": self.required,
+            "raw": self.raw,
+            "margin": self.margin,
+            "rules": self.bound.rules.name,
+            "results": dict(self.results),
+            **self.explanation.to_dict(),
+            "off": listed(self.off),
+            "unmeasured": listed(self.unmeasured),
+        }
+
+
+def price(
+    plan: Any, bound: BoundRules, *, strict: bool = False, margin: float | None = None
+) -> Price:
+    """The price of a plan (anything with ``measures``) or of `Measures`.
+
+    Args:
+        strict: refuse when a rule that matters to the plan is uncharged.
+        margin: fraction of ``required`` to add when one is; by default what the rule set
+            states: nothing (`reference`), or what those rules would charge (`default`).
+
+    Raises:
+        UnpricedError: ``strict`` and a rule is uncharged; the message says which and why.
+        InputError: a size leaves 64 bits.
+    """
+    table = plan if isinstance(plan, Measures) else getattr(plan, "measures", None)
+    if not isinstance(table, Measures):
+        raise InputError("give a plan or waveplan.pricing.Measures to price()")
+    flag("strict", strict)
+    if margin is not None:
+        margin = real("margin", margin, 0, 10)
+    values = instance("bound", bound, BoundRules).evaluate(table)
+    results = dict(zip(PRICE_ROOTS, values, strict=False))
+    charges = zip(bound.doubtful, values[len(PRICE_ROOTS) :], strict=True)
+    matter = [bound.states[name] for name, charge in charges if charge > 0]
+    off = tuple(state for state in matter if state.state == "uncharged")
+    if strict and off:
+        raise UnpricedError("; ".join(str(state) for state in off))
+    required, extra = results["required"], results["margin"]
+    if margin is not None and off:
+        required -= extra
+        extra = int(required * margin)
+        required += extra
+    unmeasured = tuple(state for state in matter if state.state == "unmeasured")
+    return Price(required, results["raw"], extra, off, unmeasured, results, bound, table)
+
+
+def rules_table(
+    model: Model | None = None,
+    topology: Topology | None = None,
+    training: Training | None = None,
+    rules: RuleSet | None = None,
+) -> list[dict[str, Any]]:
+    """Every rule with its formula and predicates, and for a given job its state and why."""
+    rules = default_rules() if rules is None else instance("rules", rules, RuleSet)
+    facts = None
+    if model is not None:
+        topology = Topology() if topology is None else topology
+        facts = facts_of(model, topology, Training() if training is None else training)
+    table = []
+    for name, rule in rules.rules.items():
+        row: dict[str, Any] = {
+            "name": name,
+            "lives": rule.lives,
+            **{part: str(rule.formula(part)) for part in ("bytes", "where", "checked", "applies")},
+            "why": rule.why,
+            "source": rule.source,
+            "ours": rule.reference is not None,
+        }
+        if facts is not None:
+            state = status(rules, rule, facts)
+            row.update(state=state.state, reason=state.reason)
+        table.append(row)
+    return table

@@ -1,0 +1,539 @@
+"""Binding: facts become numbers, equal pieces become one node, uncharged rules become 0."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from waveplan._core import PRICE_ROOTS, Program
+from waveplan._values import entries, instance, integer, mapping, present, shown
+from waveplan.errors import InputError
+from waveplan.facts import facts as facts_of
+from waveplan.model import Model
+from waveplan.pricing import language as lang
+from waveplan.pricing.language import PACK, PLAN, Expr
+from waveplan.pricing.rules import default_rules
+from waveplan.pricing.ruleset import Rule, RuleSet
+from waveplan.rows import integers
+from waveplan.topology import Topology
+from waveplan.training import Training
+
+__all__ = ["BoundRules", "Compiler", "Measures", "Status", "bind", "bind_facts", "status"]
+
+_LIMIT = 1 << 63
+MAX_NODES = 100_000
+"""Operations of one price: rules that mention one another with replacements multiply."""
+_PLAN = {name: i for i, name in enumerate(PLAN)}
+_PACK = {name: i for i, name in enumerate(PACK)}
+_RANKS = ("dp", "tp", "cp", "pp", "ep", "etp")
+_AT_LEAST_1 = {"hidden", "layers", "dtype_bytes", *_RANKS}
+_CHARGED = ("charged", "unmeasured")
+_LEAVES = ("const", "plan", "pack")
+# Results that the margin leaves alone: bytes without it, and what profiles and ranks read.
+_WITH_MARGIN = [name for name in PRICE_ROOTS if name not in ("margin", "unpriced")]
+for _name in (
+    *("raw", "static", "output", "packed_priced", "logical_bytes", "apart_bytes"),
+    *("executed_row", "state", "output_row"),
+):
+    _WITH_MARGIN.remove(_name)
+
+
+@dataclass(frozen=True, eq=False)
+class Measures:
+    """What a price depends on: integers of a plan and of each of its packs.
+
+    Args:
+        plan: int64[P], in the order of `waveplan.pricing.language.PLAN`.
+        groups: int64[g, G], one row a pack, in the order of `waveplan.pricing.language.PACK`.
+    """
+
+    plan: NDArray[np.int64]
+    groups: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        plan = integers("plan", self.plan)
+        if len(plan) != len(PLAN):
+            raise InputError(f"plan has {len(plan)} measures: it must have {len(PLAN)}")
+        groups = self.groups
+        if not isinstance(groups, np.ndarray) or groups.shape[1:] != (len(PACK),):
+            raise InputError(
+                f"groups is {shown(groups)}: it must be an array of {len(PACK)} measures a row"
+            )
+        present("groups", groups)
+        groups = integers("groups", groups.reshape(-1)).reshape(groups.shape)
+        object.__setattr__(self, "plan", plan)
+        object.__setattr__(self, "groups", groups)
+
+    @classmethod
+    def of(
+        cls, plan: Mapping[str, int] | None = None, groups: Sequence[Mapping[str, int]] = ()
+    ) -> Measures:
+        """From names; what is not named is 0, except ``cold``, which is 1."""
+        table = np.zeros(len(PLAN), dtype=np.int64)
+        _fill(table, _PLAN, {"cold": 1, **mapping("plan", {} if plan is None else plan)})
+        given = [mapping("groups", group) for group in entries("groups", groups)]
+        rows = np.zeros((len(given), len(PACK)), dtype=np.int64)
+        for row, values in zip(rows, given, strict=True):
+            _fill(row, _PACK, values)
+        return cls(table, rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Measures by name, as plain integers."""
+        return {
+            "plan": dict(zip(PLAN, self.plan.tolist(), strict=True)),
+            "groups": [dict(zip(PACK, row, strict=True)) for row in self.groups.tolist()],
+        }
+
+
+def _fill(row: NDArray[np.int64], index: Mapping[str, int], values: Mapping[str, int]) -> None:
+    for name, value in values.items():
+        if name not in index:
+            raise InputError(f"no measure {shown(name)}: {lang.suggest(str(name), index)}")
+        row[index[name]] = integer(name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Whether a rule charges in a configuration, and if not, why.
+
+    ``state`` is "charged", "unmeasured" (charged, but checked elsewhere), "uncharged" (outside
+    where it holds) or "not needed" (there is nothing to charge).
+    """
+
+    name: str
+    state: str
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason or self.state}"
+
+
+def status(rules: RuleSet, rule: Rule, facts: Mapping[str, int]) -> Status:
+    """The state of one rule where ``facts`` hold."""
+    return _status(Compiler(rules, facts, {}), rule)
+
+
+def _status(predicates: Compiler, rule: Rule) -> Status:
+    if not predicates.predicate(rule.formula("applies")):
+        return Status(rule.name, "not needed")
+    for part, state, says, verb in (
+        ("where", "uncharged", "not charged", "holds"),
+        ("checked", "unmeasured", "charged, but unmeasured", "checked"),
+    ):
+        if not predicates.predicate(rule.formula(part)):
+            return Status(rule.name, state, says + predicates.blame(rule.formula(part), verb))
+    return Status(rule.name, "charged")
+
+
+class Compiler:
+    """Turns formulas into nodes over measures, with every fact folded away.
+
+    A node is an operation and its arguments: indices of earlier nodes, the value of a "const",
+    the index of the measure of a "plan" or "pack"; of "scale" also the factor. ``charged`` names
+    the rules that charge.
+    """
+
+    def __init__(
+        self, rules: RuleSet, facts: Mapping[str, int], states: Mapping[str, Status]
+    ) -> None:
+        self.rules = rules
+        self.facts = facts
+        self.states = states
+        self.charged = {name for name, state in states.items() if state.state in _CHARGED}
+        self.nodes: list[tuple[Any, ...]] = []
+        self._ids: dict[tuple[Any, ...], int] = {}
+        self._positive: list[bool] = []
+        self._done: dict[tuple[Expr, tuple[tuple[str, int], ...]], int] = {}
+
+    def as_if(self) -> Compiler:
+        """A compiler into the same nodes that charges uncharged rules too."""
+        other = Compiler(self.rules, self.facts, {})
+        other.charged = {name for name, state in self.states.items() if state.state != "not needed"}
+        other.nodes, other._ids, other._positive = self.nodes, self._ids, self._positive
+        return other
+
+    # -- nodes ------------------------------------------------------------------------------
+
+    def emit(self, op: str, *args: int | float) -> int:
+        """The index of this node, new or equal to an earlier one."""
+        node = (op, *args)
+        found = self._ids.get(node)
+        if found is None:
+            if len(self.nodes) >= MAX_NODES:
+                raise InputError(f"the rules expand to more than {MAX_NODES:,} operations")
+            found = self._ids[node] = len(self.nodes)
+            self.nodes.append(node)
+            self._positive.append(self._never_negative(op, args))
+        return found
+
+    def const(self, value: int, at: Expr | None = None) -> int:
+        """The node of a number."""
+        if abs(value) >= _LIMIT:
+            place = at.at if at is not None else ""
+            raise InputError(f"{place}{value} does not fit in 64 bits: the model is too large")
+        return self.emit("const", value)
+
+    def value(self, index: int) -> int | None:
+        """The number of a constant node."""
+        node = self.nodes[index]
+        return int(node[1]) if node[0] == "const" else None
+
+    def _never_negative(self, op: str, args: Sequence[Any]) -> bool:
+        if op == "const":
+            return bool(args[0] >= 0)
+        if op in ("plan", "pack", "<", "==", "max_packs"):
+            return True
+        if op == "-":
+            return False
+        operands = {"choose": args[1:], "scale": args[:1]}.get(op, args)
+        return (any if op == "max" else all)(self._positive[i] for i in operands)
+
+    def binary(self, op: str, a: int, b: int, at: Expr | None = None) -> int:
+        """The node of two values; what is known of them is computed here."""
+        x, y = self.value(a), self.value(b)
+        if x is not None and y is not None:
+            return self.const(_compute(op, x, y, at), at)
+        if op == "+" and (x == 0 or y == 0):
+            return b if x == 0 else a
+        if op == "-" and y == 0:
+            return a
+        if op == "*" and (x in (0, 1) or y in (0, 1)):
+            if x == 0 or y == 0:
+                return self.const(0)
+            return b if x == 1 else a
+        if op in ("//", "ceildiv") and y is not None and y in (0, 1):
+            return a if y else _divides_by_zero(at)
+        if op in ("min", "max"):
+            if a == b:
+                return a
+            if x == 0 and self._positive[b]:
+                return b if op == "max" else a
+            if y == 0 and self._positive[a]:
+                return a if op == "max" else b
+        if op in ("+", "*", "min", "max", "==") and a > b:
+            a, b = b, a
+        return self.emit(op, a, b)
+
+    # -- formulas ---------------------------------------------------------------------------
+
+    def compile(self, expr: Expr, env: tuple[tuple[str, int], ...] = ()) -> int:
+        """The node of ``expr`` where the names in ``env`` stand for other nodes.
+
+        Recursion is bounded: formulas and chains of definitions have limited depth.
+        """
+        key = (expr, env)
+        found = self._done.get(key)
+        if found is None:
+            if len(self._done) >= MAX_NODES:
+                raise InputError(f"the rules expand to more than {MAX_NODES:,} operations")
+            found = self._done[key] = self._build(expr, env)
+        return found
+
+    def replaced(self, expr: Expr, env: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+        """What names stand for inside a call that replaces some."""
+        if expr.op != "given":
+            return env
+        new = {key: self.compile(arg, env) for key, arg in zip(expr.names, expr.args, strict=True)}
+        return tuple(sorted({**dict(env), **new}.items()))
+
+    def _build(self, expr: Expr, env: tuple[tuple[str, int], ...]) -> int:
+        op = expr.op
+        if op in ("const", "bytes"):
+            return self.const(int(expr.value), expr)
+        if op in ("name", "given"):
+            return self._name(expr, self.replaced(expr, env))
+        if op == "charged":
+            return self.const(int(expr.value in self.charged))
+        if op in ("choose", "and", "or"):
+            return self._choose(expr, env) if op == "choose" else self._both(expr, env)
+        if op == "scale":
+            inner, factor = self.compile(expr.args[0], env), self.factor(expr.args[1])
+            value = self.value(inner)
+            if value is not None:
+                return self.const(int(value * factor), expr)
+            return self.emit(op, inner, factor)
+        args = [self.compile(operand, env) for operand in expr.args]
+        if op == "not":
+            return self._is_zero(args[0])
+        if op in (">", "<="):
+            args.reverse()
+        if op in ("<=", ">=", "!="):
+            return self._is_zero(self.binary("==" if op == "!=" else "<", args[0], args[1], expr))
+        if op in ("sum_packs", "max_packs"):
+            value = self.value(args[0])
+            zero = value is not None and (value == 0 or (op == "max_packs" and value < 0))
+            return self.const(0) if zero else self.emit(op, *args)
+        total = args[0]
+        for index in args[1:]:
+            total = self.binary("<" if op == ">" else op, total, index, expr)
+        return total
+
+    def factor(self, expr: Expr) -> float:
+        """The number that a factor stands for."""
+        while expr.op == "name":
+            expr = self.rules.definitions[str(expr.value)].formula
+        return float(expr.value)
+
+    def _is_zero(self, index: int) -> int:
+        return self.binary("==", index, self.const(0))
+
+    def _choose(self, expr: Expr, env: tuple[tuple[str, int], ...]) -> int:
+        condition = self.compile(expr.args[0], env)
+        known = self.value(condition)
+        if known is not None:
+            return self.compile(expr.args[1 if known else 2], env)
+        then, other = (self.compile(arg, env) for arg in expr.args[1:])
+        return then if then == other else self.emit("choose", condition, then, other)
+
+    def _both(self, expr: Expr, env: tuple[tuple[str, int], ...]) -> int:
+        """The node of "and" or "or": 1 or 0, later parts only where the first do not decide."""
+        decided = int(expr.op == "or")
+        open_parts: list[int] = []
+        for arg in expr.args:
+            index = self.compile(arg, env)
+            known = self.value(index)
+            if known is not None and int(known != 0) == decided:
+                if not open_parts:
+                    return self.const(decided)
+                open_parts.append(self.const(decided))
+                break
+            if known is None:
+                open_parts.append(index)
+        result = self.const(1 - decided)
+        for index in reversed(open_parts):
+            if self.nodes[index][0] in ("<", "==") and index == open_parts[-1]:
+                result = index
+                continue
+            branches = (self.const(1), result) if decided else (result, self.const(0))
+            result = self.emit("choose", index, *branches)
+        return result
+
+    def _name(self, expr: Expr, env: tuple[tuple[str, int], ...]) -> int:
+        name = str(expr.value)
+        for key, node in env:
+            if key == name:
+                return node
+        rule = self.rules.rules.get(name)
+        if rule is not None:
+            return self.compile(rule.formula(), env) if name in self.charged else self.const(0)
+        definition = self.rules.definitions.get(name)
+        if definition is not None:
+            return self.compile(definition.formula, env)
+        if name in _PLAN:
+            return self.emit("plan", _PLAN[name])
+        if name in _PACK:
+            return self.emit("pack", _PACK[name])
+        return self.const(self.facts[name], expr)
+
+    # -- predicates -------------------------------------------------------------------------
+
+    def predicate(self, expr: Expr) -> bool:
+        """Whether a predicate over facts holds."""
+        return self.value(self.compile(expr)) != 0
+
+    def blame(self, expr: Expr, verb: str) -> str:
+        """The facts that make a predicate false, and the part of it that they fail."""
+        facts: dict[str, int] = {}
+        text = self._fails(expr, facts, set())
+        if not facts:
+            return ""
+        named = ", ".join(f"{_upper(name)}={value}" for name, value in facts.items())
+        return (
+            f" at {named}: {verb} where {_upper(text if len(text) < 240 else text[:240] + '...')}"
+        )
+
+    def _fails(self, expr: Expr, facts: dict[str, int], seen: set[str]) -> str:
+        """The part of a false predicate that fails, definitions written out once."""
+        name = str(expr.value)
+        if expr.op == "name" and name in self.rules.definitions and name not in seen:
+            seen.add(name)
+            return self._fails(self.rules.definitions[name].formula, facts, seen)
+        if expr.op in ("and", "or"):
+            failing = [arg for arg in expr.args if not self.predicate(arg)]
+            texts = [self._fails(arg, facts, seen) for arg in failing]
+            if len(texts) > 1 and expr.op == "and":
+                texts = [f"({one})" if " or " in one else one for one in texts]
+            return f" {expr.op} ".join(dict.fromkeys(texts))
+        if expr.op == "choose":
+            return self._fails(expr.args[1 if self.predicate(expr.args[0]) else 2], facts, seen)
+        self._facts_in(expr, facts)
+        return str(expr)
+
+    def _facts_in(self, expr: Expr, found: dict[str, int]) -> None:
+        todo, seen = [expr], set[str]()
+        while todo:
+            for part in lang.mentioned(todo.pop()):
+                name = str(part.value)
+                if name in self.facts:
+                    found[name] = self.facts[name]
+                elif name in self.rules.definitions and name not in seen:
+                    seen.add(name)
+                    todo.append(self.rules.definitions[name].formula)
+
+
+def _upper(text: str) -> str:
+    """Ranks as people write them: TP, not tp."""
+    return re.sub(rf"\b({'|'.join(_RANKS)})\b", lambda found: found[0].upper(), text)
+
+
+def _divides_by_zero(at: Expr | None) -> NoReturn:
+    raise InputError(f"{at.at}{at} divides by 0" if at is not None else "a rule divides by 0")
+
+
+def _compute(op: str, a: int, b: int, at: Expr | None) -> int:
+    match op:
+        case "+":
+            return a + b
+        case "-":
+            return a - b
+        case "*":
+            return a * b
+        case "//" | "ceildiv" if b == 0:
+            _divides_by_zero(at)
+        case "//":
+            return a // b
+        case "ceildiv":
+            return -(-a // b)
+        case "min":
+            return min(a, b)
+        case "max":
+            return max(a, b)
+    return int(a < b if op == "<" else a == b)
+
+
+@dataclass(frozen=True, eq=False)
+class BoundRules:
+    """Rules with every fact folded in: a program for the core, and which charge and why not.
+
+    Args:
+        program: evaluates measures to the results named in `waveplan._core.PRICE_ROOTS`.
+        doubtful: rules uncharged or unmeasured; what each would charge follows the named results.
+    """
+
+    rules: RuleSet
+    facts: Mapping[str, int]
+    states: Mapping[str, Status]
+    program: Program
+    compiler: Compiler = field(repr=False)
+    doubtful: tuple[str, ...] = ()
+
+    @property
+    def off(self) -> tuple[Status, ...]:
+        """Rules that would be needed but are outside where they hold, charged 0."""
+        return tuple(state for state in self.states.values() if state.state == "uncharged")
+
+    @property
+    def unmeasured(self) -> tuple[Status, ...]:
+        """Rules charged outside where they were checked."""
+        return tuple(state for state in self.states.values() if state.state == "unmeasured")
+
+    @property
+    def measured(self) -> bool:
+        """Every needed rule is charged, and checked here."""
+        return not self.doubtful
+
+    @cached_property
+    def weighs(self) -> dict[Expr, bool]:
+        """Which formulas mention rules or steps of the total; kept by explanations."""
+        return {}
+
+    def results(self, measures: Measures) -> dict[str, int]:
+        """The named results over one plan, in bytes (``unpriced`` is a number of rules)."""
+        return dict(zip(PRICE_ROOTS, self.evaluate(measures), strict=False))
+
+    def evaluate(self, measures: Measures) -> list[int]:
+        """All results: those named, then what each of ``doubtful`` would charge."""
+        packs = instance("measures", measures, Measures).groups.reshape(-1)
+        return self.program.evaluate(measures.plan, packs, len(PACK))
+
+    def every(self, measures: Measures) -> list[list[int | None]]:
+        """The value of every node of the program: one entry, or one per pack."""
+        return self.program.every(measures.plan, measures.groups.reshape(-1), len(PACK))
+
+
+def bind(
+    model: Model, topology: Topology, training: Training, rules: RuleSet | None = None
+) -> BoundRules:
+    """Fold the facts of a job into rules (by default the default rules).
+
+    Raises:
+        InputError: the topology cannot divide the model, or a formula cannot be computed.
+    """
+    return bind_facts(facts_of(model, topology, training), rules)
+
+
+def bind_facts(facts: Mapping[str, int], rules: RuleSet | None = None) -> BoundRules:
+    """`bind` from a table of facts (see `waveplan.facts.facts`)."""
+    rules = default_rules() if rules is None else instance("rules", rules, RuleSet)
+    mapping("facts", facts)
+    for name in lang.fact_names():
+        value, least = facts.get(name), int(name in _AT_LEAST_1)
+        if type(value) is not int or not least <= value < 1 << 62:
+            raise InputError(
+                f"fact {name} is {shown(value)}: it must be an integer from {least} to 2**62"
+            )
+    predicates = Compiler(rules, facts, {})
+    states = {name: _status(predicates, rule) for name, rule in rules.rules.items()}
+    compiler = Compiler(rules, facts, states)
+    doubtful = [
+        name for name, state in states.items() if state.state in ("uncharged", "unmeasured")
+    ]
+    roots = _roots(compiler, doubtful)
+    safety = compiler.factor(rules.definitions["safety_factor"].formula)
+    program = _program(compiler.nodes, roots, safety)
+    return BoundRules(rules, dict(facts), states, program, compiler, tuple(doubtful))
+
+
+def _roots(compiler: Compiler, doubtful: Sequence[str]) -> list[int]:
+    """Nodes of the named results, then of what each doubtful rule would charge."""
+    rules, assumed = compiler.rules, compiler.as_if()
+    watched = []
+    for name in doubtful:
+        node = assumed.compile(rules.rules[name].formula())
+        watched.append(compiler.emit("max_packs", node) if rules.kinds[name].free else node)
+
+    def named(of: Compiler, name: str) -> int:
+        return of.compile(rules.definitions[name].formula)
+
+    nodes = {name: named(compiler, name) for name in PRICE_ROOTS if name in rules.definitions}
+    nodes["margin"] = compiler.const(0)
+    if rules.margin and doubtful:
+        plain = nodes["required"]
+        for name in _WITH_MARGIN:
+            nodes[name] = compiler.binary("max", nodes[name], named(assumed, name))
+        # A difference of two results follows the results.
+        ladder, higher = (named(of, "ladder_required") for of in (compiler, assumed))
+        higher = compiler.binary("max", ladder, higher)
+        nodes["peak_increment"] = compiler.binary("-", higher, nodes["forward_required"])
+        nodes["margin"] = compiler.binary("-", nodes["required"], plain)
+    nodes["unpriced"] = _unpriced(compiler, doubtful, watched, nodes["margin"])
+    return [*(nodes[name] for name in PRICE_ROOTS), *watched]
+
+
+def _unpriced(
+    compiler: Compiler, doubtful: Sequence[str], watched: Sequence[int], margin: int
+) -> int:
+    """How many doubtful rules matter: unmeasured ones that charge; uncharged ones that would
+    charge and, where the set states a margin, would raise the price."""
+    one, counts = compiler.const(1), dict.fromkeys(("uncharged", "unmeasured"), compiler.const(0))
+    for name, node in zip(doubtful, watched, strict=True):
+        state = compiler.states[name].state
+        counts[state] = compiler.binary("+", counts[state], compiler.binary("min", one, node))
+    if compiler.rules.margin:
+        raises = compiler.binary("min", one, margin)
+        counts["uncharged"] = compiler.binary("*", counts["uncharged"], raises)
+    return compiler.binary("+", counts["uncharged"], counts["unmeasured"])
+
+
+def _program(nodes: Sequence[tuple[Any, ...]], roots: Sequence[int], safety: float) -> Program:
+    factors = [node[2] for node in nodes if node[0] == "scale"]
+    table, scales = [], iter(range(len(factors)))
+    for op, *args in nodes:
+        table.append((op, [args[0], next(scales)] if op == "scale" else args))
+    return Program(table, factors, roots, safety)

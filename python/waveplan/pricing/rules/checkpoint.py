@@ -1,0 +1,84 @@
+"""What full recompute keeps and recomputes: layer inputs, their gradient, first-call buffers."""
+
+from __future__ import annotations
+
+from waveplan.pricing.ruleset import REFERENCE, Definition, Reference, Rule
+
+TABLE = [
+    Definition("has_gradient", "max_packs(gradient)", "1 if any pack computes gradients"),
+    Definition(
+        "shard_tokens",
+        "ceildiv(local_tokens, sp)",
+        "tokens of one tensor-parallel shard of a pack",
+        reference="ceildiv(local_tokens, tp)",
+    ),
+    Definition(
+        "recompute_one_layer",
+        "recompute_full and recompute_uniform and recompute_num_layers == 1",
+        "full recompute, uniform, a boundary before every layer",
+    ),
+    Definition(
+        "tp_sp",
+        "(tp == 2 or tp == 4) and sequence_parallel and cp == 1 and moe_layers == 0 and"
+        " (attention_layers == 0 or kv_groups >= tp)",
+        "dense models under tensor and sequence parallelism, as traced at TP 2 and TP 4",
+    ),
+    Definition(
+        "dense_cp",
+        "(cp == 2 or cp == 4 or cp == 8) and tp == 1 and moe_layers == 0 and lora_fc1",
+        "dense models with FC1 adapters under context parallelism",
+    ),
+    Definition(
+        "checkpoint_covered",
+        "recompute_one_layer and pp == 1 and dtype_bytes == 2 * B and (tp == 1 or tp_sp)",
+        "where the saved boundaries of full recompute are measured",
+    ),
+    Rule(
+        "generic.activations",
+        "packed_tokens * hidden * dtype_bytes * min(16, max(4, layers // 4 + 4))",
+        why="a few hidden vectors per packed token and four layers",
+        source=f"{REFERENCE}; reproduces two public refusals",
+    ),
+    Rule(
+        "checkpoint.retained",
+        "sum_packs(shard_tokens * layers * hidden * dtype_bytes if gradient else 0)",
+        where="checkpoint_covered",
+        applies="recompute_full",
+        lives="retained",
+        why="the input of every layer, kept for its recomputation",
+        source="traced at TP 2, TP 4 and CP 2, equal to the byte",
+    ),
+    Rule(
+        "checkpoint.no_grad_rows",
+        "0 if gradient else 4 * local_tokens * hidden * dtype_bytes",
+        where="checkpoint_covered",
+        applies="recompute_full",
+        why="decoder input, layer input, residual and norm output beside a layer's MoE stage",
+        source=REFERENCE,
+    ),
+    Rule(
+        "checkpoint.input_gradient",
+        "max_packs(shard_tokens * hidden * dtype_bytes if gradient else 0) if tp > 1 or"
+        " dense_cp or moe_recomputed else checkpoint.retained",
+        where="checkpoint_covered",
+        applies="recompute_full and backward",
+        lives="gradient",
+        why="gradient of one boundary; as large as all where the layer's parts are not priced",
+        source="observed peaks grow by one boundary a layer, not two",
+        reference=Reference(
+            bytes="checkpoint.retained if tp == 1 and not dense_cp else"
+            " max_packs(shard_tokens * hidden * dtype_bytes if gradient else 0)",
+            applies="recompute_full",
+        ),
+    ),
+    Rule(
+        "checkpoint.first_call",
+        "(64 * MiB if tp == 1 else 96 * MiB) if cold and has_gradient else 0",
+        where="checkpoint_covered",
+        applies="recompute_full and backward",
+        lives="gradient",
+        why="rotary tables, a frozen linear output and kernel workspaces of the first call",
+        source="measured at 2,000 to 20,000 tokens, CP 2, and under TP x SP",
+        reference=Reference(applies="recompute_full"),
+    ),
+]

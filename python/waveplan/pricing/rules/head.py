@@ -1,0 +1,91 @@
+"""The output head and what a forward returns."""
+
+from __future__ import annotations
+
+from waveplan.pricing.ruleset import REFERENCE, Definition, Rule, total
+
+TABLE = [
+    Definition("head_chunk", "min(head_tokens, 512)", "tokens the head runs at once"),
+    Definition(
+        "head_dense",
+        "head_chunk * (vocab // tp) * dtype_bytes",
+        "one head chunk against this rank's vocabulary",
+    ),
+    Definition(
+        "head_targets_dense",
+        "min(head_target_tokens, 512) * (vocab // tp) * dtype_bytes",
+        "the same for the longest labelled request",
+    ),
+    Definition(
+        "head_vectors",
+        "128 * B * head_chunk + 36 * B * min(head_chunk * head_width, head_labels +"
+        " head_topk) + 32 * B * head_labels + (4 * B * head_topk + 8 * B * head_tokens if"
+        " gradient else 0)",
+        "index and normalizer vectors of the statistics",
+    ),
+    Definition(
+        "head_gathered",
+        "(3 if tp == 1 else 2 + 2 * tp) * head_dense",
+        "local logits with their copies, gathered over TP",
+    ),
+    Definition(
+        "head_exact",
+        "max(7 * head_dense + head_vectors, head_gathered if head_logits else 0) if"
+        " head_statistics else head_gathered if head_logits else head_dense",
+        "statistics (eager), else logits, else the plain projection",
+    ),
+    Definition(
+        "head_rejection",
+        "max(head_dense, 2 * head_targets_dense if gradient and head_targets else 0)",
+        "what every layout needs",
+    ),
+    total(
+        "output",
+        "output.targets + output.top_k + output.logits + output.hidden + output.routing",
+        "everything that is returned",
+    ),
+    Rule(
+        "head.workspace",
+        "0 if head_tokens == 0 else head_rejection if head_bound else head_exact",
+        where="pp == 1 and dtype_bytes == 2 * B and vocab // tp * tp == vocab and (tp == 1 or"
+        " checkpoint_covered)",
+        applies="output_layer",
+        why="logits of one 512-row chunk with their statistics",
+        source=f"{REFERENCE}; index vectors measured on CPU and H200",
+    ),
+    Rule(
+        "output.targets",
+        "4 * B * target_entries",
+        lives="output",
+        why="log-probabilities of the labels, fp32",
+        source=REFERENCE,
+    ),
+    Rule(
+        "output.top_k",
+        "12 * B * top_k_entries",
+        lives="output",
+        why="top-k values and indices",
+        source=REFERENCE,
+    ),
+    Rule(
+        "output.logits",
+        "logits_tokens * vocab * dtype_bytes",
+        lives="output",
+        why="full logits",
+        source=REFERENCE,
+    ),
+    Rule(
+        "output.hidden",
+        "hidden_tokens * hidden * dtype_bytes",
+        lives="output",
+        why="hidden states",
+        source=REFERENCE,
+    ),
+    Rule(
+        "output.routing",
+        "16 * B * routed_entries",
+        lives="output",
+        why="routed-expert replay, held for both layouts",
+        source=REFERENCE,
+    ),
+]

@@ -1,0 +1,146 @@
+"""How rules add up: the total is itself a formula over rules."""
+
+from __future__ import annotations
+
+from waveplan.pricing.ruleset import Definition, total
+
+TABLE = [
+    total(
+        "moe_stage",
+        "max(moe_routed, moe.slot_stages)",
+        "one expert layer of a pack at its widest stage",
+    ),
+    total("checkpoint_retained", "checkpoint.retained", "boundaries kept by full recompute"),
+    total(
+        "checkpoint_workspace",
+        "max(max_packs(layer_stage), max_packs(sequence_parallel.workspace),"
+        " hybridep.combine) + gdn.segment_states + sequence_parallel.adapter_rows if"
+        " charged(checkpoint.retained) else 0",
+        "the layer being recomputed, and no-gradient packs",
+        reference="max(max_packs(moe_stage + checkpoint.no_grad_rows),"
+        " max_packs(sequence_parallel.workspace), hybridep.combine) +"
+        " gdn.segment_states + sequence_parallel.adapter_rows if"
+        " charged(checkpoint.retained) else 0",
+    ),
+    total(
+        "gdn_retained",
+        "checkpoint.retained if charged(gdn.pending) else 0",
+        "boundaries beside the recurrent layers' pending saves",
+    ),
+    total(
+        "gdn_workspace",
+        "max_packs(moe_stage + (gdn.pending if gradient else 0)) if charged(gdn.pending)"
+        " and has_gradient else 0",
+        "pending saves of a gdn layer beside its MoE stage",
+    ),
+    total("head", "max_packs(head.workspace)", "the largest pack's head"),
+    total("added_retained", "0", "added rules whose bytes stay until backward, summed over packs"),
+    total("added_workspace", "0", "added rules of one stage, the largest pack of each"),
+    total("added_gradient", "0", "added rules of the backward, the largest pack of each"),
+    total("floor_retained", "max(checkpoint_retained, gdn_retained)", "boundaries, however known"),
+    total("retained", "floor_retained + added_retained", "kept from forward to backward"),
+    total(
+        "workspace",
+        "max(checkpoint_workspace, head, gdn_workspace) + cold.libraries",
+        "the widest moment of one layer or the head",
+    ),
+    total(
+        "input_gradient",
+        "checkpoint.input_gradient if checkpoint.retained > 0 else 0",
+        "the backward's other end",
+    ),
+    total(
+        "adapter_gradient",
+        "adapter.gradient if input_gradient > 0 else 0",
+        "adapter gradients beyond released boundaries",
+    ),
+    total(
+        "first_call",
+        "checkpoint.first_call if input_gradient > 0 else 0",
+        "fixed buffers of a first call",
+    ),
+    total(
+        "backward_part",
+        "input_gradient + adapter_gradient + first_call + cold.first_call",
+        "what backward adds",
+    ),
+    total(
+        "with_backward",
+        "floor_retained + workspace + backward_part",
+        "boundaries, the widest moment of one layer, and what backward adds",
+    ),
+    total(
+        "selective",
+        "selective.activations + selective.segment_states + selective.first_call"
+        " + selective.first_use if has_gradient else 0",
+        "activations kept without full recompute",
+    ),
+    total(
+        "moe_forward",
+        "max_packs(moe_stage(local_tokens=(sum_packs(local_tokens) if cp > 1 else"
+        " packed_tokens), gradient=0))",
+        "one expert layer over the tokens of all packs",
+    ),
+    total(
+        "no_grad_stage",
+        "floor_retained + dense.no_grad_stage",
+        "a dense no-gradient layer beside the boundaries",
+    ),
+    total(
+        "gathered_output",
+        "output if cp > 1 else 0",
+        "local results beside the gathered ones under CP",
+    ),
+    total(
+        "forward",
+        "max(generic.activations, selective, moe_forward, floor_retained + workspace,"
+        " no_grad_stage) + added_retained + added_workspace + gathered_output",
+        "compute without the backward part",
+    ),
+    total(
+        "static",
+        "max(generic.activations, selective, moe_forward, with_backward, no_grad_stage)"
+        " + added_retained + added_workspace + added_gradient + gathered_output",
+        "compute as the rules see it",
+    ),
+    total("compute", "max(static, learned_bytes)", "the rules, or what a profile has seen"),
+    total("buffers", "hybridep.buffer", "communication buffers allocated anew"),
+    total("raw", "output + compute + buffers", "before the safety factor"),
+    Definition(
+        "safety_factor", "1.1", "every price is held against memory with it, once or by parts"
+    ),
+    total(
+        "required",
+        "(scale(output + compute, safety_factor) if packed_tokens > 0 else output)"
+        " + scale(buffers, safety_factor)",
+        "what must be available",
+    ),
+    total(
+        "forward_required",
+        "scale(output + max(forward, learned_bytes), safety_factor) if packed_tokens > 0"
+        " else output",
+        "the same without backward and buffers",
+    ),
+    total(
+        "ladder_workspace",
+        "workspace + first_call + cold.first_call + added_workspace + added_gradient",
+        "workspace of a split's part",
+    ),
+    total(
+        "ladder_required",
+        "max(forward_required + scale(added_gradient, safety_factor),"
+        " scale(output + gathered_output + retained + ladder_workspace + input_gradient"
+        " + adapter_gradient, safety_factor) if input_gradient > 0 else 0)",
+        "one part of a split, without buffers",
+        reference="max(forward_required, scale(output + retained + ladder_workspace"
+        " + input_gradient + adapter_gradient, safety_factor) if input_gradient > 0 else 0)",
+    ),
+    total(
+        "cost_required", "ladder_required + scale(buffers, safety_factor)", "one part of a split"
+    ),
+    total(
+        "peak_increment",
+        "ladder_required - forward_required",
+        "what the backward part adds to a split's part",
+    ),
+]

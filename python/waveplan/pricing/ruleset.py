@@ -1,0 +1,367 @@
+"""Rules as rows of a table, and sets of rows that together make a price."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from waveplan._files import read_bytes
+from waveplan._values import choice, entries, flag, instance, mapping, shown, text
+from waveplan.errors import InputError, one_line
+from waveplan.pricing import language as lang
+from waveplan.pricing.language import BYTES, FACTOR, Expr, Formula, Kind, parse
+
+__all__ = ["NOTHING", "REFERENCE", "Definition", "Lives", "Reference", "Rule", "RuleSet", "total"]
+
+Lives = Literal["retained", "workspace", "gradient", "output", "buffer", "resident"]
+_TOTALS: dict[Lives, str] = {
+    "retained": "added_retained",
+    "workspace": "added_workspace",
+    "gradient": "added_gradient",
+    "output": "output",
+    "buffer": "buffers",
+    "resident": "resident_allocated",
+}
+"""The total that grows by an added rule, by when its bytes live."""
+REFERENCE = "reference planner (openpipe-art 0.5.23)"
+"""The source of what we took over from it."""
+_PREDICATES = ("where", "checked", "applies")
+_TEXTS = ("why", "source")
+_FORMULAS = ("bytes", *_PREDICATES)
+_NAME = re.compile(r"(?=.{3,100}\Z)[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)+")
+_TRUE = parse(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """What the reference planner charges in a row; what is None is the same as ours."""
+
+    bytes: str | None = None
+    where: str | None = None
+    checked: str | None = None
+    applies: str | None = None
+
+    def changes(self) -> dict[str, str]:
+        """The fields that differ."""
+        return {key: value for key in _FORMULAS if (value := getattr(self, key)) is not None}
+
+
+NOTHING = Reference(applies="0")
+"""The reference planner has no such rule."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """What one thing costs, where that holds, and how it is known.
+
+    Args:
+        name: with a dot in it, the part of the model first ("moe.routed_rows").
+        bytes: formula of the bytes charged, in the language of `waveplan.pricing.language`.
+            Measures of a pack make it a charge per pack.
+        where: predicate over facts; elsewhere the rule charges 0 and says so.
+        checked: predicate over facts; elsewhere the charge is marked unmeasured.
+        applies: predicate over facts; where it is 0 there is nothing to charge (no experts).
+        lives: when the bytes live, and so how they add up: "retained" until backward and
+            "output" are summed over packs; of "workspace" of one stage, "gradient" and "buffer"
+            the largest pack counts; "resident" stays between waves.
+        why: one line, what is stored.
+        source: where the formula comes from.
+        reference: what the reference planner charges instead.
+    """
+
+    name: str
+    bytes: Formula
+    where: Formula = _TRUE
+    checked: Formula = _TRUE
+    applies: Formula = _TRUE
+    lives: Lives = "workspace"
+    why: str = ""
+    source: str = ""
+    reference: Reference | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or _NAME.fullmatch(self.name) is None:
+            raise InputError(f"rule name {self.name!r}: write it as part.what, such as my.buffer")
+        choice(f"{self.name}.lives", self.lives, _TOTALS)
+        for part in _TEXTS:
+            object.__setattr__(
+                self, part, one_line(text(f"{self.name}.{part}", getattr(self, part)))
+            )
+        for part in _FORMULAS:
+            source = self.name if part == "bytes" else f"{self.name}.{part}"
+            object.__setattr__(self, part, parse(getattr(self, part), source))
+
+    def formula(self, part: str = "bytes") -> Expr:
+        """The bytes charged, or one of the predicates."""
+        expr = getattr(self, choice("part", part, _FORMULAS))
+        assert isinstance(expr, Expr)
+        return expr
+
+    def as_reference(self) -> Rule:
+        """The row as the reference planner charges it."""
+        changes: dict[str, Any] = {} if self.reference is None else self.reference.changes()
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True, eq=False)
+class Definition:
+    """A name for a formula that rules share, or for a step of the total."""
+
+    name: str
+    given: Formula
+    why: str = ""
+    reference: str | None = None
+    """The formula of the reference planner, where that differs."""
+    step: bool = False
+    """A step of the total: `explain` shows it as a line of its own."""
+    formula: Expr = field(init=False)
+
+    def __post_init__(self) -> None:
+        text("a definition's name", self.name)
+        object.__setattr__(self, "formula", parse(self.given, self.name))
+
+    def as_reference(self) -> Definition:
+        """The row as the reference planner has it."""
+        return self if self.reference is None else replace(self, given=self.reference)
+
+
+def total(name: str, formula: str, why: str, reference: str | None = None) -> Definition:
+    """A step of the total."""
+    return Definition(name, formula, why, reference, step=True)
+
+
+@dataclass(frozen=True, eq=False)
+class RuleSet:
+    """A named set of rules with the definitions and totals that turn them into a price.
+
+    Checked when made: names exist, units agree, nothing goes in a circle, every rule reaches the
+    total. Sets are values: `with_rule`, `override`, `redefine` and `with_file` return new ones.
+    """
+
+    name: str
+    rules: Mapping[str, Rule]
+    definitions: Mapping[str, Definition]
+    margin: bool = False
+    """Uncharged rules are charged as if they held, as a visible margin."""
+    total: str = "required"
+    """The definition that every rule must reach."""
+    kinds: Mapping[str, Kind] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        text("name", self.name)
+        flag("margin", self.margin)
+        for name, rule in mapping("rules", self.rules).items():
+            instance(f"rules[{shown(name)}]", rule, Rule)
+        for name, definition in mapping("definitions", self.definitions).items():
+            instance(f"definitions[{shown(name)}]", definition, Definition)
+            if lang.leaf(name) is not None:
+                raise InputError(f"{name} is a fact or measure: a definition needs another name")
+        formulas = self._formulas()
+        kinds: dict[str, Kind] = {}
+        for name in lang.order(formulas):
+            kinds[name] = kind = lang.infer(formulas[name], kinds)
+            if name in self.rules and kind.unit not in (BYTES, lang.ZERO):
+                raise InputError(
+                    f"{formulas[name].at}a rule charges bytes, this is {kind.unit}: multiply by "
+                    "dtype_bytes or by so many B"
+                )
+        object.__setattr__(self, "kinds", kinds)
+        for rule in self.rules.values():
+            for part in _PREDICATES:
+                self._check_predicate(part, rule.formula(part))
+        self._check_total(formulas)
+
+    def _formulas(self) -> dict[str, Expr]:
+        charged = {name: rule.formula() for name, rule in self.rules.items()}
+        return {**charged, **{name: item.formula for name, item in self.definitions.items()}}
+
+    def _check_predicate(self, part: str, expr: Expr) -> None:
+        if expr.op == "const":
+            return
+        if lang.infer(expr, self.kinds).unit == BYTES:
+            raise InputError(f"{expr.at}{part} is bytes: it must be true (1) or false (0)")
+        todo, seen = [expr], set[str]()
+        while todo:
+            for mention in lang.mentioned(todo.pop()):
+                name = str(mention.value)
+                if name in self.rules or name in lang.PLAN or name in lang.PACK:
+                    what = "rule" if name in self.rules else "measure"
+                    raise InputError(
+                        f"{expr.at}{part} reads the {what} {name}: it may read facts only, it is "
+                        "decided before any token is seen"
+                    )
+                if name in self.definitions and name not in seen:
+                    seen.add(name)
+                    todo.append(self.definitions[name].formula)
+
+    def _check_total(self, formulas: Mapping[str, Expr]) -> None:
+        """Refuse rules whose bytes no part of the total counts."""
+        reached, todo = set[str](), [self.total]
+        while todo:
+            name = todo.pop()
+            if name in formulas and name not in reached:
+                reached.add(name)
+                parts = lang.mentioned(formulas[name])
+                todo.extend(str(part.value) for part in parts if part.op != "charged")
+        for name, rule in self.rules.items():
+            applies = rule.formula("applies")
+            if name not in reached and (applies.op != "const" or applies.value):
+                raise InputError(
+                    f"{name} ({rule.lives}) does not reach {self.total!r}: no total counts it"
+                )
+
+    @classmethod
+    def of(cls, name: str, table: Iterable[Rule | Definition], **options: Any) -> RuleSet:
+        """A set of rows; options are those of the class."""
+        rules: dict[str, Rule] = {}
+        definitions: dict[str, Definition] = {}
+        for row in entries("table", table):
+            known: dict[str, Any] = rules if isinstance(row, Rule) else definitions
+            if row.name in known:
+                raise InputError(f"two rows are called {row.name}")
+            known[row.name] = row
+        return cls(name, rules, definitions, **options)
+
+    def with_rule(self, rule: Rule, total: str | None = None) -> RuleSet:
+        """This set with one more rule, counted by when its bytes live (see `Rule`).
+
+        Args:
+            total: the step of the total that grows by it, instead of that of its ``lives``.
+        """
+        if instance("rule", rule, Rule).name in self.rules:
+            raise InputError(f"there is a rule {rule.name} already: use override")
+        target = text("total", total) if total is not None else _TOTALS[rule.lives]
+        if target not in self.definitions or not self.definitions[target].step:
+            if total is None:
+                raise InputError(f"{rule.name}: {rule.lives} bytes are no part of {self.total!r}")
+            steps = [d.name for d in self.definitions.values() if d.step]
+            raise InputError(f"no total {target!r}: {lang.suggest(target, steps)}")
+        lang.order({**self._formulas(), rule.name: rule.formula()})
+        charge = rule.name
+        if lang.infer(rule.formula(), self.kinds).free and not self.kinds[target].free:
+            over = "sum" if rule.lives in ("retained", "output", "resident") else "max"
+            charge = f"{over}_packs({rule.name})"
+        old = self.definitions[target]
+        grown = replace(old, given=f"({old.formula}) + {charge}")
+        return self._with({rule.name: rule}, {target: grown})
+
+    def override(self, name: str, **changes: Any) -> RuleSet:
+        """This set with parts of one rule replaced: ``override("moe.routed_rows", bytes=...)``.
+
+        The new formula must keep the unit and must not read measures of a pack where the old one
+        could not.
+        """
+        if text("name", name) not in self.rules:
+            raise InputError(f"no rule {name!r}: {lang.suggest(name, self.rules)}")
+        allowed = (*_FORMULAS, *_TEXTS)
+        for key in changes:
+            if key not in allowed:
+                raise InputError(f"{name}.{key} cannot be overridden: {lang.suggest(key, allowed)}")
+        rule = replace(self.rules[name], **{"source": "override", **changes})
+        self._keeps_free(name, rule.formula())
+        return self._with({name: rule}, {})
+
+    def _keeps_free(self, name: str, new: Expr) -> Kind:
+        kind, old = lang.infer(new, self.kinds), self.kinds[name]
+        if kind.free and not old.free:
+            raise InputError(
+                f"{new.at}{', '.join(sorted(kind.free))} differs per pack, but {name} is a number "
+                "of the whole plan: use sum_packs() or max_packs()"
+            )
+        return kind
+
+    def redefine(self, name: str, formula: Formula, why: str | None = None) -> RuleSet:
+        """This set with one definition or total replaced."""
+        if text("name", name) not in self.definitions:
+            raise InputError(f"no definition {name!r}: {lang.suggest(name, self.definitions)}")
+        old = self.definitions[name]
+        new = replace(old, given=formula, why=old.why if why is None else text("why", why))
+        unit = self._keeps_free(name, new.formula).unit
+        wanted = self.kinds[name].unit
+        if wanted == FACTOR and new.formula.op == "const":
+            new = replace(new, given=float(new.formula.value))
+        elif unit != wanted and lang.ZERO not in (unit, wanted):
+            raise InputError(f"{new.formula.at}{name} is {wanted}: its unit must stay")
+        return self._with({}, {name: new})
+
+    def without(self, name: str) -> RuleSet:
+        """This set with one rule charging nothing, and saying so."""
+        return self.override(name, where=0, source="switched off")
+
+    def _with(self, rules: Mapping[str, Rule], definitions: Mapping[str, Definition]) -> RuleSet:
+        return replace(
+            self,
+            name=self.name if self.name.endswith("*") else f"{self.name}*",
+            rules={**self.rules, **rules},
+            definitions={**self.definitions, **definitions},
+        )
+
+    def with_file(self, path: str | Path) -> RuleSet:
+        """This set with the rules of a TOML file.
+
+        A table ``[rule."part.what"]`` overrides a rule of that name or adds one; its keys are
+        those of `Rule`, formulas as text; ``total`` as in `with_rule`. A table ``[define]``
+        replaces definitions and totals.
+
+        Raises:
+            InputError: the file is no TOML, or holds no such rules; with the file and the rule.
+        """
+        table = _toml(Path(path))
+        made, at = self, str(path)
+        try:
+            for name, formula in table["define"].items():
+                at = f"{path}: {name}"
+                if not isinstance(formula, str | float):
+                    raise InputError("it must be a formula as text")
+                made = made.redefine(name, parse(formula, at))
+            for name, entry in table["rule"].items():
+                at = f"{path}: {name}"
+                made = made._from_entry(name, instance("it", entry, dict), at)
+        except InputError as error:
+            message = str(error)
+            raise InputError(
+                message if message.startswith(str(path)) else f"{at}: {message}"
+            ) from error
+        return made
+
+    def _from_entry(self, name: str, entry: dict[str, Any], at: str) -> RuleSet:
+        values = dict(entry)
+        known = (*_FORMULAS, *_TEXTS, "lives", "total")
+        for key, value in values.items():
+            if key not in known:
+                raise InputError(f"unknown key {key!r}: {lang.suggest(key, known)}")
+            if not isinstance(value, str):
+                raise InputError(f"{key} must be text")
+            if key in _FORMULAS:
+                values[key] = parse(value, f"{at}.{key}")
+        if name in self.rules:
+            return self.override(name, **values)
+        if "bytes" not in values:
+            raise InputError("a new rule needs bytes")
+        total = values.pop("total", None)
+        return self.with_rule(Rule(name, **{"source": at.partition(": ")[0], **values}), total)
+
+
+_MAX_BYTES = 1 << 18
+_MAX_ENTRIES = 100
+
+
+def _toml(path: Path) -> dict[str, dict[str, Any]]:
+    """The tables of a file of rules."""
+    try:
+        found = tomllib.loads(str(read_bytes(path, _MAX_BYTES), "utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: not TOML: {one_line(str(error))}") from None
+    for key, table in found.items():
+        if key not in ("rule", "define"):
+            raise InputError(f'{path}: unknown table {key!r}: write [rule."part.what"] or [define]')
+        instance(f"{path}: {key}", table, dict)
+    if (entries := sum(map(len, found.values()))) > _MAX_ENTRIES:
+        raise InputError(f"{path}: {entries:,} rules and definitions: at most {_MAX_ENTRIES}")
+    return {"rule": {}, "define": {}, **found}

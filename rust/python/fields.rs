@@ -1,0 +1,264 @@
+//! Fields of settings and results as Python values, in both directions.
+
+use numpy::{IntoPyArray, PyArray1};
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::PyOverflowError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyList, PyTuple};
+
+use super::convert::{indices, short};
+use super::errors::{detached_unless, to_python};
+use crate::error::{Error, Result};
+
+/// A field as Python sees it: columns are new arrays.
+pub(crate) trait Give {
+    fn give<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>>;
+}
+
+macro_rules! give {
+    ($($type:ty => |$py:ident, $value:ident| $made:expr;)*) => {
+        $(impl Give for $type {
+            fn give<'py>(&self, $py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+                let $value = self;
+                $made.into_bound_py_any($py)
+            }
+        })*
+    };
+}
+
+give! {
+    i64 => |py, value| *value;
+    i128 => |py, value| *value;
+    u32 => |py, value| *value;
+    usize => |py, value| *value;
+    f64 => |py, value| *value;
+    bool => |py, value| *value;
+    &'static str => |py, value| *value;
+    String => |py, value| value;
+    Vec<i64> => |py, value| PyArray1::from_slice(py, value);
+    Vec<usize> => |py, value| PyArray1::from_vec(py, value.iter().map(|&v| v as i64).collect());
+    Vec<Vec<u32>> => |py, value| PyTuple::new(py, value.iter().map(|v| indices(py, v)))?;
+    Vec<f64> => |py, value| PyArray1::from_slice(py, value);
+    Vec<u32> => |py, value| indices(py, value);
+    Vec<bool> => |py, value| value.clone().into_pyarray(py);
+    Vec<i128> => |py, value| PyTuple::new(py, value)?;
+    Vec<String> => |py, value| PyTuple::new(py, value)?;
+}
+
+impl<const N: usize> Give for [i64; N] {
+    fn give<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(PyTuple::new(py, self)?.into_any())
+    }
+}
+
+impl<T: Give> Give for Option<T> {
+    fn give<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Some(value) => value.give(py),
+            None => Ok(py.None().into_bound(py)),
+        }
+    }
+}
+
+/// Classes give a copy of themselves, lists of them a tuple.
+macro_rules! give_class {
+    ($($class:ty),* $(,)?) => {
+        $(
+            impl $crate::python::fields::Give for $class {
+                fn give<'py>(&self, py: pyo3::Python<'py>) -> pyo3::PyResult<pyo3::Bound<'py, pyo3::PyAny>> {
+                    Ok(pyo3::Bound::new(py, self.clone())?.into_any())
+                }
+            }
+
+            impl $crate::python::fields::Give for Vec<$class> {
+                fn give<'py>(&self, py: pyo3::Python<'py>) -> pyo3::PyResult<pyo3::Bound<'py, pyo3::PyAny>> {
+                    Ok(pyo3::types::PyTuple::new(py, self.iter().cloned())?.into_any())
+                }
+            }
+        )*
+    };
+}
+pub(crate) use give_class;
+
+/// A setting from what a caller gives.
+pub(crate) trait Take: Sized {
+    fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self>;
+}
+
+fn refused(value: &Bound<'_, PyAny>, name: &str, right: &str) -> PyErr {
+    let message = format!("{name} must be {right}, not {}", shown(value));
+    to_python(value.py(), &Error::Input(message))
+}
+
+/// A value as a message shows it, on one line.
+pub(super) fn shown(value: &Bound<'_, PyAny>) -> String {
+    let kind = || value.get_type().name().map(|name| format!("a {name}"));
+    let text = match value.repr() {
+        Ok(text) => text.to_string(),
+        Err(_) => kind().unwrap_or_default(),
+    };
+    super::convert::cut(&text.replace('\n', " "))
+}
+
+impl Take for i64 {
+    fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if value.is_instance_of::<PyBool>() {
+            return Err(refused(value, name, "an integer"));
+        }
+        value.extract().map_err(|error: PyErr| {
+            if error.is_instance_of::<PyOverflowError>(value.py()) {
+                let wrong = format!("{name} is {}: it must fit in 64 bits", shown(value));
+                return to_python(value.py(), &Error::Input(wrong));
+            }
+            refused(value, name, "an integer")
+        })
+    }
+}
+
+impl Take for usize {
+    fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let whole = i64::take(name, value)?;
+        usize::try_from(whole).map_err(|_| {
+            let wrong = format!("{name} is {whole}: it must be at least 0");
+            to_python(value.py(), &Error::Input(wrong))
+        })
+    }
+}
+
+impl Take for f64 {
+    fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if value.is_instance_of::<PyBool>() {
+            return Err(refused(value, name, "a number"));
+        }
+        value.extract().or_else(|error: PyErr| {
+            if error.is_instance_of::<PyOverflowError>(value.py()) {
+                return Ok(f64::INFINITY); // refused as such
+            }
+            Err(refused(value, name, "a number"))
+        })
+    }
+}
+
+impl Take for String {
+    fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
+        (value.extract()).map_err(|_| refused(value, name, "text"))
+    }
+}
+
+impl Take for bool {
+    fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
+        (value.extract()).map_err(|_| refused(value, name, "True or False"))
+    }
+}
+
+/// The entries of a list or tuple; other sequences may claim any length.
+fn entries<'py>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    if let Ok(list) = value.cast::<PyList>() {
+        Ok(list.iter().collect())
+    } else if let Ok(tuple) = value.cast::<PyTuple>() {
+        Ok(tuple.iter().collect())
+    } else {
+        Err(refused(value, name, "a list or a tuple"))
+    }
+}
+
+impl<const N: usize> Take for [i64; N] {
+    fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let given = entries(name, value)?;
+        if given.len() != N {
+            let wrong = format!("{name} has {} entries: give {N}", given.len());
+            return Err(to_python(value.py(), &Error::Input(wrong)));
+        }
+        let mut made = [0; N];
+        for (i, entry) in given.iter().enumerate() {
+            made[i] = i64::take(&format!("{name}[{i}]"), entry)?;
+        }
+        Ok(made)
+    }
+}
+
+impl<T: Take> Take for Option<T> {
+    fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
+        (!value.is_none()).then(|| T::take(name, value)).transpose()
+    }
+}
+
+impl<T: Take> Take for Vec<T> {
+    fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let one = |(i, entry)| T::take(&format!("{name}[{i}]"), entry);
+        entries(name, value)?.iter().enumerate().map(one).collect()
+    }
+}
+
+impl<T: Settings> Take for T {
+    fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
+        match value.cast::<T>() {
+            Ok(held) => Ok(held.get().clone()),
+            Err(_) => Err(refused(value, name, &format!("of class {}", T::NAME))),
+        }
+    }
+}
+
+/// What `settings!` makes of a struct.
+pub(crate) trait Settings:
+    Clone + Default + Sync + pyo3::PyClass<Frozen = pyo3::pyclass::boolean_struct::True>
+{
+    /// Names in order, and which must be given.
+    const FIELDS: &'static [(&'static str, bool)];
+
+    fn set(&mut self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()>;
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>>;
+    fn verify(&self) -> Result<()>;
+
+    /// From keywords.
+    fn made(py: Python<'_>, given: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let missing = |name: &str| match given {
+            Some(given) => given.contains(name).map(|there| !there),
+            None => Ok(true),
+        };
+        for (name, required) in Self::FIELDS {
+            if *required && missing(name)? {
+                let message = format!("{} needs {name}", Self::NAME);
+                return Err(to_python(py, &Error::Input(message)));
+            }
+        }
+        Self::default().changed(py, given)
+    }
+
+    /// A copy with other values.
+    fn changed(&self, py: Python<'_>, given: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let mut made = self.clone();
+        for (key, value) in given.into_iter().flatten() {
+            let name: String = key.extract()?;
+            if !Self::FIELDS.iter().any(|(known, _)| *known == name) {
+                let known: Vec<_> = Self::FIELDS.iter().map(|(known, _)| *known).collect();
+                let message = format!(
+                    "{} has no setting {}: known are {}",
+                    Self::NAME,
+                    short(&name),
+                    known.join(", ")
+                );
+                return Err(to_python(py, &Error::Input(message)));
+            }
+            made.set(&name, &value)?;
+        }
+        detached_unless(py, true, || made.verify())?;
+        Ok(made)
+    }
+
+    fn dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let made = PyDict::new(py);
+        for ((name, _), value) in Self::FIELDS.iter().zip(self.values(py)?) {
+            made.set_item(name, value)?;
+        }
+        Ok(made)
+    }
+
+    fn text(&self, py: Python<'_>) -> PyResult<String> {
+        let mut parts = Vec::new();
+        for ((name, _), value) in Self::FIELDS.iter().zip(self.values(py)?) {
+            parts.push(format!("{name}={}", value.repr()?));
+        }
+        Ok(format!("{}({})", Self::NAME, parts.join(", ")))
+    }
+}
