@@ -16,6 +16,7 @@ from waveplan import InputError, Model, Planner, Profiles, Topology, Training, m
 from waveplan.check import check
 from waveplan.cli import main
 from waveplan.jobs import Job, Source
+from waveplan.parameters import count
 from waveplan.sweep import Outcome, outcomes, sweep
 
 DATA = Path(__file__).parents[1] / "data"
@@ -149,7 +150,7 @@ def test_configs(name: str) -> None:
 
     def use(value: Any) -> None:
         model = Model.from_hf(value if isinstance(value, dict) else {"text_config": value})
-        model.parameters()
+        count(model)
         planner_of(model)
 
     def planner_of(model: Model) -> None:
