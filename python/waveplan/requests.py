@@ -322,7 +322,6 @@ def _item_sizes(value: Any, count: int) -> NDArray[int64]:
             raise InputError(f"items is {shown(value)}: an item holds at least 1 request")
         starts = np.arange(0, count, value, dtype=np.int64)
         return np.diff(np.append(starts, count))
-    if isinstance(value, np.ndarray):
     sizes = value if isinstance(value, np.ndarray) and value.ndim == 1 else entries("items", value)
     return _integers("items", sizes, len(sizes), least=1)
 
