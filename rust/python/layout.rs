@@ -131,7 +131,7 @@ fn choose_layout(
     };
     let method = match method {
         "exact" => Method::Exact,
-        "compatible" => Method::Compatible,
+        "compatible" => Method::Reference,
         "full" => Method::Full,
         "none" => Method::None,
         other => {
