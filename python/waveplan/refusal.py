@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waveplan import _core as core
-from waveplan._values import columns
 from waveplan.budget import Budget, format_bytes
 from waveplan.checks import columns
 from waveplan.errors import InputError, WaveplanError

@@ -60,7 +60,7 @@ fn choose_layout(
     let name = method.map(|name| name.to_string());
     let method = match name.as_deref() {
         None | Some("exact") => Method::Exact,
-        Some("compatible") => Method::Compatible,
+        Some("compatible") => Method::Reference,
         Some("full") => Method::Full,
         Some("none") => Method::None,
         Some(other) => {

@@ -25,7 +25,7 @@ pub fn check(data: &[u8]) {
     let full = workspace.choose(&tree, &scoring, &with(Method::Full));
     assert_eq!(full.is_ok(), usable && valid(&scoring));
     let Ok(full) = full else {
-        for method in [Method::Exact, Method::Compatible, Method::None] {
+        for method in [Method::Exact, Method::Reference, Method::None] {
             assert!(workspace.choose(&tree, &scoring, &with(method)).is_err());
         }
         return;
@@ -208,7 +208,7 @@ fn check_compatible(
         _ => draw.below(200),
     };
     let mut options = Options {
-        method: Method::Compatible,
+        method: Method::Reference,
         budget,
         counts: true,
     };
