@@ -20,8 +20,8 @@ from conftest import data_folder
 from waveplan import InputError, Model, Profiles, Rows, models
 from waveplan.check import check
 from waveplan.files import read_json
+from waveplan.pricing import default_rules
 from waveplan.profiles import Observation, Signature
-from waveplan.rules import RuleSet
 from waveplan.sequences import files
 
 pa = pytest.importorskip("pyarrow")
@@ -340,4 +340,4 @@ def test_wrong_values_are_refused_or_taken(kind: str) -> None:
 def test_rules_of_another_encoding(tmp_path: Path) -> None:
     path = tmp_path / "rules.toml"
     path.write_bytes(b"\xff\xfe")
-    refused(RuleSet.from_toml, path)
+    refused(default_rules().with_file, path)

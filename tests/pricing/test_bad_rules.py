@@ -83,7 +83,7 @@ CHAIN = " + ".join(["B"] * 90)
         ('[define]\nretained = "hidden"', "its unit must stay"),
         ("version = 7", "unknown table 'version'"),
         ('{"rule": {}}', "not TOML"),
-        (b"\xff\xfe", "not TOML"),
+        (b"\xff\xfe", "not text in UTF-8"),
         (b"\0", "not TOML"),
         ("x = " + "[" * 100_000, "not TOML"),
         ("".join(rule("B", name=f"a.b{i}") for i in range(5000)), "at most 100"),
