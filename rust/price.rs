@@ -186,7 +186,6 @@ impl Program {
                 "safety is {safety}: it must be finite and at least 0"
             )));
         }
-        let mut per_pack = Vec::with_capacity(nodes.len());
         let (mut plan_width, mut pack_width) = (0_usize, 0_usize);
         for (i, &node) in nodes.iter().enumerate() {
             let (operands, count) = node.operands();
@@ -206,9 +205,8 @@ impl Program {
                 }
                 _ => {}
             }
-            let any = operands.iter().any(|&o| per_pack[o as usize]);
-            per_pack.push(matches!(node, Node::Pack(_)) || (any && !node.folds()));
         }
+        let per_pack = per_pack(&nodes);
         for (i, &root) in roots.iter().enumerate() {
             match per_pack.get(root as usize) {
                 None => {
@@ -410,11 +408,9 @@ impl Program {
     fn columns(&self, plan: &[i64], packs: &[i64], width: usize) -> Vec<Vec<Value>> {
         let packs: Vec<&[i64]> = packs.chunks_exact(width).collect();
         let mut made: Vec<Vec<Value>> = Vec::with_capacity(self.nodes.len());
-        let mut per_pack: Vec<bool> = Vec::with_capacity(self.nodes.len());
+        let per_pack = per_pack(&self.nodes);
         for &node in &self.nodes {
-            let (operands, count) = node.operands();
-            let any = (operands[..count].iter()).any(|&operand| per_pack[operand as usize]);
-            per_pack.push(matches!(node, Node::Pack(_)) || (any && !node.folds()));
+            let (operands, _) = node.operands();
             let value = |operand: u32, pack: usize| {
                 let shift = if per_pack[operand as usize] { pack } else { 0 };
                 made[operand as usize][shift]
@@ -445,6 +441,17 @@ fn constants(nodes: &[Node]) -> Vec<i64> {
     nodes.iter().map(constant).collect()
 }
 
+/// Whether each node has one value per pack, or one per plan.
+fn per_pack(nodes: &[Node]) -> Vec<bool> {
+    let mut found: Vec<bool> = Vec::with_capacity(nodes.len());
+    for &node in nodes {
+        let (operands, count) = node.operands();
+        let any = operands[..count].iter().any(|&o| found[o as usize]);
+        found.push(matches!(node, Node::Pack(_)) || (any && !node.folds()));
+    }
+    found
+}
+
 /// The nodes that some results need, renumbered, and those results.
 fn reached(nodes: &[Node], roots: &[u32]) -> (Vec<Node>, Vec<u32>) {
     let mut needed = vec![false; nodes.len()];
@@ -473,14 +480,14 @@ fn reached(nodes: &[Node], roots: &[u32]) -> (Vec<Node>, Vec<u32>) {
 /// Sorts checked nodes into levels. A fold's result belongs to the level after its operand's,
 /// and the loop of a level runs every pack node that its folds reach.
 fn schedule(nodes: &[Node]) -> Vec<Level> {
-    let mut per_pack: Vec<bool> = Vec::with_capacity(nodes.len());
+    let per_pack = per_pack(nodes);
     let mut level_of: Vec<usize> = Vec::with_capacity(nodes.len());
     for &node in nodes {
         let (operands, count) = node.operands();
-        let operands = &operands[..count];
-        let level = operands.iter().map(|&o| level_of[o as usize]).max();
-        let any = operands.iter().any(|&o| per_pack[o as usize]);
-        per_pack.push(matches!(node, Node::Pack(_)) || (any && !node.folds()));
+        let level = operands[..count]
+            .iter()
+            .map(|&o| level_of[o as usize])
+            .max();
         level_of.push(level.unwrap_or(0) + usize::from(node.folds()));
     }
     let depth = level_of.iter().copied().max().unwrap_or(0) + 1;
