@@ -34,7 +34,8 @@ _PACK = {name: i for i, name in enumerate(PACK)}
 _RANKS = ("dp", "tp", "cp", "pp", "ep", "etp")
 _AT_LEAST_1 = {"hidden", "layers", "dtype_bytes", *_RANKS}
 _CHARGED = ("charged", "unmeasured")
-_LEAVES = ("const", "plan", "pack")
+_RESULTS = tuple(name for name in PRICE_ROOTS if name not in ("margin", "unpriced"))
+"""Results that are definitions of the rule set."""
 _WITH_MARGIN = (
     *("required", "forward_required", "cost_required", "retained", "checkpoint_retained"),
     *("checkpoint_workspace", "gdn_retained", "gdn_workspace", "ladder_workspace"),
@@ -472,6 +473,9 @@ def bind(
 def bind_facts(facts: Mapping[str, int], rules: RuleSet | None = None) -> BoundRules:
     """`bind` from a table of facts (see `waveplan.facts.facts`)."""
     rules = default_rules() if rules is None else instance("rules", rules, RuleSet)
+    needed = {*_RESULTS, "ladder_required", "safety_factor"}
+    if lacking := needed - rules.definitions.keys():
+        raise InputError(f"the rule set {rules.name} lacks the total {min(lacking)}")
     mapping("facts", facts)
     for name in lang.fact_names():
         value, least = facts.get(name), int(name in _AT_LEAST_1)
@@ -501,7 +505,7 @@ def _roots(compiler: Compiler, doubtful: Sequence[str]) -> list[int]:
     def named(of: Compiler, name: str) -> int:
         return of.compile(rules.definitions[name].formula)
 
-    nodes = {name: named(compiler, name) for name in PRICE_ROOTS if name in rules.definitions}
+    nodes = {name: named(compiler, name) for name in _RESULTS}
     nodes["margin"] = compiler.const(0)
     if rules.margin and doubtful:
         plain = nodes["required"]

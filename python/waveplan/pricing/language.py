@@ -108,8 +108,8 @@ def parse(formula: Formula, source: str = "rule") -> Expr:
         line, column = error.lineno or 1, error.offset or 1
         place = f"{source}:{line}:{max(1, column - (line == 1))}: "
         raise InputError(f"{place}no formula: {error.msg.partition(';')[0]}") from None
-    except (RecursionError, MemoryError):
-        raise InputError(f"{source}: no formula: it nests too deeply") from None
+    except (UnicodeError, RecursionError, MemoryError):
+        raise InputError(f"{source}: no formula: it nests too deeply, or is no text") from None
 
 
 def _read(node: ast.expr, text: str, source: str, left: int) -> Expr:
