@@ -142,7 +142,7 @@ struct Level {
 
 /// A bound price: nodes in order, the levels in which those run that the results need, and the
 /// safety factor.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Program {
     nodes: Vec<Node>,
     roots: Vec<u32>,
@@ -223,53 +223,52 @@ impl Program {
                 Some(false) => {}
             }
         }
-        let (kept, results) = reached(&nodes, &roots);
-        Ok(Self {
-            levels: schedule(&kept),
-            constants: constants(&kept),
+        let mut made = Self {
             nodes,
-            roots,
             safety,
-            results,
             plan_width,
             pack_width,
-        })
+            ..Self::default()
+        };
+        made.plan_loops(roots);
+        Ok(made)
     }
 
     /// The same nodes with only some of the results, by position.
     #[must_use]
     pub fn part(&self, results: &[usize]) -> Self {
-        let roots: Vec<u32> = results.iter().map(|&root| self.roots[root]).collect();
+        let mut made = self.clone();
+        made.plan_loops(results.iter().map(|&root| self.roots[root]).collect());
+        made
+    }
+
+    /// Plans the loops that give some nodes as results.
+    fn plan_loops(&mut self, roots: Vec<u32>) {
         let (kept, results) = reached(&self.nodes, &roots);
-        Self {
-            levels: schedule(&kept),
-            constants: constants(&kept),
-            roots,
-            results,
-            ..self.clone()
-        }
+        let constant = |node: &Node| match node {
+            Node::Const(value) => *value,
+            _ => 0,
+        };
+        self.constants = kept.iter().map(constant).collect();
+        self.levels = schedule(&kept);
+        (self.roots, self.results) = (roots, results);
     }
 
     /// Bytes that a gdn layer saves per executed token, state and packed token: they weigh the
     /// ranks of a plan, so they must be the same for every plan.
     pub fn gdn_weights(&self) -> Result<[i64; 3]> {
-        let mut weights = [0; 3];
-        for (weight, at) in
-            weights
-                .iter_mut()
-                .zip([root::EXECUTED_ROW, root::STATE, root::OUTPUT_ROW])
-        {
-            match self.roots.get(at).map(|&root| self.nodes[root as usize]) {
-                Some(Node::Const(value)) => *weight = value,
-                _ => {
-                    return Err(Error::input(format!(
-                        "{} weighs ranks before there is a plan: it may read facts only",
-                        ROOTS[at]
-                    )));
-                }
-            }
-        }
-        Ok(weights)
+        let weight = |at: usize| match self.roots.get(at).map(|&i| self.nodes[i as usize]) {
+            Some(Node::Const(value)) => Ok(value),
+            _ => Err(Error::input(format!(
+                "{} weighs ranks before there is a plan: it may read facts only",
+                ROOTS[at]
+            ))),
+        };
+        Ok([
+            weight(root::EXECUTED_ROW)?,
+            weight(root::STATE)?,
+            weight(root::OUTPUT_ROW)?,
+        ])
     }
 
     /// The safety factor of the rules.
@@ -431,14 +430,6 @@ impl Program {
         }
         made
     }
-}
-
-fn constants(nodes: &[Node]) -> Vec<i64> {
-    let constant = |node: &Node| match node {
-        Node::Const(value) => *value,
-        _ => 0,
-    };
-    nodes.iter().map(constant).collect()
 }
 
 /// Whether each node has one value per pack, or one per plan.
