@@ -197,7 +197,7 @@ def test_measures(benchmark: Any, name: str, labels: str) -> None:
     everything = np.arange(len(pool))
 
     def measure() -> Any:
-        made = _core.PlanMeasures(pool, everything, vocab=248_320, hidden=2048, recurrent=True)
+        made = _core.PlanMeasures(pool, everything, recurrent=True)
         made.exact(0, built, shared)
         return made.finish()
 
@@ -211,7 +211,7 @@ def test_measures_bound(benchmark: Any, name: str) -> None:
     everything = np.arange(len(pool))
 
     def measure() -> Any:
-        made = _core.PlanMeasures(pool, everything, vocab=248_320, hidden=2048, recurrent=True)
+        made = _core.PlanMeasures(pool, everything, recurrent=True)
         made.bound(0, "full", packed)
         return made.finish()
 
