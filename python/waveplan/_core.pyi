@@ -17,12 +17,12 @@ _T = TypeVar("_T")
 _Ints: TypeAlias = NDArray[int64]
 _Floats: TypeAlias = NDArray[float64]
 
-@dataclass_transform(frozen_default=True, kw_only_default=True)
+@dataclass_transform(frozen_default=True)
 def _settings(cls: type[_T]) -> type[_T]: ...
 
 __version__: str
 
-# --- settings: keyword arguments with the core's defaults ---
+# --- settings: fields by keyword or in order, with the core's defaults ---
 
 @final
 @_settings
@@ -131,9 +131,9 @@ class Scoring:
     score in 1/1024 us. Version 1 reads `uses_gdn` (None: whether there are `gdn_layers`)."""
 
     version: int
+    layers: int
     tp: int = ...
     cp: int = ...
-    layers: int
     gdn_layers: int = ...
     uses_gdn: bool | None = ...
     coefficients: Sequence[int] = ...
@@ -552,6 +552,7 @@ def split_cut(tokens: NDArray[int64], count: int) -> list[int]:
 class PlannerSettings:
     """What stays the same from wave to wave of a job."""
 
+    scoring: Scoring
     compatible: bool = ...
     trust_rules: bool = ...
     margin: bool = ...
@@ -563,10 +564,71 @@ class PlannerSettings:
     moe: bool = ...
     gdn_pending: bool = ...
     adapter_pending: bool = ...
-    scoring: Scoring
     assign: OwnershipSettings = ...
     recurrent: GdnSettings | None = ...
     def replace(self, **changes: Any) -> Self: ...
+
+@final
+@_settings
+class Observation:
+    """One reading of a plan that ran, in tokens and bytes: outputs are counted apart; `peak` is the
+    most above what was allocated before it, `retained` what was above that after its forward."""
+
+    packed: int
+    logical: int
+    output: int
+    peak: int
+    retained: int | None = ...
+    whole: bool = ...
+    def replace(self, **changes: Any) -> Self: ...
+
+@final
+@_settings
+class Rates:
+    """The published profile: largest rates per packed token; ``warm_*`` are the largest rate,
+    smallest tokens and largest sharing of whole waves after the first."""
+
+    bytes_per_token: float
+    packed_tokens: int
+    logical_per_packed: float = ...
+    retained: float | None = ...
+    warm_bytes_per_token: float | None = ...
+    warm_packed_tokens: int | None = ...
+    warm_logical_per_packed: float | None = ...
+    whole_waves: int = ...
+    def replace(self, **changes: Any) -> Self: ...
+    def after(self, seen: Observation) -> Rates:
+        """With one more reading."""
+
+@final
+@_settings
+class Observed:
+    """Our profile: curves of (tokens, bytes), with the one-time cost of a first call apart.
+
+    A curve rises through its points, is linear between them and towards the origin, goes on in
+    proportion up to eight times its last point and stays level from there. ``first`` is the first
+    whole wave, ``later`` those after it, ``partial`` readings of less than a whole wave; ``here``:
+    this process has run the first call already, so its one-time cost is paid. ``peak`` is the
+    curve of what recurs, ``fixed`` what the first wave cost beyond it."""
+
+    first: tuple[int, int] | None = ...
+    later: Sequence[tuple[int, int]] = ...
+    partial: Sequence[tuple[int, int]] = ...
+    sharing: float = ...
+    retained: Sequence[tuple[int, int]] = ...
+    retained_sharing: float = ...
+    here: bool = ...
+    def replace(self, **changes: Any) -> Self: ...
+    def after(self, seen: Observation) -> Observed:
+        """With one more reading."""
+    @property
+    def peak(self) -> tuple[tuple[int, int], ...]: ...
+    @property
+    def fixed(self) -> int: ...
+
+_Profiles: TypeAlias = Sequence[
+    tuple[tuple[Sequence[int], Sequence[bool], Sequence[tuple[bool, int]]], Rates | Observed]
+]
 
 @final
 class Engine:
@@ -579,15 +641,16 @@ class Engine:
         program: Program,
         adapters: Sequence[tuple[str, int]],
     ) -> Self: ...
-    def session(
-        self, start: int, available: int, hint: int | None, profiles: Sequence[object]
-    ) -> Session:
+    def session(self, start: int, available: int, hint: int | None, profiles: _Profiles) -> Session:
         """A search for the wave that starts at item `start`."""
     def plan(
-        self, requests: _Ints, available: int, profiles: Sequence[object]
+        self, requests: _Ints, available: int, profiles: _Profiles
     ) -> tuple[SearchResult, list[Probe]]:
         """Plans these requests as one forward, split if it must be; with everything priced."""
-    def part_costs(self, requests: _Ints, profiles: Sequence[object]) -> list[Cost]:
+    def signature(self, requests: _Ints) -> tuple[list[int], list[bool], list[tuple[bool, int]]]:
+        """What a profile of these requests is kept by: output mixes, gradient mode of each pack,
+        gradient mode and adapter rank of each pack (none without adapters), each ascending."""
+    def part_costs(self, requests: _Ints, profiles: _Profiles) -> list[Cost]:
         """The ladder's lower bound of a part's price, and its cost-optimal and shared price."""
 
 @final
