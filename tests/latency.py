@@ -355,7 +355,7 @@ def errors() -> None:
 
         setattr(owner, name, watched)
 
-    readers = [(Rows, "load"), (Profiles, "load"), (RuleSet, "from_toml"), (Model, "from_hf")]
+    readers = [(Rows, "load"), (Profiles, "load"), (RuleSet, "with_file"), (Model, "from_hf")]
     for owner, name in [*readers, (Planner, "wave"), (cli, "main")]:
         watch(owner, name)
     here = Path(__file__).parent / "attacks"

@@ -111,12 +111,12 @@ def test_rules_list_states_for_a_job(capsys: pytest.CaptureFixture[str]) -> None
     status, out, _ = run(capsys, "rules", *MODEL, "--tp", "2", "--json")
     states = {row["name"]: row for row in json.loads(out)["rules"]}
     assert status == 0
-    assert states["moe.shared_expert_return"]["state"] == "off"
+    assert states["moe.shared_expert_return"]["state"] == "uncharged"
     assert "TP=2" in states["moe.shared_expert_return"]["reason"]
     _, out, _ = run(capsys, "rules", *MODEL, "--tp", "2")
     assert "not charged at TP=2" in out
-    assert "measured for" not in run(capsys, "rules")[1]
-    assert "measured for" in run(capsys, "rules", "--verbose")[1]
+    assert "holds where" not in run(capsys, "rules")[1]
+    assert "holds where" in run(capsys, "rules", "--verbose")[1]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_margin_is_kept_back_and_said(capsys: pytest.CaptureFixture[str], rows
     _, text, _ = run(capsys, *argv, "--margin", "0.25", "--json")
     document = json.loads(text)
     assert document["memory"]["limit"] == int((40 << 30) / 1.25)
-    assert {item["state"] for item in document["off"]} <= {"off", "unmeasured"}
+    assert {item["state"] for item in document["off"]} <= {"uncharged", "unmeasured"}
     assert document["off"]
 
 

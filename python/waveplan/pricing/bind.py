@@ -363,7 +363,8 @@ class Compiler:
         if expr.op == "choose":
             return self._fails(expr.args[1 if self.predicate(expr.args[0]) else 2], facts, seen)
         self._facts_in(expr, facts)
-        return str(expr)
+        inner = self.rules.definitions.get(str(expr.args[0].value)) if expr.op == "not" else None
+        return str(expr) if inner is None else f"not ({inner.formula})"
 
     def _facts_in(self, expr: Expr, found: dict[str, int]) -> None:
         todo, seen = [expr], set[str]()

@@ -53,7 +53,7 @@ _FUNCTIONS = {**_ARGUMENTS, "min": 0, "max": 0}
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Expr:
-    """One node of a formula; its text is that of ``node``."""
+    """One node of a formula."""
 
     op: str
     args: tuple[Expr, ...] = ()
@@ -61,10 +61,13 @@ class Expr:
     names: tuple[str, ...] = ()
     """Of a call that replaces names: those, for each of ``args``."""
     node: ast.expr = field(default_factory=lambda: ast.Constant(0), repr=False)
+    text: str = ""
+    """The formula that it is a part of."""
     source: str = ""
 
     def __str__(self) -> str:
-        return ast.unparse(self.node)
+        part = ast.get_source_segment(self.text, self.node) if "#" not in self.text else None
+        return " ".join((part or ast.unparse(self.node)).split())
 
     def __repr__(self) -> str:
         return f"<{self}>"
@@ -96,7 +99,8 @@ def parse(formula: Formula, source: str = "rule") -> Expr:
         raise InputError(f"{source}: a formula of {len(text)} characters; at most {MAX_LENGTH}")
     try:
         # In parentheses a formula may go over several lines.
-        return _read(ast.parse(f"({text}\n)", mode="eval").body, source, MAX_DEPTH)
+        text = f"({text}\n)"
+        return _read(ast.parse(text, mode="eval").body, text, source, MAX_DEPTH)
     except SyntaxError as error:
         line, column = error.lineno or 1, error.offset or 1
         place = f"{source}:{line}:{max(1, column - (line == 1))}: "
@@ -105,13 +109,13 @@ def parse(formula: Formula, source: str = "rule") -> Expr:
         raise InputError(f"{source}: no formula: it nests too deeply") from None
 
 
-def _read(node: ast.expr, source: str, left: int) -> Expr:
+def _read(node: ast.expr, text: str, source: str, left: int) -> Expr:
     """The expression of a parsed formula in which operators may nest ``left`` levels more."""
     op, args, value, names = _parts(node, source)
     if left == 0:
         raise _misread(node, source, f"a formula nests more than {MAX_DEPTH} operators")
-    inner = tuple(_read(arg, source, left - 1) for arg in args)
-    return Expr(op, inner, value, names, node, source)
+    inner = tuple(_read(arg, text, source, left - 1) for arg in args)
+    return Expr(op, inner, value, names, node, text, source)
 
 
 _Parts = tuple[str, Sequence[ast.expr], int | float | str, tuple[str, ...]]
