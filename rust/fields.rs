@@ -246,7 +246,7 @@ macro_rules! settings {
                 }
 
                 fn __hash__(&self, py: Python<'_>) -> PyResult<isize> {
-                    PyTuple::new(py, self.values(py)?)?.hash()
+                    pyo3::types::PyString::new(py, &self.text(py)?).hash()
                 }
 
                 fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

@@ -1,6 +1,6 @@
 //! Fields of settings and results as Python values, in both directions.
 
-use numpy::{IntoPyArray, PyArray1};
+use numpy::{IntoPyArray, PyArray1, PyUntypedArray};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
@@ -153,12 +153,14 @@ impl Take for bool {
     }
 }
 
-/// The entries of a list or tuple; other sequences may claim any length.
+/// The entries of a list, tuple or array; other sequences may claim any length.
 fn entries<'py>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     if let Ok(list) = value.cast::<PyList>() {
         Ok(list.iter().collect())
     } else if let Ok(tuple) = value.cast::<PyTuple>() {
         Ok(tuple.iter().collect())
+    } else if value.cast::<PyUntypedArray>().is_ok() {
+        entries(name, &value.call_method0("tolist")?)
     } else {
         Err(wrong(value, name, "a list or a tuple"))
     }
