@@ -118,11 +118,8 @@ impl<T: Setting> Setting for Option<T> {
 impl<T: Setting> Setting for Vec<T> {
     fn check(&self, name: &str, range: Range) -> Result<()> {
         if (self.len() as i64) < range.least {
-            return refuse(
-                &format!("len({name})"),
-                self.len(),
-                format_args!("at least {}", range.least),
-            );
+            let long = format!("{} entries long", self.len());
+            return refuse(name, long, format_args!("at least {}", range.least));
         }
         let check = |(i, value): (usize, &T)| value.check(&format!("{name}[{i}]"), ANY);
         self.iter().enumerate().try_for_each(check)

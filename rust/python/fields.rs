@@ -223,7 +223,7 @@ pub(crate) trait Settings:
     /// From arguments.
     fn made(values: &Bound<'_, PyTuple>, given: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let py = values.py();
-        let all = given.map_or_else(|| Ok(PyDict::new(py)), |given| given.copy())?;
+        let all = given.map_or_else(|| Ok(PyDict::new(py)), PyDictMethods::copy)?;
         for (i, value) in values.iter().enumerate() {
             match Self::FIELDS.get(i) {
                 Some((name, _)) if !all.contains(name)? => all.set_item(name, value)?,
