@@ -8,7 +8,7 @@ use waveplan::Result;
 use waveplan::assign::{self, AssignSettings, assign};
 use waveplan::engine::{Ending, Engine, Session, Settings};
 use waveplan::layout::{self, Method, Scoring, Version};
-use waveplan::measures::{self, Columns, Labels, Pool, plan};
+use waveplan::measures::{Columns, Labels, Pool, plan};
 use waveplan::price::{Node, Program, ROOTS, root};
 use waveplan::recurrent::{self, RecurrentSettings, recurrent};
 use waveplan::rows::Rows;

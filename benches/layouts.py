@@ -52,14 +52,10 @@ def scorings():
 
 def chosen(tree, scoring, method, counts, repeat):
     """A layout by the core, and the median microseconds of a call."""
-    facts = (scoring.tp, scoring.cp, scoring.layers, scoring.gdn_layers, bool(scoring.uses_gdn))
-    coefficients = list(scoring.coefficients)
     times = []
     for _ in range(repeat):
         start = time.perf_counter()
-        layout = core.choose_layout(
-            tree._core, scoring.version, coefficients, *facts, method, 2000, None, counts
-        )
+        layout = core.choose_layout(tree, scoring, method, counts=counts)
         times.append(time.perf_counter() - start)
     return layout, statistics.median(times) * 1e6
 

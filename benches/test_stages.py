@@ -74,7 +74,7 @@ def layout(name: str) -> Any:
 
 @cache
 def packing(name: str) -> Any:
-    return layout(name).pack()
+    return tree(name).pack(layout(name).shared)
 
 
 @cache
@@ -157,7 +157,7 @@ def test_packed_tokens(benchmark: Any, name: str) -> None:
     """The packed tokens themselves, and where each row's lie."""
     tokens, offsets = arrays(name)
     parts = np.split(tokens, offsets[1:-1])
-    packed = packing(name)._core
+    packed = packing(name)
     benchmark(lambda: (_core.gather_tokens(packed, parts), _core.packed_positions(packed)))
 
 
@@ -193,11 +193,11 @@ def test_recurrent(benchmark: Any, name: str, ranks: int) -> None:
 @pytest.mark.parametrize("labels", ["all", "answers", "runs"])
 def test_measures(benchmark: Any, name: str, labels: str) -> None:
     """Everything a price needs of one layout, head rows and recurrent schedules included."""
-    pool, built, shared = requests(name, labels)._core, tree(name)._core, layout(name).shared
+    pool, built, shared = requests(name, labels)._core, tree(name), layout(name).shared
     everything = np.arange(len(pool))
 
     def measure() -> Any:
-        made = _core.PlanMeasures(pool, everything, recurrent=True)
+        made = _core.PlanMeasures(pool, everything, _core.MeasureSettings(recurrent=True))
         made.exact(0, built, shared)
         return made.finish()
 
@@ -211,7 +211,7 @@ def test_measures_bound(benchmark: Any, name: str) -> None:
     everything = np.arange(len(pool))
 
     def measure() -> Any:
-        made = _core.PlanMeasures(pool, everything, recurrent=True)
+        made = _core.PlanMeasures(pool, everything, _core.MeasureSettings(recurrent=True))
         made.bound(0, "full", packed)
         return made.finish()
 
@@ -224,16 +224,6 @@ def test_price(benchmark: Any, name: str) -> None:
     ours.waves.start = 0
     measures, bound = ours.waves.plan_next().plan.measures, ours.planner.bound
     benchmark(lambda: bound.results(measures))
-
-
-@pytest.mark.parametrize("items", [64, 1024, 16_384])
-def test_width(benchmark: Any, items: int) -> None:
-    """The search among widths whose quotes are known: two thirds of them fit."""
-    fits, trusted, profiled = 2, 4, 8
-    usable = np.arange(items + 1) <= items * 2 // 3
-    bits = np.repeat(np.where(usable, fits, 0) | trusted | profiled, QUOTES)
-    assert _core.width_search(items, 0, 1, None, True, bits)[0] > items // 2
-    benchmark(lambda: _core.width_search(items, 0, 1, None, True, bits))
 
 
 @pools
@@ -256,12 +246,6 @@ def test_ladder_refused(benchmark: Any, name: str) -> None:
             planner.plan(pool, limit=limit // 2)
 
     benchmark(climb)
-
-
-@pools
-def test_split_cut(benchmark: Any, name: str) -> None:
-    lengths = np.diff(arrays(name)[1])
-    benchmark(lambda: _core.split_cut(lengths, len(lengths) // 2))
 
 
 @pools

@@ -14,6 +14,9 @@ pub struct Range {
 /// Any number.
 pub const ANY: Range = between(i64::MIN, i64::MAX);
 
+/// Most tokens and bytes of an observation.
+pub const MOST: i64 = (1 << 62) - 1;
+
 /// Numbers from `least` on.
 #[must_use]
 pub const fn at_least(least: i64) -> Range {
@@ -84,6 +87,14 @@ impl Setting for f64 {
     }
 }
 
+/// A point of a curve: tokens and bytes.
+impl Setting for (i64, i64) {
+    fn check(&self, name: &str, _: Range) -> Result<()> {
+        self.0.check(&format!("{name}[0]"), between(1, MOST))?;
+        self.1.check(&format!("{name}[1]"), between(0, MOST))
+    }
+}
+
 impl Setting for String {
     fn check(&self, _: &str, _: Range) -> Result<()> {
         Ok(())
@@ -107,11 +118,8 @@ impl<T: Setting> Setting for Option<T> {
 impl<T: Setting> Setting for Vec<T> {
     fn check(&self, name: &str, range: Range) -> Result<()> {
         if (self.len() as i64) < range.least {
-            return refuse(
-                &format!("len({name})"),
-                self.len(),
-                format_args!("at least {}", range.least),
-            );
+            let long = format!("{} entries long", self.len());
+            return refuse(name, long, format_args!("at least {}", range.least));
         }
         let check = |(i, value): (usize, &T)| value.check(&format!("{name}[{i}]"), ANY);
         self.iter().enumerate().try_for_each(check)
@@ -129,7 +137,7 @@ impl<const N: usize> Setting for [i64; N] {
 }
 
 /// Declares settings: fields with a default, or without one where they must be given, and their
-/// ranges. In Python a keyword each.
+/// ranges. In Python one argument each, by keyword or in order.
 macro_rules! settings {
     (
         $(#[$meta:meta])*
@@ -209,9 +217,12 @@ macro_rules! settings {
             #[pymethods]
             impl $Name {
                 #[new]
-                #[pyo3(signature = (**given))]
-                fn py_new(py: Python<'_>, given: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-                    Self::made(py, given)
+                #[pyo3(signature = (*values, **given))]
+                fn py_new(
+                    values: &Bound<'_, PyTuple>,
+                    given: Option<&Bound<'_, PyDict>>,
+                ) -> PyResult<Self> {
+                    Self::made(values, given)
                 }
 
                 #[pyo3(signature = (**changes))]
@@ -232,7 +243,7 @@ macro_rules! settings {
                 }
 
                 fn __hash__(&self, py: Python<'_>) -> PyResult<isize> {
-                    PyTuple::new(py, self.values(py)?)?.hash()
+                    pyo3::types::PyString::new(py, &self.text(py)?).hash()
                 }
 
                 fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

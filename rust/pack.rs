@@ -130,19 +130,19 @@ result! {
             py.detach(|| self.positions(row as usize)).give(py)
         }
 
-        /// Segment number of each packed token, counted from 1, [packed_tokens].
+        /// Segment number of each packed token, counted from 1, one each.
         #[getter]
         fn group_ids<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
             detached(py, || crate::scattered::ids(self))?[0].give(py)
         }
 
-        /// Parent's number of each packed token; a root is its own parent, [packed_tokens].
+        /// Parent's number of each packed token; a root is its own parent, one each.
         #[getter]
         fn parent_ids<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
             detached(py, || crate::scattered::ids(self))?[1].give(py)
         }
 
-        /// Position of each packed token inside its rows, [packed_tokens].
+        /// Position of each packed token inside its rows, one each.
         #[getter]
         fn position_ids<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
             detached(py, || crate::scattered::ids(self))?[2].give(py)
@@ -224,11 +224,11 @@ impl Packing {
     pub fn new(segments: Segments, row_start: Vec<i64>, last: Vec<u32>) -> Result<Self> {
         let (member_offsets, members) = members(&segments.parents, &last)?;
         Ok(Self {
+            last,
             segments,
             row_start,
             member_offsets,
             members,
-            last,
         })
     }
 

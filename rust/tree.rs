@@ -97,6 +97,7 @@ result! {
         }
 
         /// The packed row that stores the flagged segments once (one flag a segment).
+        #[allow(clippy::needless_pass_by_value)] // PyO3 hands over owned arguments
         fn pack(&self, py: Python<'_>, shared: Flags<'_>) -> PyResult<crate::pack::Packing> {
             // Copied, so that what is checked stays true while other threads run.
             let shared = shared.as_array().to_vec();

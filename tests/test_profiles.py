@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from slow.width import KINDS, Quote, Search
+from slow.width import Quote, Search
 
 from waveplan import (
     InputError,
@@ -26,15 +26,12 @@ from waveplan import (
 from waveplan._core import PRICE_ROOTS
 from waveplan.pricing import reference_rules
 from waveplan.profiles import (
-    MOST_POINTS,
     MOST_SIGNATURES,
     Observation,
     Observed,
     Profile,
     Rates,
     Signature,
-    at,
-    envelope,
 )
 from waveplan.scoring import Scoring
 
@@ -81,7 +78,7 @@ def test_a_tiny_first_call_does_not_price_a_large_one() -> None:
 @pytest.mark.parametrize("compatible", [False, True])
 def test_a_learned_peak_does_not_vanish_beyond_the_trust_window(compatible: bool) -> None:
     seen = Observation(10, 10, 40, 10**9)
-    profile: Profile = Rates.first(seen) if compatible else Observed().after(seen)
+    profile: Profile = Rates(0.0, 0).after(seen) if compatible else Observed().after(seen)
     inside = learned(profile, 80, compatible=compatible)
     beyond = learned(profile, 81, compatible=compatible)
     assert inside > 7 * 10**9
@@ -133,12 +130,7 @@ def test_full_sharing_inside_the_trust_window() -> None:
             tokens = 1 + width if kind == "plan_full" and retry else 2 * width
             return Quote(False, True, tokens <= 16, True)
 
-        bits = np.array(
-            [[quote(w, kind).bits for kind in KINDS] for w in range(17)], dtype=np.int64
-        ).ravel()
-        found = int(_core.width_search(16, 0, 1, None, False, bits)[0])
-        assert found == Search(16, 0, 1, None, False, quote).run()[0]
-        return found
+        return int(Search(16, 0, 1, None, False, quote).run()[0])
 
     assert width(retry=True) == 15
     assert width(retry=False) == 8
@@ -207,17 +199,15 @@ def test_a_profile_never_lowers_a_price_below_the_rules(
 points = st.lists(st.tuples(st.integers(1, 10**6), st.integers(0, 10**12)), max_size=40)
 
 
-@given(points=points, at_tokens=st.lists(st.floats(0, 10**7), min_size=2, max_size=20))
-def test_curves_never_fall_and_cover_what_was_seen(
-    points: list[tuple[int, int]], at_tokens: list[float]
-) -> None:
-    curve = envelope(points)
-    assert len(curve) <= MOST_POINTS
-    assert envelope(curve) == curve
-    values = [at(curve, tokens) for tokens in sorted(at_tokens)]
-    assert values == sorted(values)
-    for tokens, peak in points:
-        assert at(curve, tokens) >= peak * (1 - 1e-12)
+@given(points=points)
+def test_curves_never_fall_and_cover_what_was_seen(points: list[tuple[int, int]]) -> None:
+    curve = Observed(partial=points).peak
+    assert len(curve) <= 16
+    assert Observed(later=curve).peak == curve
+    assert list(curve) == sorted(curve)
+    assert [peak for _, peak in curve] == sorted(peak for _, peak in curve)
+    for tokens, peak in points:  # at the next point or the last
+        assert next((y for x, y in curve if x >= tokens), curve[-1][1]) >= peak
 
 
 def test_whole_waves_stay_apart_from_partial_readings() -> None:
@@ -235,7 +225,7 @@ def test_whole_waves_stay_apart_from_partial_readings() -> None:
 
 
 def test_published_rates_keep_warm_waves_apart() -> None:
-    rates = Rates.first(Observation(100, 200, 0, 10**6, retained=400_000))
+    rates = Rates(0.0, 0).after(Observation(100, 200, 0, 10**6, retained=400_000))
     assert rates == Rates(1e4, 100, 2.0, 4000.0, whole_waves=1)
     rates = rates.after(Observation(50, 60, 0, 300_000))
     assert (rates.warm_bytes_per_token, rates.warm_packed_tokens) == (6000.0, 50)
@@ -272,7 +262,6 @@ def test_profiles_are_saved_and_loaded(tmp_path: Path) -> None:
         path = tmp_path / "profiles.json"
         profiles.save(path)
         loaded = Profiles.load(path)
-        assert dict(loaded.items()) == dict(profiles.items())
         assert loaded.to_dict() == profiles.to_dict()
         assert json.loads(path.read_text())["version"] == 1
 
@@ -288,9 +277,9 @@ def test_a_peak_that_is_no_number_of_bytes_is_refused(peak: Any) -> None:
 
 
 def test_wrong_readings_are_refused() -> None:
-    with pytest.raises(InputError, match="peak_bytes"):
+    with pytest.raises(InputError, match="peak is -1"):
         Observation(10, 10, 0, -1)
-    with pytest.raises(InputError, match="no packed tokens"):
+    with pytest.raises(InputError, match="packed is 0"):
         Observation(0, 0, 0, 1)
     plans = planner()
     signature = plans.signature_of(Requests(rows(3)))

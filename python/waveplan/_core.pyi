@@ -17,12 +17,12 @@ _T = TypeVar("_T")
 _Ints: TypeAlias = NDArray[int64]
 _Floats: TypeAlias = NDArray[float64]
 
-@dataclass_transform(frozen_default=True, kw_only_default=True)
+@dataclass_transform(frozen_default=True)
 def _settings(cls: type[_T]) -> type[_T]: ...
 
 __version__: str
 
-# --- settings: keyword arguments with the core's defaults ---
+# --- settings: fields by keyword or in order, with the core's defaults ---
 
 @final
 @_settings
@@ -131,9 +131,9 @@ class Scoring:
     score in 1/1024 us. Version 1 reads `uses_gdn` (None: whether there are `gdn_layers`)."""
 
     version: int
+    layers: int
     tp: int = ...
     cp: int = ...
-    layers: int
     gdn_layers: int = ...
     uses_gdn: bool | None = ...
     coefficients: Sequence[int] = ...
@@ -446,42 +446,47 @@ class Pool:
 
     def __new__(
         cls,
-        tokens: NDArray[int64],
-        offsets: NDArray[int64],
+        tokens: _Ints,
+        offsets: _Ints,
         targets: NDArray[bool_],
-        first_target: NDArray[int64] | None,
+        first_target: _Ints | None,
         label_mask: NDArray[bool_] | None,
-        target_width: NDArray[int64],
-        top_k: NDArray[int64],
+        target_width: _Ints,
+        top_k: _Ints,
         logits: NDArray[bool_],
         hidden: NDArray[bool_],
         gradient: NDArray[bool_],
-        slot: NDArray[int64],
-        routed: NDArray[int64],
-        item_sizes: NDArray[int64],
+        slot: _Ints,
+        routed: _Ints,
+        item_sizes: _Ints,
     ) -> Self: ...
     def __len__(self) -> int: ...
-    def mixes(self) -> list[NDArray[int64]]:
+    def mixes(self) -> list[_Ints]:
         """Number of each request's mix of outputs, ascending, and each mix's first request."""
-    def labelled(self) -> NDArray[int64]:
+    def labelled(self) -> _Ints:
         """Labelled tokens of each request."""
-    def groups(self, requests: NDArray[int64]) -> list[tuple[int, bool, bool, NDArray[int64]]]:
+    def groups(self, requests: _Ints) -> list[tuple[int, bool, bool, _Ints]]:
         """The groups of some requests: slot, gradient, routed and indices of each."""
+
+@final
+@_settings
+class MeasureSettings:
+    """What measures depend on besides the requests and their layouts. ``gdn_weights`` are bytes
+    per executed row, state row and packed row, by which the busiest rank is chosen."""
+
+    tp: int = ...
+    cp: int = ...
+    recurrent: bool = ...
+    gdn_weights: Sequence[int] = ...
+    adapter_ranks: Sequence[int] = ...
+    def replace(self, **changes: Any) -> Self: ...
 
 @final
 class PlanMeasures:
     """Measures of one plan, filled group by group."""
 
     def __new__(
-        cls,
-        pool: Pool,
-        requests: NDArray[int64],
-        *,
-        tp: int = 1,
-        cp: int = 1,
-        recurrent: bool = False,
-        gdn_weights: Sequence[int] = ...,
-        adapter_ranks: Sequence[int] = ...,
+        cls, pool: Pool, requests: _Ints, settings: MeasureSettings | None = None
     ) -> Self: ...
     def exact(
         self,
@@ -489,12 +494,12 @@ class PlanMeasures:
         tree: Tree,
         shared: NDArray[bool_],
         *,
-        attention_tokens: NDArray[int64] | None = None,
-        owner: NDArray[int64] | None = None,
-        shards: NDArray[int64] | None = None,
+        ownership: Ownership | None = None,
+        gdn: Gdn | None = None,
         head_sum: bool = False,
     ) -> None:
-        """Fills group `g` from its layout."""
+        """Fills group `g` from its layout and, under context parallelism, the ownership and the
+        gdn placement of its packed row, padded to a multiple of TP."""
     def bound(self, g: int, kind: str, tokens: int = 0) -> None:
         """Fills group `g` from a bound: "none", "full" or "ladder"."""
     def finish(self, *, even: bool = False) -> tuple[list[int], list[list[int]]]:
@@ -516,42 +521,22 @@ class Program:
         roots: Sequence[int],
         safety: float,
     ) -> Self: ...
-    def evaluate(self, plan: NDArray[int64], packs: NDArray[int64], width: int) -> list[int]:
+    def evaluate(self, plan: _Ints, packs: _Ints, width: int) -> list[int]:
         """Results over one plan; `packs` holds `width` measures per pack, flattened."""
-    def every(
-        self, plan: NDArray[int64], packs: NDArray[int64], width: int
-    ) -> list[list[int | None]]:
+    def every(self, plan: _Ints, packs: _Ints, width: int) -> list[list[int | None]]:
         """The value of every node: one entry, or one per pack; None where it has no value."""
     def gdn_weights(self) -> list[int]:
         """Bytes per executed token, state and packed token of a gdn layer, which weigh ranks."""
     def __len__(self) -> int: ...
 
-# --- width ---
-
-def width_search(
-    items: int,
-    start: int,
-    dp: int,
-    hint: int | None,
-    composite: bool,
-    bits: NDArray[int64],
-) -> tuple[int, str, int, int, list[tuple[int, int]]]:
-    """Chosen width (0: ladder), why it stopped, at which width, rejected widths, quotes asked."""
-
-def width_geometry(items: int, start: int, dp: int) -> tuple[int, int, int]:
-    """Remaining items, minimum width, granularity."""
-
-def width_normalize(items: int, start: int, dp: int, width: int) -> int:
-    """`width` clamped to what is left and floored to the granularity."""
-
-def split_cut(tokens: NDArray[int64], count: int) -> list[int]:
-    """Ends of `count` runs of about equal tokens."""
+# --- engine ---
 
 @final
 @_settings
 class PlannerSettings:
     """What stays the same from wave to wave of a job."""
 
+    scoring: Scoring
     compatible: bool = ...
     trust_rules: bool = ...
     margin: bool = ...
@@ -563,10 +548,71 @@ class PlannerSettings:
     moe: bool = ...
     gdn_pending: bool = ...
     adapter_pending: bool = ...
-    scoring: Scoring
     assign: OwnershipSettings = ...
     recurrent: GdnSettings | None = ...
     def replace(self, **changes: Any) -> Self: ...
+
+@final
+@_settings
+class Observation:
+    """One reading of a plan that ran, in tokens and bytes: outputs are counted apart; `peak` is the
+    most above what was allocated before it, `retained` what was above that after its forward."""
+
+    packed: int
+    logical: int
+    output: int
+    peak: int
+    retained: int | None = ...
+    whole: bool = ...
+    def replace(self, **changes: Any) -> Self: ...
+
+@final
+@_settings
+class Rates:
+    """The published profile: largest rates per packed token; ``warm_*`` are the largest rate,
+    smallest tokens and largest sharing of whole waves after the first."""
+
+    bytes_per_token: float
+    packed_tokens: int
+    logical_per_packed: float = ...
+    retained: float | None = ...
+    warm_bytes_per_token: float | None = ...
+    warm_packed_tokens: int | None = ...
+    warm_logical_per_packed: float | None = ...
+    whole_waves: int = ...
+    def replace(self, **changes: Any) -> Self: ...
+    def after(self, seen: Observation) -> Rates:
+        """With one more reading."""
+
+@final
+@_settings
+class Observed:
+    """Our profile: curves of (tokens, bytes), with the one-time cost of a first call apart.
+
+    A curve rises through its points, is linear between them and towards the origin, goes on in
+    proportion up to eight times its last point and stays level from there. ``first`` is the first
+    whole wave, ``later`` those after it, ``partial`` readings of less than a whole wave; ``here``:
+    this process has run the first call already, so its one-time cost is paid. ``peak`` is the
+    curve of what recurs, ``fixed`` what the first wave cost beyond it."""
+
+    first: tuple[int, int] | None = ...
+    later: Sequence[tuple[int, int]] = ...
+    partial: Sequence[tuple[int, int]] = ...
+    sharing: float = ...
+    retained: Sequence[tuple[int, int]] = ...
+    retained_sharing: float = ...
+    here: bool = ...
+    def replace(self, **changes: Any) -> Self: ...
+    def after(self, seen: Observation) -> Observed:
+        """With one more reading."""
+    @property
+    def peak(self) -> tuple[tuple[int, int], ...]: ...
+    @property
+    def fixed(self) -> int: ...
+
+_Profiles: TypeAlias = Sequence[
+    tuple[tuple[Sequence[int], Sequence[bool], Sequence[tuple[bool, int]]], Rates | Observed]
+]
 
 @final
 class Engine:
@@ -579,15 +625,16 @@ class Engine:
         program: Program,
         adapters: Sequence[tuple[str, int]],
     ) -> Self: ...
-    def session(
-        self, start: int, available: int, hint: int | None, profiles: Sequence[object]
-    ) -> Session:
+    def session(self, start: int, available: int, hint: int | None, profiles: _Profiles) -> Session:
         """A search for the wave that starts at item `start`."""
     def plan(
-        self, requests: _Ints, available: int, profiles: Sequence[object]
+        self, requests: _Ints, available: int, profiles: _Profiles
     ) -> tuple[SearchResult, list[Probe]]:
         """Plans these requests as one forward, split if it must be; with everything priced."""
-    def part_costs(self, requests: _Ints, profiles: Sequence[object]) -> list[Cost]:
+    def signature(self, requests: _Ints) -> tuple[list[int], list[bool], list[tuple[bool, int]]]:
+        """What a profile of these requests is kept by: output mixes, gradient mode of each pack,
+        gradient mode and adapter rank of each pack (none without adapters), each ascending."""
+    def part_costs(self, requests: _Ints, profiles: _Profiles) -> list[Cost]:
         """The ladder's lower bound of a part's price, and its cost-optimal and shared price."""
 
 @final
@@ -600,19 +647,19 @@ class Session:
         """Sets the bytes free for this rank's share, before anything is priced."""
     def growth_len(self) -> int:
         """Entries of the first table, known before anything is priced."""
-    def growth(self) -> NDArray[int64]:
+    def growth(self) -> _Ints:
         """First table of quotes of this rank."""
-    def agree_growth(self, agreed: NDArray[int64]) -> int:
+    def agree_growth(self, agreed: _Ints) -> int:
         """Takes the first agreed table; entries of the second."""
-    def bisection(self) -> NDArray[int64]:
+    def bisection(self) -> _Ints:
         """Second table of quotes of this rank."""
     def quote(self, width: int, kind: int) -> int:
         """One quote of this rank, as bits."""
-    def agree_bisection(self, agreed: NDArray[int64]) -> int:
+    def agree_bisection(self, agreed: _Ints) -> int:
         """Takes the second agreed table; entries of the third, 0 in compatible mode."""
-    def refinement(self) -> NDArray[int64]:
+    def refinement(self) -> _Ints:
         """Third table of quotes of this rank."""
-    def finish(self, agreed: NDArray[int64]) -> SearchResult:
+    def finish(self, agreed: _Ints) -> SearchResult:
         """Takes the third agreed table; ends the search on this rank."""
     @property
     def rejected(self) -> int: ...

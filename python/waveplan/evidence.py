@@ -272,20 +272,17 @@ def _pipeline(
     measured = _core.PlanMeasures(
         requests._core,
         np.arange(len(requests), dtype=np.int64),
-        tp=topology.tp,
-        cp=topology.cp,
-        recurrent=model.is_hybrid,
-        gdn_weights=weights,
+        _core.MeasureSettings(
+            tp=topology.tp, cp=topology.cp, recurrent=model.is_hybrid, gdn_weights=weights
+        ),
     )
-    tokens = owner = shards = None
+    ownership = placed = None
     if topology.cp > 1:
         packing = made.pack(layout.shared)
-        assignment = own(packing, topology.cp, ownership_settings(model, topology))
-        tokens = assignment.rank_tokens
+        ownership = own(packing, topology.cp, ownership_settings(model, topology))
         if model.is_hybrid:
-            placed = gdn(packing, assignment, gdn_settings(model, topology.tp))
-            owner, shards = placed.owner, placed.shards.reshape(-1)
-    measured.exact(0, made, layout.shared, attention_tokens=tokens, owner=owner, shards=shards)
+            placed = gdn(packing, ownership, gdn_settings(model, topology.tp))
+    measured.exact(0, made, layout.shared, ownership=ownership, gdn=placed)
     plan, groups = measured.finish()
     return (
         dict(zip(PLAN, plan, strict=True)),

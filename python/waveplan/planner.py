@@ -281,17 +281,9 @@ class Planner:
         """What the profile of a plan of these rows (all by default) is kept by."""
         everything = np.arange(len(instance("pool", pool, Requests)))
         rows = everything if rows is None else integers("rows", rows)
-        groups = pool.groups(rows)
-        asked = np.flatnonzero(np.bincount(pool.mix[rows], minlength=len(pool.mixes)))
-        mixes = sorted(pool.mixes[i] for i in asked)
-        ranks = [self.training.lora_rank if group.adapter else 0 for group in groups]
-        adapters = sorted((group.gradient, rank) for group, rank in zip(groups, ranks, strict=True))
-        return Signature(
-            self.context,
-            tuple(mixes),
-            tuple(sorted(group.gradient for group in groups)),
-            tuple(adapters) if any(ranks) else (),
-        )
+        mixes, gradients, adapters = self.make_engine(pool).signature(rows)
+        names = sorted(pool.mixes[i] for i in mixes)
+        return Signature(self.context, tuple(names), tuple(gradients), tuple(adapters))
 
     def prefetch(self, requests: Requests, start: int = 0) -> None:
         """Plans the wave that will start at item `start` in a thread, while the caller works.

@@ -192,8 +192,8 @@ fn refuses_in_one_line() {
         let made = assign(&row, ranks, &settings, &mut Workspace::default());
         made.unwrap_err().to_string()
     };
-    assert!(with(|_| (), 0).contains("ranks is 0"));
-    assert!(with(|_| (), MOST_RANKS + 1).contains("ranks is 4097"));
+    assert!(with(|_| (), 0).contains("cp is 0"));
+    assert!(with(|_| (), MOST_RANKS + 1).contains("cp is 4097"));
     assert!(with(|s| s.block = 0, 2).contains("block is 0"));
     assert!(with(|s| s.max_stages = 0, 2).contains("max_stages is 0"));
     assert!(with(|s| s.fetch_token_ms = f64::NAN, 2).contains("fetch_token_ms is NaN"));

@@ -5,6 +5,7 @@
 
 pub mod agreed;
 mod ladder;
+mod observed;
 mod plan;
 mod probe;
 mod profile;
@@ -22,15 +23,18 @@ use crate::recurrent::RecurrentSettings;
 use crate::tree::Tree;
 
 pub use ladder::Tried;
+pub use observed::{Observation, Observed, Rates};
 pub use plan::{FlatPlan, GroupPlan, Mode};
 pub use probe::Probed;
-pub use profile::{Curve, Observed, Profile, Rates, TRUST_GROWTH};
-pub use wave::{Ending, Found, Session, part_costs, plan};
+pub use profile::{Curve, Curves, Profile, TRUST_GROWTH};
+pub use wave::{Ending, Found, Session, part_costs, plan, sign};
 
 settings! {
     /// What stays the same from wave to wave of a job.
     #[allow(clippy::struct_excessive_bools)] // independent facts of a job, named one by one
     pub struct Settings as "PlannerSettings" {
+        /// Layout score of groups with gradients; groups without take its version 1.
+        scoring: Scoring;
         /// The published order of probes and its layouts.
         compatible: bool = false;
         /// Prices may be believed where no rule that matters to the plan is missing or unmeasured,
@@ -54,8 +58,6 @@ settings! {
         gdn_pending: bool = false;
         /// Gradients of adapters are still to be allocated.
         adapter_pending: bool = false;
-        /// Layout score of groups with gradients; groups without take its version 1.
-        scoring: Scoring;
         /// Ownership of chunks.
         assign: AssignSettings = AssignSettings::default();
         /// The recurrent layout, if the model has one.

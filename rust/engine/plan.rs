@@ -308,7 +308,7 @@ pub(super) struct Share {
     pub(super) trees: Vec<Tree>,
     pub(super) profile: Option<usize>,
     base: Measures,
-    signature: Signature,
+    pub(super) signature: Signature,
 }
 
 impl Share {

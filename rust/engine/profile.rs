@@ -1,6 +1,6 @@
 //! What observed peaks teach about one signature: learned bytes, retained bytes, trust.
 
-use crate::error::{Error, Result};
+use super::observed::{Observed, Rates};
 
 /// A profile covers plans up to so many times its own tokens and sharing.
 pub const TRUST_GROWTH: i64 = 8;
@@ -36,21 +36,6 @@ impl Scale {
     }
 }
 
-/// The published profile: rates per packed token.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Rates {
-    /// Largest compute bytes per packed token.
-    pub bytes_per_token: f64,
-    /// Largest packed tokens.
-    pub packed_tokens: i64,
-    /// Largest logical per packed tokens.
-    pub logical_per_packed: f64,
-    /// Largest retained bytes per packed token, if ever read.
-    pub retained: Option<f64>,
-    /// Whole waves after the first: bytes per token, smallest tokens, largest sharing.
-    pub warm: Option<(f64, i64, f64)>,
-}
-
 /// Bytes by tokens, from observations: nondecreasing, linear between them and to the origin,
 /// proportional beyond the largest up to the trust window, level from there on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -60,21 +45,6 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// Tokens rise from 1 on, bytes do not fall from 0 on.
-    fn check(&self, name: &str) -> Result<()> {
-        let mut before = (0, 0);
-        for &(tokens, bytes) in &self.points {
-            if tokens <= before.0 || bytes < before.1 {
-                return Err(Error::input(format!(
-                    "{name} of a profile has the point ({tokens}, {bytes}) after {before:?}: \
-                     tokens must rise from 1 on and bytes must not fall"
-                )));
-            }
-            before = (tokens, bytes);
-        }
-        Ok(())
-    }
-
     /// Bytes at `tokens`, which need not be whole.
     #[must_use]
     pub fn at(&self, tokens: f64) -> f64 {
@@ -97,19 +67,27 @@ impl Curve {
     }
 }
 
-/// Our profile: what a first call costs once is kept apart from what grows with tokens.
+/// What our profile prices by: curves, made once a search.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Observed {
-    /// Compute bytes of whole waves and of partial readings.
-    pub peak: Curve,
+pub struct Curves {
+    peak: Curve,
     /// One-time bytes still to be paid by the next call.
-    pub fixed: i64,
-    /// Largest logical per packed tokens of the peaks.
-    pub sharing: f64,
-    /// Bytes retained after a forward, outputs apart.
-    pub retained: Curve,
-    /// Largest logical per packed tokens of those.
-    pub retained_sharing: f64,
+    fixed: i64,
+    sharing: f64,
+    retained: Curve,
+    retained_sharing: f64,
+}
+
+impl From<&Observed> for Curves {
+    fn from(seen: &Observed) -> Self {
+        Self {
+            peak: seen.peak(),
+            fixed: if seen.here { 0 } else { seen.fixed() },
+            sharing: seen.sharing,
+            retained: seen.kept(),
+            retained_sharing: seen.retained_sharing,
+        }
+    }
 }
 
 /// A profile of one signature.
@@ -118,39 +96,10 @@ pub enum Profile {
     /// Compatible mode.
     Rates(Rates),
     /// The default.
-    Observed(Observed),
+    Observed(Curves),
 }
 
 impl Profile {
-    /// Refuses what no reading gives.
-    pub fn check(&self) -> Result<()> {
-        let (reals, wholes) = match self {
-            Self::Rates(rates) => {
-                let (rate, tokens, sharing) = rates.warm.unwrap_or((0.0, 0, 1.0));
-                let kept = rates.retained.unwrap_or(0.0);
-                let mut reals = vec![rates.bytes_per_token, kept, rate];
-                reals.extend([rates.logical_per_packed, sharing]);
-                (reals, [rates.packed_tokens, tokens])
-            }
-            Self::Observed(seen) => {
-                seen.peak.check("the peak curve")?;
-                seen.retained.check("the retained curve")?;
-                (vec![seen.sharing, seen.retained_sharing], [seen.fixed, 0])
-            }
-        };
-        if let Some(real) = reals.iter().find(|real| !real.is_finite() || **real < 0.0) {
-            return Err(Error::input(format!(
-                "a profile has the rate {real}: it must be finite and at least 0"
-            )));
-        }
-        if let Some(whole) = wholes.iter().find(|whole| **whole < 0) {
-            return Err(Error::input(format!(
-                "a profile has {whole} tokens or bytes: there are at least 0"
-            )));
-        }
-        Ok(())
-    }
-
     /// Largest packed tokens seen.
     #[must_use]
     pub fn packed_tokens(&self) -> i64 {
@@ -180,7 +129,7 @@ impl Profile {
         let bytes = match self {
             Self::Rates(rates) => {
                 let all = rates.bytes_per_token * plan.tokens(rates.logical_per_packed);
-                match rates.warm {
+                match rates.warm() {
                     Some((rate, tokens, sharing)) => {
                         all.min(rate * (tokens as f64).max(plan.tokens(sharing)))
                     }
@@ -245,6 +194,19 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_merged_curve_covers_what_was_seen(
+            points in prop::collection::vec((1..1_000_000_i64, 0..1_i64 << 40), 0..40)
+        ) {
+            let seen = Observed { partial: points.clone(), ..Observed::default() };
+            for (tokens, bytes) in points {
+                prop_assert!(seen.peak().at(tokens as f64) >= bytes as f64 * (1.0 - 1e-12));
+            }
+        }
+    }
 
     #[test]
     fn a_curve_never_falls_and_levels_off() {

@@ -9,7 +9,7 @@ use super::agreed::Exchange;
 use super::ladder::{Climbed, Tried};
 use super::plan::{FlatPlan, Mode, Pricer, Share};
 use super::probe::{Probed, Prober};
-use super::{Engine, Profiles};
+use super::{Engine, Profiles, Signature};
 use crate::error::{Error, Result};
 use crate::fields::result;
 use crate::split::Cost;
@@ -278,6 +278,13 @@ fn found(width: usize, items: Vec<usize>, climbed: Climbed) -> Found {
             ..Found::whole(width, items, refusal.plan)
         },
     }
+}
+
+/// What a profile of these requests is kept by.
+pub fn sign(engine: Arc<Engine>, requests: &[u32]) -> Result<Signature> {
+    let mut share = Share::default();
+    Pricer::new(engine, Arc::default()).load(requests, &mut share)?;
+    Ok(share.signature)
 }
 
 /// The ladder's lower bound on the price of these requests as one part of a split, and their

@@ -39,12 +39,12 @@ settings! {
     pub struct Scoring as "Scoring" {
         /// Which score: 1 or 2.
         version: Version;
+        /// Decoder layers of this rank.
+        layers: i64, between(1, 1 << 16);
         /// Tensor-parallel ranks.
         tp: i64 = 1, between(1, MOST_RANKS);
         /// Context-parallel ranks.
         cp: i64 = 1, between(1, MOST_RANKS);
-        /// Decoder layers of this rank.
-        layers: i64, between(1, 1 << 16);
         /// Layers with a gated delta net among them (version 2 reads this alone).
         gdn_layers: i64 = 0, between(0, 1 << 16);
         /// The model has such layers (version 1 reads this alone); `None`: where `gdn_layers`.

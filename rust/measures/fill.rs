@@ -2,6 +2,7 @@
 
 use crate::assign::Assignment;
 use crate::error::{Error, Result};
+use crate::fields::{at_least, settings};
 use crate::heads::{self, HeadWork};
 use crate::measures::{Groups, Measures, Pool, group, plan};
 use crate::recurrent::Recurrent;
@@ -12,47 +13,25 @@ use crate::tree::Tree;
 /// Rows that the head projects at once; from here on the head's dense part no longer grows.
 const HEAD_CHUNK: i64 = 512;
 
-/// What measures depend on besides the requests and their layouts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    /// Tensor-parallel size: packed rows are padded to a multiple of it.
-    pub tp: i64,
-    /// Context-parallel size.
-    pub cp: i64,
-    /// The model has recurrent layers.
-    pub recurrent: bool,
-    /// Pending bytes of the recurrent schedule per executed row, state row and packed row: they
-    /// decide which rank counts as the busiest.
-    pub gdn_weights: [i64; 3],
-    /// Rank of each adapter slot, from slot 0 on; missing ones count as 0.
-    pub adapter_ranks: Vec<i64>,
+settings! {
+    /// What measures depend on besides the requests and their layouts.
+    #[derive(Eq)]
+    pub struct Settings as "MeasureSettings" {
+        /// Tensor-parallel size: packed rows are padded to a multiple of it.
+        tp: i64 = 1, at_least(1);
+        /// Context-parallel size.
+        cp: i64 = 1, at_least(1);
+        /// The model has recurrent layers.
+        recurrent: bool = false;
+        /// Pending bytes of the recurrent schedule per executed row, state row and packed row:
+        /// they decide which rank counts as the busiest.
+        gdn_weights: [i64; 3] = [1, 0, 0];
+        /// Rank of each adapter slot, from slot 0 on; missing ones count as 0.
+        adapter_ranks: Vec<i64> = Vec::new();
+    }
 }
 
 impl Settings {
-    /// One rank, and nothing known of the model.
-    #[must_use]
-    pub fn single() -> Self {
-        Self {
-            tp: 1,
-            cp: 1,
-            recurrent: false,
-            gdn_weights: [1, 0, 0],
-            adapter_ranks: Vec::new(),
-        }
-    }
-
-    /// Refuses sizes that no machine has.
-    pub fn check(&self) -> Result<()> {
-        for (name, value) in [("tp", self.tp), ("cp", self.cp)] {
-            if value < 1 {
-                return Err(Error::input(format!(
-                    "{name} is {value}: it must be at least 1"
-                )));
-            }
-        }
-        Ok(())
-    }
-
     fn padded(&self, tokens: i64) -> Result<i64> {
         round_up(tokens, self.tp).ok_or(Error::Overflow("the padded packed length"))
     }

@@ -7,80 +7,52 @@ use std::sync::{Arc, Mutex, TryLockError};
 
 use pyo3::prelude::*;
 
-use super::convert::{Ints, List, row_indices, slice};
+use super::convert::{Ints, row_indices, slice};
 use super::errors::{detached, to_python};
 use super::fields::{Give, give_class};
 use super::measures::PyPool;
 use super::price::PyProgram;
 use crate::engine::{
-    Curve, Ending, Engine, FlatPlan, Found, GroupPlan, Mode, Observed, Probed, Profile, Profiles,
-    Rates, Session, Settings, Signature, Tried,
+    Curves, Ending, Engine, FlatPlan, Found, GroupPlan, Mode, Observation, Observed, Probed,
+    Profile, Profiles, Rates, Session, Settings, Signature, Tried,
 };
 use crate::error::{Error, Result};
 use crate::split::Cost;
 
-type SignatureColumns = (List<u32>, List<bool>, List<(bool, i64)>);
-type ProfileRows = List<(SignatureColumns, ProfileColumns)>;
-
-/// Bytes per token, tokens, sharing, retained rate, warm (rate, tokens, sharing).
-type RateColumns = (f64, i64, f64, Option<f64>, Option<(f64, i64, f64)>);
-type Points = List<(i64, i64)>;
-/// Peak points, fixed bytes, sharing, retained points, retained sharing, and a sixth entry that
-/// tells the two kinds apart.
-type CurveColumns = (Points, i64, f64, Points, f64, bool);
-
 /// A profile as Python holds it.
-enum ProfileColumns {
-    Rates(RateColumns),
-    Observed(CurveColumns),
+#[derive(FromPyObject)]
+enum Held<'py> {
+    Rates(PyRef<'py, Rates>),
+    Observed(PyRef<'py, Observed>),
 }
 
-impl<'py> FromPyObject<'_, 'py> for ProfileColumns {
-    type Error = PyErr;
+/// Mixes, gradient modes, and gradient modes with adapter ranks.
+type Signed = (Vec<u32>, Vec<bool>, Vec<(bool, i64)>);
 
-    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        match object.len()? {
-            5 => object.extract().map(Self::Rates),
-            _ => object.extract().map(Self::Observed),
-        }
-    }
-}
+/// Profiles by signature, as Python holds them.
+type HeldProfiles<'py> = Vec<(Signed, Held<'py>)>;
 
-fn profiles_from(columns: ProfileRows) -> Result<Arc<Profiles>> {
-    let made = columns.0.into_iter().map(|(signature, profile)| {
-        let (List(mut mixes), List(mut gradients), List(mut adapters)) = signature;
-        mixes.sort_unstable();
-        gradients.sort_unstable();
-        adapters.sort_unstable();
-        let signature = Signature {
-            mixes,
-            gradients,
-            adapters,
-        };
-        let profile = match profile {
-            ProfileColumns::Rates((bytes, tokens, sharing, retained, warm)) => {
-                Profile::Rates(Rates {
-                    bytes_per_token: bytes,
-                    packed_tokens: tokens,
-                    logical_per_packed: sharing,
-                    retained,
-                    warm,
-                })
-            }
-            ProfileColumns::Observed((peak, fixed, sharing, retained, kept, _)) => {
-                Profile::Observed(Observed {
-                    peak: Curve { points: peak.0 },
-                    fixed,
-                    sharing,
-                    retained: Curve { points: retained.0 },
-                    retained_sharing: kept,
-                })
-            }
-        };
-        profile.check()?;
-        Ok((signature, profile))
-    });
-    made.collect::<Result<Profiles>>().map(Arc::new)
+fn profiles_from(held: HeldProfiles<'_>) -> Arc<Profiles> {
+    let made = held
+        .into_iter()
+        .map(|((mut mixes, mut gradients, mut adapters), profile)| {
+            mixes.sort_unstable();
+            gradients.sort_unstable();
+            adapters.sort_unstable();
+            let profile = match profile {
+                Held::Rates(rates) => Profile::Rates(rates.clone()),
+                Held::Observed(seen) => Profile::Observed(Curves::from(&*seen)),
+            };
+            (
+                Signature {
+                    mixes,
+                    gradients,
+                    adapters,
+                },
+                profile,
+            )
+        });
+    Arc::new(made.collect())
 }
 
 /// A pool with everything needed to plan waves of it.
@@ -116,13 +88,21 @@ impl PyEngine {
         start: usize,
         available: i64,
         hint: Option<usize>,
-        profiles: ProfileRows,
+        profiles: HeldProfiles<'_>,
     ) -> PyResult<PySession> {
         let engine = Arc::clone(&self.engine);
-        let session = profiles_from(profiles)
-            .and_then(|profiles| Session::new(engine, profiles, start, available, hint))
+        let session = Session::new(engine, profiles_from(profiles), start, available, hint)
             .map_err(|error| to_python(py, &error))?;
         Ok(PySession(Mutex::new(session)))
+    }
+
+    /// What a profile of these requests is kept by.
+    fn signature(&self, py: Python<'_>, requests: Ints<'_>) -> PyResult<Signed> {
+        let count = self.engine.pool().requests();
+        let requests = row_indices(py, "requests", slice(py, "requests", &requests)?, count)?;
+        let engine = Arc::clone(&self.engine);
+        let signed = detached(py, move || crate::engine::sign(engine, &requests))?;
+        Ok((signed.mixes, signed.gradients, signed.adapters))
     }
 
     /// The split ladder's lower bound on the price of these requests as one part, and their
@@ -131,11 +111,11 @@ impl PyEngine {
         &self,
         py: Python<'_>,
         requests: Ints<'_>,
-        profiles: ProfileRows,
+        profiles: HeldProfiles<'_>,
     ) -> PyResult<[Cost; 3]> {
         let count = self.engine.pool().requests();
         let requests = row_indices(py, "requests", slice(py, "requests", &requests)?, count)?;
-        let profiles = profiles_from(profiles).map_err(|error| to_python(py, &error))?;
+        let profiles = profiles_from(profiles);
         let engine = Arc::clone(&self.engine);
         detached(py, move || {
             crate::engine::part_costs(engine, profiles, &requests)
@@ -148,11 +128,11 @@ impl PyEngine {
         py: Python<'_>,
         requests: Ints<'_>,
         available: i64,
-        profiles: ProfileRows,
+        profiles: HeldProfiles<'_>,
     ) -> PyResult<(Found, Vec<Probed>)> {
         let count = self.engine.pool().requests();
         let requests = row_indices(py, "requests", slice(py, "requests", &requests)?, count)?;
-        let profiles = profiles_from(profiles).map_err(|error| to_python(py, &error))?;
+        let profiles = profiles_from(profiles);
         let engine = Arc::clone(&self.engine);
         detached(py, move || {
             crate::engine::plan(engine, profiles, &requests, available)
@@ -277,6 +257,9 @@ give_name!(Ending, Mode);
 /// Adds the engine's classes to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Settings>()?;
+    module.add_class::<Observation>()?;
+    module.add_class::<Rates>()?;
+    module.add_class::<Observed>()?;
     module.add_class::<PyEngine>()?;
     module.add_class::<PySession>()?;
     module.add_class::<Found>()?;

@@ -1,14 +1,14 @@
 //! Fields of settings and results as Python values, in both directions.
 
-use numpy::{IntoPyArray, PyArray1};
+use numpy::{IntoPyArray, PyArray1, PyUntypedArray};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList, PyTuple};
 
 use super::convert::{indices, short};
-use super::errors::{detached_unless, to_python};
-use crate::error::{Error, Result};
+use super::errors::{detached_unless, refused};
+use crate::error::Result;
 
 /// A field as Python sees it: columns are new arrays.
 pub(crate) trait Give {
@@ -42,6 +42,8 @@ give! {
     Vec<u32> => |py, value| indices(py, value);
     Vec<bool> => |py, value| value.clone().into_pyarray(py);
     Vec<i128> => |py, value| PyTuple::new(py, value)?;
+    (i64, i64) => |py, value| *value;
+    Vec<(i64, i64)> => |py, value| PyTuple::new(py, value)?;
     Vec<String> => |py, value| PyTuple::new(py, value)?;
 }
 
@@ -85,9 +87,9 @@ pub(crate) trait Take: Sized {
     fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self>;
 }
 
-fn refused(value: &Bound<'_, PyAny>, name: &str, right: &str) -> PyErr {
+fn wrong(value: &Bound<'_, PyAny>, name: &str, right: &str) -> PyErr {
     let message = format!("{name} must be {right}, not {}", shown(value));
-    to_python(value.py(), &Error::Input(message))
+    refused(value.py(), message)
 }
 
 /// A value as a message shows it, on one line.
@@ -103,14 +105,14 @@ pub(super) fn shown(value: &Bound<'_, PyAny>) -> String {
 impl Take for i64 {
     fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
         if value.is_instance_of::<PyBool>() {
-            return Err(refused(value, name, "an integer"));
+            return Err(wrong(value, name, "an integer"));
         }
         value.extract().map_err(|error: PyErr| {
             if error.is_instance_of::<PyOverflowError>(value.py()) {
                 let wrong = format!("{name} is {}: it must fit in 64 bits", shown(value));
-                return to_python(value.py(), &Error::Input(wrong));
+                return refused(value.py(), wrong);
             }
-            refused(value, name, "an integer")
+            wrong(value, name, "an integer")
         })
     }
 }
@@ -120,7 +122,7 @@ impl Take for usize {
         let whole = i64::take(name, value)?;
         usize::try_from(whole).map_err(|_| {
             let wrong = format!("{name} is {whole}: it must be at least 0");
-            to_python(value.py(), &Error::Input(wrong))
+            refused(value.py(), wrong)
         })
     }
 }
@@ -128,37 +130,39 @@ impl Take for usize {
 impl Take for f64 {
     fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
         if value.is_instance_of::<PyBool>() {
-            return Err(refused(value, name, "a number"));
+            return Err(wrong(value, name, "a number"));
         }
         value.extract().or_else(|error: PyErr| {
             if error.is_instance_of::<PyOverflowError>(value.py()) {
                 return Ok(f64::INFINITY); // refused as such
             }
-            Err(refused(value, name, "a number"))
+            Err(wrong(value, name, "a number"))
         })
     }
 }
 
 impl Take for String {
     fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
-        (value.extract()).map_err(|_| refused(value, name, "text"))
+        (value.extract()).map_err(|_| wrong(value, name, "text"))
     }
 }
 
 impl Take for bool {
     fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
-        (value.extract()).map_err(|_| refused(value, name, "True or False"))
+        (value.extract()).map_err(|_| wrong(value, name, "True or False"))
     }
 }
 
-/// The entries of a list or tuple; other sequences may claim any length.
+/// The entries of a list, tuple or array; other sequences may claim any length.
 fn entries<'py>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     if let Ok(list) = value.cast::<PyList>() {
         Ok(list.iter().collect())
     } else if let Ok(tuple) = value.cast::<PyTuple>() {
         Ok(tuple.iter().collect())
+    } else if value.cast::<PyUntypedArray>().is_ok() {
+        entries(name, &value.call_method0("tolist")?)
     } else {
-        Err(refused(value, name, "a list or a tuple"))
+        Err(wrong(value, name, "a list or a tuple"))
     }
 }
 
@@ -167,13 +171,19 @@ impl<const N: usize> Take for [i64; N] {
         let given = entries(name, value)?;
         if given.len() != N {
             let wrong = format!("{name} has {} entries: give {N}", given.len());
-            return Err(to_python(value.py(), &Error::Input(wrong)));
+            return Err(refused(value.py(), wrong));
         }
         let mut made = [0; N];
         for (i, entry) in given.iter().enumerate() {
             made[i] = i64::take(&format!("{name}[{i}]"), entry)?;
         }
         Ok(made)
+    }
+}
+
+impl Take for (i64, i64) {
+    fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
+        <[i64; 2]>::take(name, value).map(Into::into)
     }
 }
 
@@ -194,7 +204,7 @@ impl<T: Settings> Take for T {
     fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
         match value.cast::<T>() {
             Ok(held) => Ok(held.get().clone()),
-            Err(_) => Err(refused(value, name, &format!("of class {}", T::NAME))),
+            Err(_) => Err(wrong(value, name, &format!("of class {}", T::NAME))),
         }
     }
 }
@@ -210,19 +220,28 @@ pub(crate) trait Settings:
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>>;
     fn verify(&self) -> Result<()>;
 
-    /// From keywords.
-    fn made(py: Python<'_>, given: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        let missing = |name: &str| match given {
-            Some(given) => given.contains(name).map(|there| !there),
-            None => Ok(true),
-        };
-        for (name, required) in Self::FIELDS {
-            if *required && missing(name)? {
-                let message = format!("{} needs {name}", Self::NAME);
-                return Err(to_python(py, &Error::Input(message)));
+    /// From arguments.
+    fn made(values: &Bound<'_, PyTuple>, given: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let py = values.py();
+        let all = given.map_or_else(|| Ok(PyDict::new(py)), PyDictMethods::copy)?;
+        for (i, value) in values.iter().enumerate() {
+            match Self::FIELDS.get(i) {
+                Some((name, _)) if !all.contains(name)? => all.set_item(name, value)?,
+                Some((name, _)) => {
+                    return Err(refused(py, format!("{} has {name} twice", Self::NAME)));
+                }
+                None => {
+                    let most = Self::FIELDS.len();
+                    return Err(refused(py, format!("{} has {most} settings", Self::NAME)));
+                }
             }
         }
-        Self::default().changed(py, given)
+        for (name, required) in Self::FIELDS {
+            if *required && !all.contains(name)? {
+                return Err(refused(py, format!("{} needs {name}", Self::NAME)));
+            }
+        }
+        Self::default().changed(py, Some(&all))
     }
 
     /// A copy with other values.
@@ -238,7 +257,7 @@ pub(crate) trait Settings:
                     short(&name),
                     known.join(", ")
                 );
-                return Err(to_python(py, &Error::Input(message)));
+                return Err(refused(py, message));
             }
             made.set(&name, &value)?;
         }

@@ -57,7 +57,7 @@ fn choose_layout(
     budget: i64,
     counts: bool,
 ) -> PyResult<Layout> {
-    let name = method.map(|name| name.to_string());
+    let name = method.map(ToString::to_string);
     let method = match name.as_deref() {
         None | Some("exact") => Method::Exact,
         Some("compatible") => Method::Reference,

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use numpy::{IntoPyArray, PyArray1, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 
-use super::convert::{self, Flags, Ints, List, short, slice};
+use super::convert::{self, Flags, Ints, short, slice};
 use super::errors::{FEW_ROWS, FEW_TOKENS, detached_unless, to_python};
-use super::recurrent::placed;
 use crate::assign::Assignment;
 use crate::error::{Error, Result};
 use crate::heads::HeadWork;
@@ -15,7 +14,6 @@ use crate::layout;
 use crate::measures::{self, Columns, Exact, Groups, HeadCount, Labels, Measures, Pool, Settings};
 use crate::recurrent::Recurrent;
 use crate::rows::Rows;
-use crate::segments::Segments;
 use crate::tree::Tree;
 
 /// Adds this stage's classes and functions to the module.
@@ -35,6 +33,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         "GROUP_MEASURES",
         table(&measures::group::NAMES, &measures::group::MEANINGS),
     )?;
+    module.add_class::<Settings>()?;
     module.add_class::<PyPool>()?;
     module.add_class::<PyPlanMeasures>()
 }
@@ -147,17 +146,7 @@ impl PyPool {
     /// Indices of requests, checked against the pool.
     fn requests(&self, py: Python<'_>, requests: &Ints<'_>) -> PyResult<Vec<u32>> {
         let count = self.pool.requests();
-        let checked = slice(py, "requests", requests)?
-            .iter()
-            .enumerate()
-            .map(|(i, &r)| match u32::try_from(r) {
-                Ok(index) if (index as usize) < count => Ok(index),
-                _ => Err(Error::input(format!(
-                    "requests[{i}] is {r}: the pool holds 0..{count}"
-                ))),
-            })
-            .collect::<Result<Vec<u32>>>();
-        checked.map_err(|error| to_python(py, &error))
+        convert::row_indices(py, "requests", slice(py, "requests", requests)?, count)
     }
 }
 
@@ -197,33 +186,20 @@ pub(crate) struct PyPlanMeasures {
 #[pymethods]
 impl PyPlanMeasures {
     #[new]
-    #[allow(clippy::needless_pass_by_value, clippy::too_many_arguments)] // facts, by keyword
-    #[pyo3(signature = (pool, requests, *, tp=1, cp=1, recurrent=false,
-        gdn_weights=[1, 0, 0], adapter_ranks=List(Vec::new())))]
+    #[pyo3(signature = (pool, requests, settings=None))]
+    #[allow(clippy::needless_pass_by_value)]
     fn new(
         py: Python<'_>,
         pool: &PyPool,
         requests: Ints<'_>,
-        tp: i64,
-        cp: i64,
-        recurrent: bool,
-        gdn_weights: [i64; 3],
-        adapter_ranks: List<i64>,
+        settings: Option<&Settings>,
     ) -> PyResult<Self> {
         let picked = pool.requests(py, &requests)?;
-        let settings = Settings {
-            tp,
-            cp,
-            recurrent,
-            gdn_weights,
-            adapter_ranks: adapter_ranks.0,
-        };
+        let settings = settings.cloned().unwrap_or_default();
         let mut groups = Groups::default();
         py.detach(|| groups.form(&pool.pool, &picked));
         let mut measures = Measures::default();
-        settings
-            .check()
-            .and_then(|()| measures::start(&pool.pool, &picked, &groups, &settings, &mut measures))
+        measures::start(&pool.pool, &picked, &groups, &settings, &mut measures)
             .map_err(|error| to_python(py, &error))?;
         Ok(Self {
             pool: Arc::clone(&pool.pool),
@@ -234,9 +210,9 @@ impl PyPlanMeasures {
         })
     }
 
-    /// Fills group `g` from its layout and, under context parallelism, the tokens that each
-    /// rank owns in the attention layout.
-    #[pyo3(signature = (g, tree, shared, *, attention_tokens=None, owner=None, shards=None, head_sum=false))]
+    /// Fills group `g` from its layout and, under context parallelism, the ownership and the gdn
+    /// placement of its packed row, padded to a multiple of TP.
+    #[pyo3(signature = (g, tree, shared, *, ownership=None, gdn=None, head_sum=false))]
     #[allow(clippy::needless_pass_by_value, clippy::too_many_arguments)]
     fn exact(
         &mut self,
@@ -244,27 +220,12 @@ impl PyPlanMeasures {
         g: usize,
         tree: &Tree,
         shared: Flags<'_>,
-        attention_tokens: Option<Ints<'_>>,
-        owner: Option<Ints<'_>>,
-        shards: Option<Ints<'_>>,
+        ownership: Option<&Assignment>,
+        gdn: Option<&Recurrent>,
         head_sum: bool,
     ) -> PyResult<()> {
-        let column = |name, given| slice(py, name, given);
-        let placement = Placement {
-            attention: attention_tokens
-                .as_ref()
-                .map(|given| column("attention_tokens", given))
-                .transpose()?,
-            owner: owner
-                .as_ref()
-                .map(|given| column("owner", given))
-                .transpose()?,
-            shards: shards
-                .as_ref()
-                .map_or(Ok(&[][..]), |given| column("shards", given))?,
-        };
         let shared = flags(py, "shared", &shared)?;
-        self.fill(g, tree, shared, &placement, head_sum)
+        self.fill(g, tree, shared, (ownership, gdn), head_sum)
             .map_err(|error| to_python(py, &error))
     }
 
@@ -320,7 +281,7 @@ impl PyPlanMeasures {
         g: usize,
         tree: &Tree,
         shared: &[bool],
-        placement: &Placement<'_>,
+        (assignment, recurrent): (Option<&Assignment>, Option<&Recurrent>),
         head_sum: bool,
     ) -> Result<()> {
         let requests = self.group(g)?;
@@ -333,13 +294,21 @@ impl PyPlanMeasures {
             )));
         }
         let shape = layout::shape(tree, shared)?;
-        let (assignment, recurrent) = placement.place(&shape.segments, &self.settings)?;
+        let padded = measures::pad(&shape.segments, self.settings.tp)?;
+        let (ranks, tokens) = (self.settings.cp as usize, padded.tokens());
+        let other = |made: &Assignment| made.ranks != ranks || made.tokens != tokens;
+        let elsewhere = |placed: &Recurrent| placed.owner.len() != padded.len();
+        if assignment.map_or(ranks > 1, other) || recurrent.is_some_and(elsewhere) {
+            return Err(Error::input(format!(
+                "ownership and gdn must be of group {g}'s {tokens} padded tokens on {ranks} ranks"
+            )));
+        }
         let exact = Exact {
             tree,
             shared,
             segments: &shape.segments,
-            assignment: assignment.as_ref(),
-            recurrent: recurrent.as_ref(),
+            assignment,
+            recurrent,
             head: if head_sum {
                 HeadCount::UnionOrSum
             } else {
@@ -356,58 +325,5 @@ impl PyPlanMeasures {
             &mut self.work,
             row,
         )
-    }
-}
-
-/// Where the ranks are of a packed row, as columns.
-struct Placement<'a> {
-    /// Attention tokens of each rank; `None` at CP 1.
-    attention: Option<&'a [i64]>,
-    /// Owner of each segment of the recurrent layout, -1 where chained; `None` without one.
-    owner: Option<&'a [i64]>,
-    /// Tokens of each shard of the chained segments.
-    shards: &'a [i64],
-}
-
-impl Placement<'_> {
-    fn place(
-        &self,
-        segments: &Segments,
-        settings: &Settings,
-    ) -> Result<(Option<Assignment>, Option<Recurrent>)> {
-        let padded = measures::pad(segments, settings.tp)?;
-        let ranks = settings.cp as usize;
-        let Some(attention) = self.attention else {
-            if ranks > 1 || self.owner.is_some() {
-                return Err(Error::input(format!(
-                    "attention_tokens is None at cp {ranks}: give the tokens of each rank"
-                )));
-            }
-            return Ok((None, None));
-        };
-        let total = attention
-            .iter()
-            .try_fold(0_i64, |sum, &tokens| sum.checked_add(tokens));
-        if attention.len() != ranks
-            || attention.iter().any(|&tokens| tokens < 0)
-            || total != Some(padded.tokens())
-        {
-            return Err(Error::input(format!(
-                "attention_tokens is {}: give {ranks} counts that sum to {}",
-                short(attention),
-                padded.tokens()
-            )));
-        }
-        let assignment = Assignment {
-            ranks,
-            tokens: padded.tokens(),
-            rank_tokens: attention.to_vec(),
-            ..Assignment::default()
-        };
-        let recurrent = self
-            .owner
-            .map(|owner| placed(&padded, ranks, owner, self.shards))
-            .transpose()?;
-        Ok((Some(assignment), recurrent))
     }
 }

@@ -15,7 +15,6 @@ mod price;
 mod recurrent;
 mod scattered;
 mod tree;
-mod width;
 
 use pyo3::prelude::*;
 
@@ -47,7 +46,6 @@ mod _core {
         super::recurrent::register(module)?;
         super::measures::register(module)?;
         super::price::register(module)?;
-        super::width::register(module)?;
         super::engine::register(module)?;
         super::scattered::register(module)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))

@@ -54,7 +54,9 @@ def measure(
     given = case["input"]
     gdn, cp = given.get("gdn", True), given["cp"]
     whole = tree(requests.rows)
-    made = _core.PlanMeasures(requests._core, np.array(picked, np.int64), cp=cp, recurrent=gdn)
+    made = _core.PlanMeasures(
+        requests._core, np.array(picked, np.int64), _core.MeasureSettings(cp=cp, recurrent=gdn)
+    )
     for g, group in enumerate(requests.groups(picked)):
         part = whole.restrict(group.indices)
         method = "full" if minimal else "compatible"
@@ -63,10 +65,9 @@ def measure(
         if cp > 1:
             packing = part.pack(layout.shared)
             assignment = waveplan.own(packing, cp, ASSIGN)
-            placement["attention_tokens"] = assignment.rank_tokens
+            placement["ownership"] = assignment
             if gdn:
-                recurrent = waveplan.gdn(packing, assignment, RECURRENT)
-                placement |= {"owner": recurrent.owner, "shards": recurrent.shards.ravel()}
+                placement["gdn"] = waveplan.gdn(packing, assignment, RECURRENT)
         made.exact(g, part, layout.shared, **placement)
     plan, groups = made.finish()
     return (

@@ -32,6 +32,9 @@ def test_measure_names_are_unique_and_explained() -> None:
         assert meaning
 
 
+SETTINGS = _core.MeasureSettings
+
+
 @st.composite
 def pools(draw: st.DrawFn) -> tuple[Requests, list[slow.Request]]:
     """A few rows over two tokens, with every kind of option, and their slow twins."""
@@ -101,7 +104,7 @@ def test_measures_equal_the_slow_version(
     tp = data.draw(st.sampled_from([1, 2, 4]))
     head = data.draw(st.sampled_from(["union", "union_or_sum"]))
     whole = tree(requests.rows)
-    made = _core.PlanMeasures(requests._core, np.array(picked), tp=tp, recurrent=True)
+    made = _core.PlanMeasures(requests._core, np.array(picked), SETTINGS(tp=tp, recurrent=True))
     expected = []
     for g, (_, members) in enumerate(slow.groups([twins[i] for i in picked])):
         part = whole.restrict([picked[i] for i in members])
@@ -127,7 +130,7 @@ def test_bounds_equal_the_slow_version(
 ) -> None:
     requests, twins = pool
     tp, cp = data.draw(st.sampled_from([1, 2, 4])), data.draw(st.sampled_from([1, 3]))
-    made = _core.PlanMeasures(requests._core, np.arange(len(twins)), tp=tp, cp=cp)
+    made = _core.PlanMeasures(requests._core, np.arange(len(twins)), SETTINGS(tp=tp, cp=cp))
     expected = []
     whole = tree(requests.rows)
     for g, (_, members) in enumerate(slow.groups(twins)):
@@ -162,7 +165,7 @@ def test_recurrent_schedule_equals_the_slow_version(
     requests = Requests(paths, gradient=gradient)
     built = tree(requests.rows)
     shared = built.count >= 2
-    made = _core.PlanMeasures(requests._core, np.arange(len(paths)), recurrent=True)
+    made = _core.PlanMeasures(requests._core, np.arange(len(paths)), SETTINGS(recurrent=True))
     made.exact(0, built, shared)
     group = named(made.finish())[1][0]
     executed, states, packed = slow.gdn_schedule(
@@ -196,7 +199,7 @@ def test_refusals() -> None:
     with pytest.raises(InputError, match="tree is not of group 0's rows"):
         made.exact(0, built.restrict([0]), np.zeros(1, bool))
     with pytest.raises(InputError, match="tp is 0: it must be at least 1"):
-        _core.PlanMeasures(requests._core, everything, tp=0)
+        SETTINGS(tp=0)
 
 
 @given(pools(), st.sampled_from([1, 2]), st.sampled_from([2, 3]), st.data())
@@ -208,10 +211,7 @@ def test_ranks_of_a_context_parallel_plan(
     made = _core.PlanMeasures(
         requests._core,
         np.arange(len(requests)),
-        tp=tp,
-        cp=cp,
-        recurrent=True,
-        gdn_weights=weights,
+        SETTINGS(tp=tp, cp=cp, recurrent=True, gdn_weights=weights),
     )
     whole = tree(requests.rows)
     expected = []
@@ -229,9 +229,8 @@ def test_ranks_of_a_context_parallel_plan(
             g,
             part,
             layout.shared,
-            attention_tokens=assignment.rank_tokens,
-            owner=placed.owner,
-            shards=placed.shards.ravel(),
+            ownership=assignment,
+            gdn=placed,
         )
         ranks = [
             (rank.executed_rows, rank.state_rows, rank.packed_rows)

@@ -391,7 +391,7 @@ def test_files_that_are_not_rules(tmp_path: Path) -> None:
     for data in (b"[rule", b"\xff\xfe", b"x = " + b"[" * 5000):
         path = tmp_path / "bad.toml"
         path.write_bytes(data)
-        with pytest.raises(InputError, match="not (TOML|text in UTF-8)"):
+        with pytest.raises(InputError, match=r"not (TOML|text in UTF-8)"):
             default_rules().with_file(path)
     big = tmp_path / "big.toml"
     big.write_bytes(b"#" * ((1 << 20) + 1))

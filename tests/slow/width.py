@@ -6,7 +6,7 @@ planner step by step and records every quote it asks for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -181,19 +181,3 @@ class Search:
         if self.composite or self.estimates.get(width) is None:
             self.quote(width, self.executed(width))
         return width, *stop
-
-
-def cut(tokens: Sequence[int], count: int) -> list[list[int]]:
-    """Contiguous runs of about equal tokens: indices of each."""
-    count = max(1, min(count, len(tokens)))
-    runs: list[list[int]] = []
-    run: list[int] = []
-    for i in range(len(tokens)):
-        run.append(i)
-        items_left = len(tokens) - 1 - i
-        runs_left = count - 1 - len(runs)
-        reached = sum(tokens[: i + 1]) * count >= sum(tokens) * (len(runs) + 1)
-        if runs_left and (reached or items_left <= runs_left):
-            runs.append(run)
-            run = []
-    return [*runs, run] if run else runs
