@@ -94,7 +94,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "exact": lambda: layout("exact"),
     "compatible": lambda: layout("compatible"),
     "fitting": fitting,
-    "assign": lambda: waveplan.assign(PACKED_WIDE, 4).owners.tolist(),
+    "own": lambda: waveplan.own(PACKED_WIDE, 4).owners.tolist(),
     "slices": lambda: len(waveplan.attention_slices(PACKED)[0]),
     "schedule": lambda: waveplan.gdn_schedule(PACKED_WIDE),
     "requests": lambda: Requests(MANY).labelled.sum(),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 
 use pyo3::prelude::*;
 
-use super::convert::{Ints, row_indices, slice};
+use super::convert::{Ints, List, row_indices, slice};
 use super::errors::{detached, to_python};
 use super::fields::{Give, give_class};
 use super::measures::PyPool;
@@ -69,11 +69,11 @@ impl PyEngine {
         pool: &PyPool,
         settings: &Settings,
         program: &PyProgram,
-        adapters: Vec<(String, i64)>,
+        adapters: List<(String, i64)>,
     ) -> PyResult<Self> {
         let (pool, tree) = (Arc::clone(&pool.pool), Arc::clone(&pool.tree));
         let program = Arc::clone(&program.inner);
-        Engine::new(settings.clone(), program, adapters, pool, tree)
+        Engine::new(settings.clone(), program, adapters.0, pool, tree)
             .map(|engine| Self {
                 engine: Arc::new(engine),
             })

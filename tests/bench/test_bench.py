@@ -7,15 +7,15 @@ import json
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import ROOT
 
 from waveplan.bench import peer, reference, workloads
 from waveplan.cli import main
 
-BENCHES = Path(__file__).parents[1] / "benches"
+BENCHES = ROOT / "benches"
 
 
 def test_the_pools_are_the_ones_that_were_timed() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from slow_price import Slow
+from slow.price import Slow
 
 import waveplan
 from waveplan import InputError, Model, Planner, Requests, Topology, Training, models
