@@ -192,16 +192,16 @@ fn exact_is_what_trying_all_layouts_finds() {
 }
 
 #[test]
-fn exact_is_never_worse_than_compatible() {
+fn exact_is_never_worse_than_the_reference() {
     let mut dice = Dice(9);
     for round in 0..400 {
         let tree = tree(&dice.rows(2 + round % 60, 9, 3, 1 + round % 50));
         let scoring = any_scoring(&mut dice);
         let exact = choose(&tree, &scoring, Method::Exact).unwrap();
-        let compatible = choose(&tree, &scoring, Method::Reference).unwrap();
+        let reference = choose(&tree, &scoring, Method::Reference).unwrap();
         assert!(exact.optimal);
-        assert!(exact.score <= compatible.score);
-        assert!(compatible.bound <= exact.score.work);
+        assert!(exact.score <= reference.score);
+        assert!(reference.bound <= exact.score.work);
     }
 }
 
@@ -239,7 +239,7 @@ fn fits_is_what_trying_all_layouts_under_the_limit_finds() {
 }
 
 #[test]
-fn a_proven_compatible_answer_is_the_searched_one() {
+fn a_proven_reference_answer_is_the_searched_one() {
     let mut dice = Dice(17);
     let mut workspace = Workspace::default();
     for round in 0..600 {

@@ -38,7 +38,7 @@ pub fn check(data: &[u8]) {
     same(&tree, &scoring, &none, &Chosen::new());
     check_packed(&tree, &decisions, &mut draw);
     if draw.coin() {
-        check_compatible(&tree, &scoring, &mut workspace, &mut draw);
+        check_reference(&tree, &scoring, &mut workspace, &mut draw);
     } else if decisions.len() <= 8 {
         check_exact(&tree, &scoring, &mut workspace, &mut draw);
     }
@@ -195,7 +195,7 @@ fn against_best(
 }
 
 /// The bounded search: answer, counters and labels.
-fn check_compatible(
+fn check_reference(
     tree: &Tree,
     scoring: &Scoring,
     workspace: &mut Workspace,
