@@ -30,10 +30,11 @@ enum Held<'py> {
 type Signed = (Vec<u32>, Vec<bool>, Vec<(bool, i64)>);
 
 /// Profiles by signature, as Python holds them.
-type HeldProfiles<'py> = Vec<(Signed, Held<'py>)>;
+type HeldProfiles<'py> = List<(Signed, Held<'py>)>;
 
 fn profiles_from(held: HeldProfiles<'_>) -> Arc<Profiles> {
     let made = held
+        .0
         .into_iter()
         .map(|((mut mixes, mut gradients, mut adapters), profile)| {
             mixes.sort_unstable();
