@@ -325,6 +325,7 @@ macro_rules! or_any {
     };
 }
 
+#[cfg(feature = "python")]
 macro_rules! or_required {
     () => {
         true
@@ -334,4 +335,6 @@ macro_rules! or_required {
     };
 }
 
-pub(crate) use {or_any, or_default, or_required, result, settings};
+#[cfg(feature = "python")]
+pub(crate) use or_required;
+pub(crate) use {or_any, or_default, result, settings};

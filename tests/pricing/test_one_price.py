@@ -18,6 +18,8 @@ from slow.price import Slow
 
 import waveplan
 from waveplan import InputError, Model, Planner, Requests, Topology, Training, models
+from waveplan._values import columns
+from waveplan.plan import measures_of
 from waveplan.pricing import BoundRules, Measures, RuleSet, bind, default_rules, reference_rules
 from waveplan.pricing.language import FACTOR, NUMBER, ZERO
 
@@ -142,7 +144,7 @@ def bound_measures(measures: Measures) -> Measures:
 def seen(name: str) -> tuple[Measures, Measures]:
     """Measures of a case as the table stands, and those of a bound."""
     case = CASES[name]
-    measures = planner_of(case, RULES).plan(case.pool()).largest.measures
+    measures = planner_of(case, RULES).plan(case.pool()).measures
     return measures, bound_measures(measures)
 
 
@@ -184,18 +186,18 @@ def check(case: Case, rules: RuleSet) -> None:
     (warm,) = planner.plan(pool).forwards
     check_forward(planner, warm, (peak, kept))
     check_ranks(planner, warm)
-    least = bound_measures(cold.measures)
+    least = bound_measures(measures_of(cold))
     wanted = slow(planner.bound, least).total("required")
     assert planner.bound.results(least)["required"] == wanted
 
 
 def check_forward(planner: Planner, plan: Any, profile: tuple[int, int] | None) -> int:
-    bound_rules, measures = planner.bound, plan.measures
+    bound_rules, measures = planner.bound, measures_of(plan)
     value = slow(bound_rules, measures).total
     factor = slow(bound_rules, measures).factor(
         bound_rules.rules.definitions["safety_factor"].formula
     )
-    got = plan.price.results
+    got = bound_rules.results(measures)
     names = ("required", "raw", "output", "forward_required", "cost_required", "peak_increment")
     wanted = {name: value(name) for name in names}
     assert {name: got[name] for name in names} == wanted
@@ -210,15 +212,15 @@ def check_forward(planner: Planner, plan: Any, profile: tuple[int, int] | None) 
         assert learned["learned_bytes"] == peak - output + apart
         known = int((output + (kept - output) + value("logical_bytes")) * factor)
         keeps = min(keeps, max(known, int((output + retained) * factor)))
-    assert plan.cost == {
+    assert columns(plan.cost) == {
         "required": wanted["cost_required"],
         "retained": keeps,
         "checkpoint_retained": output + retained,
         "checkpoint_workspace": value("ladder_workspace"),
-        "checkpoint_input_gradient": value("input_gradient"),
-        "checkpoint_peak_increment": wanted["peak_increment"],
+        "input_gradient": value("input_gradient"),
+        "peak_increment": wanted["peak_increment"],
         "hybridep_growth": value("buffers"),
-        "checkpoint_adapter_gradient": value("adapter_gradient"),
+        "adapter_gradient": value("adapter_gradient"),
     }
     return output
 
@@ -226,8 +228,8 @@ def check_forward(planner: Planner, plan: Any, profile: tuple[int, int] | None) 
 def check_ranks(planner: Planner, plan: Any) -> None:
     """Of each pack the rank counts that the definitions weigh most."""
     names = ("executed_row", "state", "output_row")
-    weights = [slow(planner.bound, plan.measures).total(name) for name in names]
-    for group, measures in zip(plan.groups, plan.measures.to_dict()["groups"], strict=True):
+    weights = [slow(planner.bound, measures_of(plan)).total(name) for name in names]
+    for group, measures in zip(plan.groups, measures_of(plan).to_dict()["groups"], strict=True):
         if group.recurrent is None or not group.gradient:
             continue
         ranks = [
@@ -293,7 +295,7 @@ def ranked(rules: RuleSet) -> tuple[int, ...]:
         own = prompt[: int(numbers.integers(0, len(prompt)))]
         rows.append(np.concatenate([own, numbers.integers(0, 900, int(numbers.integers(5, 400)))]))
     planner = Planner(MODEL_A, Topology(cp=2), Training(), PLENTY, rules)
-    (pack,) = planner.plan(Requests(rows)).largest.measures.to_dict()["groups"]
+    (pack,) = planner.plan(Requests(rows)).measures.to_dict()["groups"]
     return tuple(pack[name] for name in LOCAL[:2])
 
 
@@ -315,7 +317,7 @@ def test_the_factor_scales_a_split(factor: float, compatible: bool) -> None:
     whole = planner.plan(pool)
     plan = planner.plan(pool, limit=int(whole.required * 0.99))
     assert plan.split
-    costs = [forward.cost for forward in plan.forwards]
+    costs = [columns(forward.cost) for forward in plan.forwards]
 
     def most(name: str) -> int:
         return max(cost[name] for cost in costs)
@@ -323,8 +325,8 @@ def test_the_factor_scales_a_split(factor: float, compatible: bool) -> None:
     growth = int(most("hybridep_growth") * factor)
     transient = max(cost["required"] - cost["retained"] for cost in costs) - growth
     kept = sum(cost["retained"] for cost in costs)
-    live = sum(c["checkpoint_retained"] + c["checkpoint_input_gradient"] for c in costs)
-    live += most("checkpoint_workspace") + most("checkpoint_adapter_gradient")
+    live = sum(c["checkpoint_retained"] + c["input_gradient"] for c in costs)
+    live += most("checkpoint_workspace") + most("adapter_gradient")
     assert plan.required == max(kept + transient + growth, int(live * factor))
 
 
@@ -338,4 +340,4 @@ def test_outputs_in_fp32_are_outputs_everywhere() -> None:
     more = [plan.output_bytes for plan in plans]
     tokens = case.pool().lengths.sum()
     assert more[1] - more[0] == int(tokens) * MODEL_A.vocab * 2
-    assert more == [plan.largest.price.results["output"] for plan in plans]
+    assert more == [plan.price.results["output"] for plan in plans]
