@@ -5,13 +5,13 @@
 use std::sync::Arc;
 
 use waveplan::Result;
-use waveplan::assign::{self, AssignSettings, assign};
-use waveplan::engine::{Ending, Engine, Session, Settings};
+use waveplan::gdn::{self, RecurrentSettings, recurrent};
 use waveplan::layout::{self, Method, Scoring, Version};
 use waveplan::measures::{Columns, Labels, Pool, plan};
+use waveplan::ownership::{self, AssignSettings, assign};
 use waveplan::price::{Node, Program, ROOTS, root};
-use waveplan::recurrent::{self, RecurrentSettings, recurrent};
-use waveplan::rows::Rows;
+use waveplan::search::{Ending, Engine, Session, Settings};
+use waveplan::sequences::Rows;
 use waveplan::tree::Tree;
 
 /// Numbers that look random (`SplitMix64`).

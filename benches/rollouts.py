@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from waveplan.jobs import Job, Source
+from waveplan.desk.jobs import Job, Source
 from waveplan.report.table import Table, integer
 
 FILES = ("tau_retail_open", "tau_turns_open", "coding_open", "math_grpo_open")

@@ -80,7 +80,7 @@ def packing(name: str) -> Any:
 @cache
 def splitting(name: str) -> tuple[Any, int]:
     """A planner and the fewest bytes (to a thousandth) with which the whole pool is one split."""
-    model, topology = waveplan.models.get("Qwen3.6-35B-A3B"), waveplan.Topology(cp=CP)
+    model, topology = waveplan.facts.models.get("Qwen3.6-35B-A3B"), waveplan.Topology(cp=CP)
     planner = waveplan.Planner(model, topology, waveplan.Training(lora_rank=8), "1TiB")
     pool = requests(name, "all")
     tokens = int(pool.lengths.sum())
@@ -260,5 +260,5 @@ def test_search_warm(benchmark: Any, name: str) -> None:
 
 
 def test_bind(benchmark: Any) -> None:
-    model = waveplan.models.get("qwen3.6-35b-a3b")
+    model = waveplan.facts.models.get("qwen3.6-35b-a3b")
     benchmark(lambda: bind(model, waveplan.Topology(cp=CP), waveplan.Training()))

@@ -224,7 +224,7 @@ mod tests {
 
     use super::*;
     use crate::measures::pool::tests::plain_pool;
-    use crate::rows::Rows;
+    use crate::sequences::Rows;
 
     /// Rows 0 and 1 share 10 tokens, of which 4 are all that row 2 has in common with them.
     fn tree() -> Tree {

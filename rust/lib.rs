@@ -5,26 +5,24 @@
 //! numbers only: no model, no rule name, no Python. `python/` is the one folder that names
 //! `PyO3`; it exists with the feature `python`.
 
-pub mod assign;
 pub mod attention;
 pub mod cancel;
-pub mod engine;
 pub mod error;
 pub mod fields;
+pub mod gdn;
 pub mod heads;
 pub mod layout;
 pub mod measures;
+pub mod ownership;
 pub mod pack;
 pub mod price;
-pub mod recurrent;
-pub mod rows;
 pub mod scattered;
+pub mod search;
 pub mod segments;
-pub mod split;
+pub mod sequences;
 #[cfg(test)]
 mod testing;
 pub mod tree;
-pub mod width;
 
 #[cfg(feature = "python")]
 mod python;

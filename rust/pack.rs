@@ -6,8 +6,8 @@ mod tests;
 use crate::cancel;
 use crate::error::{Error, Result};
 use crate::fields::result;
-use crate::rows::Rows;
 use crate::segments::{NONE, Segments};
+use crate::sequences::Rows;
 use crate::tree::Tree;
 
 /// Tokens that a packed row without rows may have where something is listed for each: they are

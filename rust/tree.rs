@@ -7,8 +7,8 @@ mod tests;
 
 use crate::error::Result;
 use crate::fields::result;
-use crate::rows::Rows;
 use crate::segments::NONE;
+use crate::sequences::Rows;
 
 pub use restrict::TreeWorkspace;
 

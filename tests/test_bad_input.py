@@ -30,7 +30,7 @@ from waveplan import (
     pricing,
     sweep,
 )
-from waveplan.jobs import Job
+from waveplan.desk.jobs import Job
 from waveplan.pricing import default_rules
 from waveplan.profiles import Observation, Profiles, Signature
 from waveplan.scoring import from_table

@@ -226,7 +226,7 @@ def test_the_page_of_json_names_every_field(
     import json
 
     from waveplan.cli import main
-    from waveplan.jobs import Job
+    from waveplan.desk.jobs import Job
 
     monkeypatch.chdir(desk)
     main([*argv.split(), "--json"])

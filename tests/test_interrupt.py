@@ -26,8 +26,8 @@ from waveplan import (
     _core,
     models,
 )
-from waveplan.jobs import Job, Source
-from waveplan.sweep import process_pool, sweep
+from waveplan.desk.jobs import Job, Source
+from waveplan.desk.sweep import process_pool, sweep
 
 
 class Stopped(Exception):  # noqa: N818

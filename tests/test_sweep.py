@@ -21,9 +21,9 @@ import pytest
 
 from waveplan import sweep as module
 from waveplan.cli import main
+from waveplan.desk.jobs import Job, Source
+from waveplan.desk.sweep import Outcome, jobs, outcomes, run_job, sweep
 from waveplan.errors import InputError, WaveplanError
-from waveplan.jobs import Job, Source
-from waveplan.sweep import Outcome, jobs, outcomes, run_job, sweep
 
 MODEL = "qwen3.6-35b-a3b"
 

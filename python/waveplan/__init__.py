@@ -10,8 +10,8 @@ from waveplan.errors import InputError, InternalError, RankError, UnpricedError,
 from waveplan.tree import Tree, tree
 
 if _TYPE_CHECKING:
-    from waveplan import models
-    from waveplan.agreement import Agreement, Alone, Mpi4py, TorchDistributed
+    from waveplan.agreement.adapters import Agreement, Alone, Mpi4py, TorchDistributed
+    from waveplan.agreement.protocol import in_step
     from waveplan.assignment import (
         Ownership,
         OwnershipSettings,
@@ -22,13 +22,15 @@ if _TYPE_CHECKING:
         owned_token_ms,
     )
     from waveplan.budget import Budget, format_bytes, parse_bytes
+    from waveplan.facts import models
+    from waveplan.facts.model import Model
+    from waveplan.facts.topology import Topology
+    from waveplan.facts.training import Training
     from waveplan.layout import Layout, Score, choose_layout
-    from waveplan.model import Model
     from waveplan.packing import Packing, pack
     from waveplan.plan import Plan
     from waveplan.planner import Planner
     from waveplan.profiles import Profiles
-    from waveplan.ranks import in_step
     from waveplan.recurrent import (
         Gdn,
         GdnSchedule,
@@ -38,11 +40,9 @@ if _TYPE_CHECKING:
         gdn_schedule_per_rank,
     )
     from waveplan.refusal import WaveRefused
-    from waveplan.requests import Requests
-    from waveplan.rows import Ragged, Rows
     from waveplan.scoring import Scoring
-    from waveplan.topology import Topology
-    from waveplan.training import Training
+    from waveplan.sequences.requests import Requests
+    from waveplan.sequences.sequences import Ragged, Rows
     from waveplan.wave import Wave
 
 # Module and public names, imported when first asked for: `import waveplan` costs little more than

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Self, TypeAlias, TypeVar, dataclass_tran
 from numpy import bool_, float64, int64
 from numpy.typing import ArrayLike, NDArray
 
-from waveplan.rows import Ragged
+from waveplan.sequences.sequences import Ragged
 
 _T = TypeVar("_T")
 _Ints: TypeAlias = NDArray[int64]

@@ -15,7 +15,7 @@ from waveplan import _core as core
 
 if TYPE_CHECKING:
     from waveplan.planner import Planner
-    from waveplan.requests import Requests
+    from waveplan.sequences.requests import Requests
     from waveplan.waves import Waves
 
 __all__ = ["Ahead", "Made"]

@@ -17,8 +17,8 @@ from waveplan._core import (
 from waveplan.checks import integer
 
 if TYPE_CHECKING:
-    from waveplan.model import Model
-    from waveplan.topology import Topology
+    from waveplan.facts.model import Model
+    from waveplan.facts.topology import Topology
 
 __all__ = [
     "Ownership",

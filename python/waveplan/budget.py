@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from waveplan._fields import check, given
 from waveplan.checks import LARGEST, flag, integer, real, shown
 from waveplan.errors import InputError
+from waveplan.facts.fields import check, given
 
 __all__ = ["Budget", "format_bytes", "parse_bytes"]
 

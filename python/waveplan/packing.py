@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 from waveplan import _core as core
 from waveplan._core import Packing
 from waveplan.checks import integer
-from waveplan.rows import Rows, integers
+from waveplan.sequences.sequences import Rows, integers
 
 __all__ = ["Packing", "pack"]
 

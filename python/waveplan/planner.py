@@ -11,28 +11,28 @@ import numpy as np
 
 from waveplan import _core as core
 from waveplan import scoring as scores
-from waveplan.agreement import Agreement, Alone, check_agreement
+from waveplan.agreement.adapters import Agreement, Alone, check_agreement
+from waveplan.agreement.protocol import Ranks, Step, digest
 from waveplan.ahead import Ahead, Made
 from waveplan.assignment import OwnershipSettings, ownership_settings
 from waveplan.budget import Budget
 from waveplan.checks import choice, flag, instance, integer, real
 from waveplan.errors import InputError
+from waveplan.facts.topology import Topology
+from waveplan.facts.training import Training
 from waveplan.plan import Plan, plan_of
 from waveplan.pricing import BoundRules, RuleSet, bind, default_rules, reference_rules
 from waveplan.profiles import MOST, Observation, Profiles, Signature
-from waveplan.ranks import Ranks, Step, digest
 from waveplan.recurrent import gdn_settings
 from waveplan.refusal import refused
-from waveplan.requests import Requests
-from waveplan.rows import integers
 from waveplan.scoring import Device, Scoring
-from waveplan.topology import Topology
-from waveplan.training import Training
+from waveplan.sequences.requests import Requests
+from waveplan.sequences.sequences import integers
 from waveplan.wave import Wave
 from waveplan.waves import Refusals, Waves
 
 if TYPE_CHECKING:
-    from waveplan.model import Model
+    from waveplan.facts.model import Model
 
 __all__ = ["Planner", "Waves"]
 

@@ -19,7 +19,7 @@ from waveplan._core import (
 )
 
 if TYPE_CHECKING:
-    from waveplan.model import Model
+    from waveplan.facts.model import Model
 
 __all__ = [
     "Gdn",

@@ -13,12 +13,12 @@ from waveplan import _core as core
 from waveplan.budget import Budget, format_bytes
 from waveplan.checks import columns
 from waveplan.errors import InputError, WaveplanError
+from waveplan.facts.topology import Topology
 from waveplan.plan import Plan, plan_of
 from waveplan.pricing import BoundRules, Price
 from waveplan.profiles import Profiles
-from waveplan.requests import Requests
-from waveplan.rows import Rows
-from waveplan.topology import Topology
+from waveplan.sequences.requests import Requests
+from waveplan.sequences.sequences import Rows
 from waveplan.wave import Attempt, Binding, Probe, binding_of
 
 __all__ = ["Change", "WaveRefused", "refused"]

@@ -13,8 +13,8 @@ from dataclasses import dataclass, fields
 from waveplan._core import Scoring
 from waveplan.checks import entries, flag, instance, integer, shown, text
 from waveplan.errors import InputError
-from waveplan.model import Model
-from waveplan.topology import Topology
+from waveplan.facts.model import Model
+from waveplan.facts.topology import Topology
 
 __all__ = [
     "DEFAULT_TABLE",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from waveplan import _core as core
 from waveplan._core import Tree
-from waveplan.rows import Rows
+from waveplan.sequences.sequences import Rows
 
 __all__ = ["Tree", "tree"]
 

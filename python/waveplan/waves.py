@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from waveplan import _core as core
-from waveplan.agreed import Settled, settle
+from waveplan.agreement.agreed import Settled, settle
+from waveplan.agreement.protocol import told
 from waveplan.checks import choice, instance, integer
 from waveplan.errors import InputError
 from waveplan.plan import Plan, plan_of
-from waveplan.ranks import told
 from waveplan.refusal import WaveRefused, refused
-from waveplan.requests import Requests
+from waveplan.sequences.requests import Requests
 from waveplan.wave import Stopped, Wave
 
 if TYPE_CHECKING:

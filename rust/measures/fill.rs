@@ -1,12 +1,12 @@
 //! Fills the measures of a plan: first what needs no layout, then each group's layout or bound.
 
-use crate::assign::Assignment;
 use crate::error::{Error, Result};
 use crate::fields::{at_least, settings};
+use crate::gdn::Recurrent;
+use crate::gdn::schedule::{Schedule, gdn_schedule, gdn_schedule_per_rank};
 use crate::heads::{self, HeadWork};
 use crate::measures::{Groups, Measures, Pool, group, plan};
-use crate::recurrent::Recurrent;
-use crate::recurrent::schedule::{Schedule, gdn_schedule, gdn_schedule_per_rank};
+use crate::ownership::Assignment;
 use crate::segments::{NONE, Segments};
 use crate::tree::Tree;
 

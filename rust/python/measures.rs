@@ -7,13 +7,13 @@ use pyo3::prelude::*;
 
 use super::convert::{self, Flags, Ints, short, slice};
 use super::errors::{FEW_ROWS, FEW_TOKENS, detached_unless, to_python};
-use crate::assign::Assignment;
 use crate::error::{Error, Result};
+use crate::gdn::Recurrent;
 use crate::heads::HeadWork;
 use crate::layout;
 use crate::measures::{self, Columns, Exact, Groups, HeadCount, Labels, Measures, Pool, Settings};
-use crate::recurrent::Recurrent;
-use crate::rows::Rows;
+use crate::ownership::Assignment;
+use crate::sequences::Rows;
 use crate::tree::Tree;
 
 /// Adds this stage's classes and functions to the module.

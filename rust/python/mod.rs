@@ -3,17 +3,17 @@
 // Stages without classes yet register nothing.
 #![allow(clippy::unnecessary_wraps, dead_code)]
 
-mod assign;
 mod convert;
-mod engine;
 pub(crate) mod errors;
 pub(crate) mod fields;
+mod gdn;
 mod layout;
 mod measures;
+mod ownership;
 mod pack;
 mod price;
-mod recurrent;
 mod scattered;
+mod search;
 mod tree;
 
 use pyo3::prelude::*;
@@ -42,11 +42,11 @@ mod _core {
         super::tree::register(module)?;
         super::pack::register(module)?;
         super::layout::register(module)?;
-        super::assign::register(module)?;
-        super::recurrent::register(module)?;
+        super::ownership::register(module)?;
+        super::gdn::register(module)?;
         super::measures::register(module)?;
         super::price::register(module)?;
-        super::engine::register(module)?;
+        super::search::register(module)?;
         super::scattered::register(module)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }

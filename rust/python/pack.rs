@@ -9,7 +9,7 @@ use super::convert::{Ints, slice};
 use super::errors::detached;
 use crate::error::{Error, Result};
 use crate::pack::{self, PackOptions, Packing};
-use crate::rows::Rows;
+use crate::sequences::Rows;
 
 /// A limit from Python: not negative, and no larger than this machine counts.
 pub(super) fn limit(name: &str, value: i64) -> Result<usize> {

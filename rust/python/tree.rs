@@ -4,8 +4,8 @@ use pyo3::prelude::*;
 
 use super::convert::{Ints, slice};
 use super::errors::{detached, refused};
-use crate::rows::Rows;
 use crate::segments::NONE;
+use crate::sequences::Rows;
 use crate::tree::Tree;
 
 /// A tree that Python sees has rows, and none of them is empty.

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from conftest import HERE, ROOT
 
-from waveplan.accuracy.records import CLASSES, EXPLAINED, TARGETS, Report
-from waveplan.check import check, read
-from waveplan.evidence import job
+from waveplan.accuracy.check import check, read
+from waveplan.accuracy.records import job
+from waveplan.accuracy.report import CLASSES, EXPLAINED, TARGETS, Report
 from waveplan.pricing import bind, price, reference_rules
 
 DATA = HERE / "data"

@@ -29,8 +29,8 @@ from waveplan import (
     in_step,
     models,
 )
+from waveplan.agreement.protocol import Ranks
 from waveplan.profiles import Observed, Rates
-from waveplan.ranks import Ranks
 
 MODEL = models.get("Qwen3.6-35B-A3B")
 GIB = 1 << 30

@@ -18,7 +18,7 @@ from conftest import data_folder
 
 import waveplan.cli.sweep as sweep_command
 from waveplan.cli import _parser, main
-from waveplan.sweep import Outcome
+from waveplan.desk.sweep import Outcome
 
 ROWS = str(data_folder() / "tau_turns_open.npz")
 MODEL = ["--model", "qwen3.6-35b-a3b"]

@@ -15,10 +15,10 @@ import pytest
 from waveplan.budget import format_bytes
 from waveplan.cli import _parser, main, options
 from waveplan.cli.progress import Progress
-from waveplan.jobs import Job, Source
+from waveplan.desk.jobs import Job, Source
+from waveplan.facts.topology import Topology
+from waveplan.facts.training import Training
 from waveplan.report.table import Table, show
-from waveplan.topology import Topology
-from waveplan.training import Training
 
 MODEL = ["--model", "qwen3.6-35b-a3b"]
 
@@ -359,8 +359,8 @@ def test_price_says_whether_it_fits(capsys: pytest.CaptureFixture[str], limit: s
 @pytest.mark.parametrize("more", [[], ["--tp", "2"], ["--no-grad"], ["--recompute", "none"]])
 def test_charges_add_up_to_the_price(more: list[str]) -> None:
     from waveplan.report.summary import charges
-    from waveplan.requests import Requests
-    from waveplan.rows import Rows
+    from waveplan.sequences.requests import Requests
+    from waveplan.sequences.sequences import Rows
 
     tp = 2 if more == ["--tp", "2"] else 1
     recompute = "none" if more == ["--recompute", "none"] else "full"

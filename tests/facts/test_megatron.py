@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from waveplan import InputError, Model, models
-from waveplan.megatron import read
+from waveplan.facts.megatron import read
 
 QWEN3_30B = [
     "--disable-bias-linear",

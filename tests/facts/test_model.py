@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import waveplan
 from waveplan import InputError, Model, models
-from waveplan.parameters import count
+from waveplan.facts.parameters import count
 
 # Exact totals, from the published checkpoints: the sum of the tensor sizes in their safetensors
 # headers, without multi-token-prediction and vision parts, tied heads counted once.

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from waveplan import InputError, Model, Topology, Training, models
-from waveplan.facts import facts
-from waveplan.training import LORA_MODULES
+from waveplan.facts.table import facts
+from waveplan.facts.training import LORA_MODULES
 
 MODEL_A = models.get("qwen3.6-35b-a3b")
 DENSE = models.get("qwen3.6-27b")

@@ -8,7 +8,7 @@ import numpy as np
 import workloads
 from conftest import corpus_rows
 
-from waveplan.requests import Requests
+from waveplan.sequences.requests import Requests
 
 
 def rows_of(case: dict[str, Any]) -> list[np.ndarray]:

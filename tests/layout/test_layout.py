@@ -226,7 +226,7 @@ def test_tables_apply_where_they_were_measured():
 
 
 def test_a_run_selects_its_score():
-    model = waveplan.models.get("qwen3.6-35b-a3b")
+    model = waveplan.facts.models.get("qwen3.6-35b-a3b")
     topology = waveplan.Topology(cp=2, ep=2)
     here = select(model, topology, device=Device((9, 0), 141 * 10**9))
     assert (here.version, name_of(here), here.layers, here.gdn_layers) == (

@@ -12,8 +12,8 @@ from slow.price import Slow
 
 from waveplan import InputError, Topology, Training, UnpricedError, models
 from waveplan._core import PRICE_ROOTS, Program
-from waveplan.facts import facts
-from waveplan.model import Model
+from waveplan.facts.model import Model
+from waveplan.facts.table import facts
 from waveplan.pricing import (
     BoundRules,
     Measures,

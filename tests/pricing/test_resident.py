@@ -64,7 +64,7 @@ def test_weights_of_one_rank_are_all_parameters(name: str) -> None:
 def test_stages_together_hold_the_model(name: str) -> None:
     model = models.get(name)
     topology = Topology(pp=4)
-    from waveplan.facts import facts
+    from waveplan.facts.table import facts
     from waveplan.pricing import resident_rules
     from waveplan.pricing.resident import _stage
 

@@ -20,12 +20,12 @@ import numpy as np
 import pytest
 from conftest import HERE
 
-from waveplan.jobs import Job
+from waveplan.desk.jobs import Job
 from waveplan.planner import Planner, Waves
 from waveplan.report.data import collect, rank_prices
 from waveplan.report.html import page as page_of
-from waveplan.requests import Requests
-from waveplan.rows import Rows
+from waveplan.sequences.requests import Requests
+from waveplan.sequences.sequences import Rows
 from waveplan.wave import Wave
 
 MODEL = "qwen3.6-35b-a3b"

@@ -18,7 +18,7 @@ import pytest
 from conftest import data_folder
 
 from waveplan import InputError, Model, Profiles, Rows, models
-from waveplan.check import check
+from waveplan.accuracy.check import check
 from waveplan.files import read_json
 from waveplan.pricing import default_rules
 from waveplan.profiles import Observation, Signature

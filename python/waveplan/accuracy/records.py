@@ -1,311 +1,290 @@
-"""Records of measured peaks with what the rules say of them: ratios, classes, text and a page."""
+"""Measured peaks as jobs: what a record says, made into a model, ranks, a mode and measures.
+
+The format is that of public peak collections: one JSON object per measurement with ``geometry``,
+``topology``, ``recompute``, ``tokens``, ``observed`` and ``predicted``. A record that cannot be
+made into a job raises `Unusable` with the reason.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from statistics import median
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from waveplan.report.table import Table
+import numpy as np
 
-__all__ = ["CLASSES", "EXPLAINED", "TARGETS", "ClassSummary", "Report", "Row", "Unpriced"]
+from waveplan import _core, models
+from waveplan.assignment import own, ownership_settings
+from waveplan.checks import integer
+from waveplan.errors import InputError, WaveplanError
+from waveplan.facts.model import Model
+from waveplan.facts.topology import Topology
+from waveplan.facts.training import Training
+from waveplan.layout import choose_layout
+from waveplan.pricing import Measures, RuleSet, bind
+from waveplan.pricing.language import PACK, PLAN
+from waveplan.recurrent import gdn, gdn_settings
+from waveplan.scoring import Scoring
+from waveplan.sequences.requests import Requests
+from waveplan.sequences.sequences import Rows
+from waveplan.tree import tree
 
-CLASSES = (
-    "full recompute, dense, TP x SP",
-    "selective or none, dense, from 2,048 rows",
-    "selective or none, dense, 500 to 2,047 rows",
-    "selective or none, dense, below 500 rows",
-    "no gradient, MoE",
-    "full recompute, MoE, warm",
-    "full recompute, MoE, cold",
-    "selective, MoE under EP, concentrated routing",
-    "selective, MoE under EP, balanced routing",
-    "resident",
-    "other",
-)
-"""Classes of records, in the order of the table."""
+__all__ = ["Job", "Unusable", "job", "model_of", "topology_of"]
 
-_ANY = float("inf")
-TARGETS = {
-    CLASSES[0]: ("raw", 1.0, 1.05),
-    CLASSES[1]: ("raw", 0.97, 1.05),
-    CLASSES[3]: ("required", 1.0, 1.30),
-    CLASSES[4]: ("required", 1.0, 1.16),
-    CLASSES[5]: ("required", 1.0, 1.25),
-    CLASSES[6]: ("required", 1.0, 1.35),
-    CLASSES[7]: ("required", 1.0, _ANY),
-    CLASSES[8]: ("balanced", 1.0, 1.30),
-    CLASSES[9]: ("raw", 0.99, 1.01),
+_SAME = "hidden ffn experts topk heads kv_groups head_dim gdn_key_heads gdn_value_heads vocab"
+_GEOMETRY = {name: name for name in _SAME.split()} | {
+    "moe_ffn": "expert_ffn",
+    "shared_expert_ffn": "shared_ffn",
+    "attention_output_gate": "attention_gate",
+    "gdn_conv_kernel": "gdn_conv",
 }
-"""Ratio that a class is held to, its least and largest value; "balanced": required at least 1,
-and between the two if routing is taken to be balanced."""
-RESIDENT_TP8 = 1.02
+"""Keys of a record's geometry, and the fields of `Model` that they state."""
+_NEEDED = ("hidden", "layers", "heads", "kv_groups", "head_dim", "vocab")
+_MOST_TOKENS, _MOST_REQUESTS = 1 << 22, 1 << 12
+"""Largest record: its token rows are made up and planned."""
+_UNSTATED_RANK = 8
+"""LoRA rank of records that state none; what they price hardly depends on it."""
 
 
-_FEW = "a few hundred rows: two first-call allowances of 64 MiB weigh more than the rows"
-_SMALL = "the allowance is one sum for all models; small ones hold 160 to 240 MB beside weights"
-EXPLAINED = {
-    "art-848-golden-27": "27 tokens: 474 MB of fixed first-use buffers, more than any rule charges",
-    "art-recompute-csv-15": _FEW,
-    "art-recompute-csv-36": _FEW,
-    "art-recompute-csv-30": "if balanced just over: what is kept per routed row is a bound",
-    "art-recompute-csv-14 (resident)": _SMALL,
-    "art-recompute-csv-37 (resident)": _SMALL,
-    "art-recompute-csv-12 (resident)": _SMALL,
-    "art-recompute-csv-28 (resident)": "EP 4: between 0.63 and 1.96 GB beside the weights, by the "
-    "calls before; the allowance is 2 GiB",
-}
-"""Why a record of the public collection is below parity or outside its class's target."""
-
-_INTRODUCTION = (
-    "Every public peak that we know, priced from its facts alone. `waveplan.check` writes this",
-    "page; a test keeps it equal to what the rules say.",
-    "",
-    "- *raw*: the sum of the rules over the observed peak; *required*: with the safety factor",
-    "  of 1.10 and, in the default rules, what stands in for rules outside their coverage.",
-    "  Below 1 the price is below what was measured.",
-    "- Three figures are the least, the median and the largest ratio of a class.",
-    "- *published*: the same records with the rules of the published planner.",
-    "- *if balanced*: expert ranks get equal rows. The default assumes that they do not.",
-    "- *resident*: weights, adapters and the allowance against what was allocated before a call.",
-)
+class Unusable(WaveplanError):  # noqa: N818  (a state of a record, not a fault)
+    """A record cannot be priced; the message says why."""
 
 
-_PRICES = ("raw", "required", "published_required", "balanced_required")
-_RATIOS = ("raw", "required", "published_raw", "published_required", "balanced_required")
-_PLAIN = ("model", "ranks", "state", "rows", "observed", "raw", "required")
-Span = tuple[float, float, float]
-"""Least, median, largest."""
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A record as a job that can be priced."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One priced record; sizes in bytes."""
-
-    id: str
-    group: str
-    """Its class, one of `CLASSES`."""
-    model: str
-    ranks: str
-    state: str
+    model: Model
+    topology: Topology
+    training: Training
+    measures: Measures
+    gradient: bool
+    cold: bool
     rows: int
-    """Rows of the busiest rank; 0 for what is resident."""
-    observed: int
-    raw: int
-    required: int
-    published_raw: int | None = None
-    """What the published rules say; None for what is resident."""
-    published_required: int | None = None
-    balanced_required: int | None = None
-    """Required if routing is balanced, for expert layers under EP."""
-    off: tuple[str, ...] = ()
-    """Rules that charged nothing although they were needed."""
-    assumed: tuple[str, ...] = ()
-    """What the record does not state."""
-
-    def ratio(self, price: str) -> float | None:
-        """One of the prices over the observed peak, None where there is none."""
-        value: int | None = getattr(self, price)
-        return None if value is None else value / self.observed
-
-    @property
-    def raw_ratio(self) -> float:
-        """Raw price over the observed peak."""
-        return self.raw / self.observed
-
-    @property
-    def required_ratio(self) -> float:
-        """Required over the observed peak."""
-        return self.required / self.observed
-
-    @property
-    def below(self) -> bool:
-        """The price with its safety factor is below what was measured."""
-        return self.required < self.observed
-
-    @property
-    def on_target(self) -> bool:
-        """Inside the target of its class."""
-        kind, least, most = TARGETS.get(self.group, ("", 0.0, _ANY))
-        if self.group == "resident" and "TP 8" in self.ranks:
-            most = RESIDENT_TP8
-        ratio = self.ratio({"balanced": "balanced_required"}.get(kind, kind)) if kind else None
-        if ratio is None:
-            return True
-        return least <= round(ratio, 3) <= most and (kind != "balanced" or self.required_ratio >= 1)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Fields and ratios as plain JSON values."""
-        return {
-            "id": self.id,
-            "class": self.group,
-            **{name: getattr(self, name) for name in _PLAIN},
-            **{f"{name}_ratio": _digits(self.ratio(name)) for name in _RATIOS},
-            "below_parity": self.below,
-            "off": list(self.off),
-            "assumed": list(self.assumed),
-        }
+    """Rows of the busiest rank."""
+    assumed: tuple[str, ...]
+    """What the record does not state and was assumed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unpriced:
-    """A record that was not priced."""
-
-    id: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class ClassSummary:
-    """The records of one class."""
-
-    name: str
-    rows: tuple[Row, ...]
-
-    @property
-    def below(self) -> tuple[str, ...]:
-        """Records whose required price is below the peak."""
-        return tuple(row.id for row in self.rows if row.below)
-
-    @property
-    def outside(self) -> tuple[str, ...]:
-        """Records outside the class's target."""
-        return tuple(row.id for row in self.rows if not row.on_target)
-
-    def span(self, price: str) -> Span | None:
-        """Least, median and largest ratio to the observed peaks; None where no record has it."""
-        ratios = sorted(r for row in self.rows if (r := row.ratio(price)) is not None)
-        return (ratios[0], median(ratios), ratios[-1]) if ratios else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Ratios rounded to four digits."""
-        spans = {name: self.span(name) for name in _PRICES}
-        return {
-            "class": self.name,
-            "records": len(self.rows),
-            **{name: span and [round(value, 4) for value in span] for name, span in spans.items()},
-            "below_parity": list(self.below),
-            "outside_target": list(self.outside),
-        }
+def model_of(record: Mapping[str, Any]) -> Model:
+    """The record's model: a bundled one of that name, cut to its layers and held against its
+    geometry; else one made of the geometry alone."""
+    geometry = record["geometry"]
+    if missing := [name for name in _NEEDED if geometry.get(name) is None]:
+        raise Unusable(f"the geometry lacks {', '.join(missing)}")
+    stated: dict[str, Any] = {
+        ours: bool(value) if ours == "attention_gate" else value
+        for theirs, ours in _GEOMETRY.items()
+        if (value := geometry.get(theirs)) is not None
+    }
+    name = str(record.get("model") or "").lower()
+    if name in models.names():
+        model = _cut(models.get(name), geometry["layers"])
+        for key, value in stated.items():
+            if getattr(model, key) != value:
+                raise Unusable(
+                    f"{key} is {value} in the record and {getattr(model, key)} in {name}"
+                )
+        return model
+    if geometry.get("gdn_layers"):
+        head = geometry.get("gdn_head_dim") or 0
+        stated.update(gdn_layers=geometry["gdn_layers"], gdn_key_dim=head, gdn_value_dim=head)
+    try:
+        return Model(layers=geometry["layers"], name=name, **stated)
+    except InputError as error:
+        raise Unusable(f"the geometry is incomplete: {error}") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """All records: priced rows, and those that were not priced with the reason."""
-
-    rules: str
-    rows: tuple[Row, ...]
-    unpriced: tuple[Unpriced, ...]
-
-    def classes(self) -> list[ClassSummary]:
-        """The classes that have records, in the order of `CLASSES`."""
-        made = [
-            ClassSummary(name, tuple(row for row in self.rows if row.group == name))
-            for name in CLASSES
-        ]
-        return [one for one in made if one.rows]
-
-    def below(self) -> list[Row]:
-        """Rows whose required price is below the observed peak, lowest first."""
-        return sorted((row for row in self.rows if row.below), key=lambda row: row.required_ratio)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as stable JSON."""
-        return {
-            "version": 1,
-            "rules": self.rules,
-            "classes": [one.to_dict() for one in self.classes()],
-            "records": [row.to_dict() for row in self.rows],
-            "unpriced": [{"id": one.id, "reason": one.reason} for one in self.unpriced],
-        }
-
-    def text(self) -> str:
-        """The report as plain tables: classes, records, what is below or outside, what is left."""
-        classes = [(*_class(one), len(one.below)) for one in self.classes()]
-        records = [(row.id, *_figures(row)) for row in self._ordered()]
-        parts = [
-            [f"rules: {self.rules}; ratios to the observed peak"],
-            [_table(("class", "n", *_CLASS_COLUMNS, "below"), classes).plain()],
-            [_table(("record", *_RECORD_COLUMNS), records).plain()],
-        ]
-        for title, rows in self._remarks():
-            if rows:
-                lines = [f"  {row.id}: {_why(row)}" for row in rows]
-                parts.append([f"{title} ({len(rows)}):", *lines])
-        if self.unpriced:
-            lines = [f"  {one.id}: {one.reason}" for one in self.unpriced]
-            parts.append([f"not priced ({len(self.unpriced)}):", *lines])
-        return "\n\n".join("\n".join(part) for part in parts)
-
-    def markdown(self) -> str:
-        """The report as a page."""
-        classes = [(*_class(one), _target(one), ", ".join(one.below)) for one in self.classes()]
-        records = [
-            (
-                *(row.id, row.model, row.ranks, row.state, f"{row.rows:,}" if row.rows else ""),
-                *_figures(row),
-                "; ".join(row.assumed),
-            )
-            for row in self._ordered()
-        ]
-        class_head = ("class", "records", *_CLASS_COLUMNS, "target", "below parity")
-        head = ("record", "model", "ranks", "state", "rows", *_RECORD_COLUMNS, "assumed")
-        parts = ["# Accuracy", "\n".join(_INTRODUCTION), Table("", class_head, classes).markdown()]
-        for title, rows in self._remarks():
-            lines = [f"- `{row.id}`: {_why(row)}." for row in rows] or ["None."]
-            parts += [f"## {title[0].upper()}{title[1:]}", "\n".join(lines)]
-        unpriced = "\n".join(f"- `{one.id}`: {one.reason}." for one in self.unpriced)
-        parts += ["## Records", Table("", head, records).markdown(), "## Not priced", unpriced]
-        return "\n\n".join(parts) + "\n"
-
-    def _ordered(self) -> list[Row]:
-        return [row for one in self.classes() for row in one.rows]
-
-    def _remarks(self) -> list[tuple[str, list[Row]]]:
-        outside = [row for row in self.rows if not row.on_target and not row.below]
-        return [("below parity", self.below()), ("outside the target", outside)]
-
-
-_CLASS_COLUMNS = ("raw", "required", "published required", "required if balanced")
-_RECORD_COLUMNS = ("observed GB", "raw GB", "raw", "required", "published required", "parity")
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    return Table("", head, rows, right=head[1:], ruled=False)
-
-
-def _digits(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
-
-
-def _class(one: ClassSummary) -> tuple[object, ...]:
-    spans = [one.span(name) or () for name in _PRICES]
-    return (one.name, len(one.rows), *(" / ".join(f"{v:.3f}" for v in span) for span in spans))
-
-
-def _target(one: ClassSummary) -> str:
-    if one.name not in TARGETS:
-        return ""
-    kind, least, most = TARGETS[one.name]
-    name = {"balanced": "required if balanced"}.get(kind, kind)
-    return f"{name} from {least:.2f}" + (f" to {most:.2f}" if most < 100 else "")
-
-
-def _figures(row: Row) -> tuple[str, ...]:
-    published = row.ratio("published_required")
-    return (
-        f"{row.observed / 1e9:.2f}",
-        f"{row.raw / 1e9:.2f}",
-        f"{row.raw_ratio:.3f}",
-        f"{row.required_ratio:.3f}",
-        f"{published:.3f}" if published else "",
-        "below" if row.below else "",
+def _cut(model: Model, layers: int) -> Model:
+    """The first layers of a model."""
+    if layers > model.layers:
+        raise Unusable(f"the record has {layers} layers, {model.name} has {model.layers}")
+    kinds = model.layer_kinds[:layers]
+    return replace(
+        model,
+        layers=layers,
+        layer_kinds=kinds,
+        gdn_layers=kinds.count("gdn"),
+        moe_layers=model.moe_layers[:layers],
     )
 
 
-def _why(row: Row) -> str:
-    ratio = f"raw {row.raw_ratio:.3f}, required {row.required_ratio:.3f}"
-    if row.balanced_required is not None:
-        ratio += f", if balanced {row.balanced_required / row.observed:.3f}"
-    return f"{EXPLAINED.get(row.id, 'not explained')} ({ratio})"
+def topology_of(record: Mapping[str, Any]) -> Topology:
+    """The record's ranks; unstated sizes are 1, and dp follows from the expert ranks."""
+    stated = record["topology"]
+    sizes = {
+        name: integer(name, stated.get(name) or 1, 1, 1 << 20)
+        for name in ("tp", "cp", "pp", "ep", "etp")
+    }
+    dense = sizes["tp"] * sizes["cp"]
+    experts = sizes["ep"] * sizes["etp"]
+    dp = stated.get("dp") or max(1, experts // dense)
+    return Topology(dp=dp, sequence_parallel=bool(stated.get("sequence_parallel")), **sizes)
+
+
+def training_of(record: Mapping[str, Any], gradient: bool, assumed: list[str]) -> Training:
+    """The record's training mode."""
+    recompute, trainer = record["recompute"], str(record.get("trainer") or "")
+    granularity = recompute.get("granularity") or "none"
+    if granularity not in ("full", "selective", "none"):
+        raise Unusable(f"recompute {granularity!r} is none that the rules describe")
+    method = recompute.get("method") or "uniform"
+    if method not in ("uniform", "block"):
+        raise Unusable(f"recompute method {method!r} is none that the rules describe")
+    rank = record.get("lora_rank")
+    if rank is None:
+        rank = _UNSTATED_RANK
+        assumed.append(f"LoRA rank {rank}")
+    return Training(
+        recompute=granularity,
+        recompute_method=method,
+        recompute_num_layers=recompute.get("num_layers") or 1,
+        recompute_modules=(recompute.get("modules") or ()) if granularity == "selective" else (),
+        lora_rank=rank,
+        compiled=", compiled" in trainer,
+        phase="forward+backward" if gradient else "forward",
+    )
+
+
+def job(record: Mapping[str, Any], rules: RuleSet | None = None) -> Job:
+    """The record as a job; the rules (by default the default ones) weigh its ranks.
+
+    Raises:
+        Unusable: it has no peak that a wave's price can be held against, or facts are missing.
+    """
+    _check_kind(record)
+    phase = str(record.get("phase") or "")
+    gradient = not phase.startswith("no-grad")
+    known = ("forward+backward", "no-grad", "hidden-state output")
+    if not phase.startswith(known):
+        raise Unusable(f"phase {phase!r}: not a whole forward or forward and backward of a wave")
+    assumed: list[str] = []
+    model, topology = model_of(record), topology_of(record)
+    training = training_of(record, gradient, assumed)
+    try:
+        topology.check(model)
+        weights = bind(model, topology, training, rules).program.gdn_weights()
+        measures, rows = _measures(record, model, topology, weights, gradient, assumed)
+    except InputError as error:
+        raise Unusable(str(error)) from None
+    cold = record.get("state") is None or not str(record["state"]).startswith("warm")
+    return Job(model, topology, training, measures, gradient, cold, rows, tuple(assumed))
+
+
+def _check_kind(record: Mapping[str, Any]) -> None:
+    kind = str(record.get("memory_kind"))
+    observed = record["observed"]
+    if observed.get("peak_bytes"):
+        integer("malformed: observed.peak_bytes", observed["peak_bytes"], 1)
+    else:
+        low = observed.get("peak_bytes_low")
+        raise Unusable(f"no peak ({record.get('outcome')}): at least {low} bytes were needed")
+    if kind != "incremental_allocated":
+        raise Unusable(f"{kind!r} is no increment over what was resident")
+    if str(record.get("phase") or "").startswith("forward only"):
+        raise Unusable("forward only under full recompute: no rule prices a forward by itself")
+
+
+def _lengths(tokens: Mapping[str, Any], assumed: list[str]) -> tuple[list[int], int]:
+    """Lengths of the requests, and the tokens that they all share in the packed row."""
+    for name in ("global_packed", "global_logical", "segments", "requests"):
+        if tokens.get(name) is not None:
+            most = _MOST_TOKENS if name.startswith("global") else _MOST_REQUESTS
+            integer(f"malformed: tokens.{name}", tokens[name], 0, most)
+    packed, logical = tokens["global_packed"], tokens.get("global_logical")
+    text, segments = tokens.get("lengths"), tokens.get("segments")
+    if text:
+        if re.fullmatch(r"[0-9]{1,9}(x[0-9]{1,4}|(\+[0-9]{1,9})*)", text) is None:
+            raise InputError("malformed: tokens.lengths: write 300x8 or 300+200")
+        length, times, count = text.partition("x")
+        lengths = [int(length)] * int(count) if times else [int(n) for n in text.split("+")]
+        integer("malformed: requests of tokens.lengths", len(lengths), 1, _MOST_REQUESTS)
+        if sum(lengths) > _MOST_TOKENS:
+            raise InputError(f"malformed: tokens.lengths: at most {_MOST_TOKENS} tokens")
+        # Two segments of two requests: the prefix was not shared in packing.
+        shared = (sum(lengths) - packed) // max(1, len(lengths) - 1)
+        return lengths, max(0, shared)
+    if segments and logical and logical > packed and (logical - packed) % (segments - 2 or 1) == 0:
+        count = segments - 1
+        assumed.append(f"{count} requests of equal length with one prefix")
+        return _even(logical, count), (logical - packed) // (count - 1)
+    count = segments or tokens.get("requests") or 1
+    if count > 1:
+        assumed.append(f"{count} requests of equal length without sharing")
+    return _even(min(packed, logical) if logical else packed, count), 0
+
+
+def _even(total: int, count: int) -> list[int]:
+    return [total // count + (1 if i < total % count else 0) for i in range(count)]
+
+
+def _rows(lengths: list[int], shared: int) -> Rows:
+    """Rows with these lengths whose first ``shared`` tokens agree and nothing else does."""
+    tokens = np.arange(sum(lengths), dtype=np.int64) + shared
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+    for start in offsets[:-1]:
+        tokens[start : start + shared] = np.arange(shared)
+    return Rows(tokens, offsets)
+
+
+def _measures(
+    record: Mapping[str, Any],
+    model: Model,
+    topology: Topology,
+    weights: Sequence[int],
+    gradient: bool,
+    assumed: list[str],
+) -> tuple[Measures, int]:
+    tokens = record["tokens"]
+    if tokens.get("global_packed") is None:
+        raise Unusable("packed tokens are not stated")
+    lengths, shared = _lengths(tokens, assumed)
+    phase = str(record.get("phase"))
+    hidden = "hidden-state" in phase
+    requests = Requests(
+        _rows(lengths, shared), targets=not hidden, hidden=hidden, gradient=gradient
+    )
+    plan, group = _pipeline(requests, model, topology, weights)
+    stated = tokens.get("per_rank_busiest")
+    if stated and topology.cp > 1 and stated != group["local_tokens"]:
+        assumed.append(f"{stated} rows on the busiest rank as stated, not {group['local_tokens']}")
+        group["local_tokens"] = plan["retained_tokens"] = stated
+    logical = tokens.get("global_logical")
+    if logical and logical > plan["logical_tokens"]:
+        # Deeper sharing than one prefix: only sums over requests matter for what is returned.
+        more = logical - plan["logical_tokens"]
+        plan["logical_tokens"] += more
+        plan["hidden_tokens" if hidden else "target_entries"] += more
+        assumed.append("a packed row without branches for the shared requests")
+    state = str(record.get("state") or "")
+    plan["cold"] = 0 if state.startswith("warm") else 1
+    plan["adapter_pending"] = int(gradient)
+    return Measures.of(plan, [group]), group["local_tokens"]
+
+
+def _pipeline(
+    requests: Requests, model: Model, topology: Topology, weights: Sequence[int]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Plan and group measures of one wave with full sharing, through the stages of a plan."""
+    made = tree(requests.rows)
+    layout = choose_layout(made, Scoring(version=1, layers=model.layers), "full")
+    measured = _core.PlanMeasures(
+        requests._core,
+        np.arange(len(requests), dtype=np.int64),
+        _core.MeasureSettings(
+            tp=topology.tp, cp=topology.cp, recurrent=model.is_hybrid, gdn_weights=weights
+        ),
+    )
+    ownership = placed = None
+    if topology.cp > 1:
+        packing = made.pack(layout.shared)
+        ownership = own(packing, topology.cp, ownership_settings(model, topology))
+        if model.is_hybrid:
+            placed = gdn(packing, ownership, gdn_settings(model, topology.tp))
+    measured.exact(0, made, layout.shared, ownership=ownership, gdn=placed)
+    plan, groups = measured.finish()
+    return (
+        dict(zip(PLAN, plan, strict=True)),
+        dict(zip(PACK, groups[0], strict=True)),
+    )

@@ -17,8 +17,8 @@ from waveplan import checks
 from waveplan.cli import options
 from waveplan.cli.output import write_json
 from waveplan.cli.parser import whole
+from waveplan.desk.jobs import Job, Source
 from waveplan.errors import InputError
-from waveplan.jobs import Job, Source
 from waveplan.report.table import Table, integer, seconds, show
 
 MOST_RUNS = 1000

@@ -34,7 +34,7 @@ def register(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Price the records and print the table."""
-    from waveplan.check import check
+    from waveplan.accuracy.check import check
 
     rules = options.job_of(args, model="").rule_set_of()
     plot = picture_file(args.plot)

@@ -8,7 +8,7 @@ from typing import Any
 
 from waveplan.cli import options, plan
 from waveplan.cli.parser import whole
-from waveplan.jobs import Job, Source
+from waveplan.desk.jobs import Job, Source
 
 EXAMPLE = """\
   waveplan demo

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, Field, fields
 from typing import TYPE_CHECKING, Any
 
-from waveplan._fields import checked
 from waveplan.budget import format_bytes
 from waveplan.cli.parser import Help, share, whole
 from waveplan.cli.progress import Progress
+from waveplan.desk.jobs import Job, Source
 from waveplan.errors import InputError
-from waveplan.jobs import Job, Source
-from waveplan.topology import Topology
+from waveplan.facts.fields import checked
+from waveplan.facts.topology import Topology
 
 if TYPE_CHECKING:
-    from waveplan.requests import Requests
+    from waveplan.sequences.requests import Requests
 
 JOB: dict[str, Field[Any]] = {item.name: item for item in fields(Job)}
 SOURCE: dict[str, Field[Any]] = {item.name: item for item in fields(Source) if item.name != "path"}

@@ -13,8 +13,8 @@ from waveplan.cli.output import refusal, write_json
 from waveplan.cli.parser import apart, output_file, picture_file
 from waveplan.cli.progress import Progress
 from waveplan.cli.status import DONE, INTERRUPTED, REFUSED
+from waveplan.desk.jobs import Job, Source
 from waveplan.files import write_text
-from waveplan.jobs import Job, Source
 from waveplan.report.summary import explanation, heading, memory, reason, states, summary
 from waveplan.report.table import gigabytes, integer, show
 

@@ -15,7 +15,7 @@ from waveplan.report.summary import charges, memory, memory_text, states
 from waveplan.report.table import gigabytes, integer, show
 
 if TYPE_CHECKING:
-    from waveplan.requests import Requests
+    from waveplan.sequences.requests import Requests
 
 EXAMPLE = """\
   waveplan price --tokens 194753 --requests 10 --model qwen3.6-35b-a3b --cp 2
@@ -96,8 +96,8 @@ def _requests(args: argparse.Namespace) -> Requests:
         return options.read(options.source_of(args))
     import numpy as np
 
-    from waveplan.requests import Requests
-    from waveplan.rows import Rows
+    from waveplan.sequences.requests import Requests
+    from waveplan.sequences.sequences import Rows
 
     if not 1 <= args.tokens <= MOST_TOKENS:
         raise InputError(f"--tokens is {args.tokens}: give 1 to {MOST_TOKENS:,}")

@@ -18,12 +18,12 @@ from waveplan.cli.output import write_json
 from waveplan.cli.parser import apart, output_file, picture_file, whole
 from waveplan.cli.progress import Progress
 from waveplan.cli.status import DONE, INTERRUPTED, REFUSED
+from waveplan.desk.jobs import Job, Source, model_named
+from waveplan.desk.sweep import Outcome, jobs, leave, outcomes, process_pool
 from waveplan.errors import InputError
 from waveplan.files import write_text
-from waveplan.jobs import Job, Source, model_named
 from waveplan.report.summary import count
 from waveplan.report.table import Table, gigabytes, integer, show
-from waveplan.sweep import Outcome, jobs, leave, outcomes, process_pool
 
 AXES = ("model", *options.RANKS, "recompute", "lora_rank", "rule_set")
 EXAMPLE = """\

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 from waveplan._core import PRICE_ROOTS
 from waveplan.checks import flag, instance, real
 from waveplan.errors import InputError, UnpricedError
-from waveplan.facts import facts as facts_of
+from waveplan.facts.table import facts as facts_of
+from waveplan.facts.topology import Topology
+from waveplan.facts.training import Training
 from waveplan.pricing.bind import BoundRules, Measures, Status, bind, bind_facts, states_of
 from waveplan.pricing.rules import default_rules, reference_rules, resident_rules
 from waveplan.pricing.ruleset import Definition, Reference, Rule, RuleSet
-from waveplan.topology import Topology
-from waveplan.training import Training
 
 if TYPE_CHECKING:
-    from waveplan.model import Model
+    from waveplan.facts.model import Model
     from waveplan.pricing.explain import Explanation
 
 __all__ = [

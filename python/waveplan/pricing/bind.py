@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from waveplan._core import PRICE_ROOTS, Program
 from waveplan.checks import entries, instance, integer, mapping, shown
 from waveplan.errors import InputError
-from waveplan.facts import facts as facts_of
-from waveplan.model import Model
+from waveplan.facts.model import Model
+from waveplan.facts.table import facts as facts_of
+from waveplan.facts.topology import Topology
+from waveplan.facts.training import Training
 from waveplan.pricing import language as lang
 from waveplan.pricing.language import PACK, PLAN, Expr
 from waveplan.pricing.rules import default_rules
 from waveplan.pricing.ruleset import Rule, RuleSet
-from waveplan.rows import integers
-from waveplan.topology import Topology
-from waveplan.training import Training
+from waveplan.sequences.sequences import integers
 
 __all__ = ["BoundRules", "Compiler", "Measures", "Status", "bind", "bind_facts", "states_of"]
 

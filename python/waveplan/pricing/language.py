@@ -24,10 +24,10 @@ from typing import NoReturn
 
 from waveplan._core import GROUP_MEASURES, PLAN_MEASURES
 from waveplan.errors import InputError
-from waveplan.facts import facts
-from waveplan.model import Model
-from waveplan.topology import Topology
-from waveplan.training import Training
+from waveplan.facts.model import Model
+from waveplan.facts.table import facts
+from waveplan.facts.topology import Topology
+from waveplan.facts.training import Training
 
 __all__ = ["PACK", "PLAN", "Expr", "Formula", "Kind", "infer", "mentioned", "order", "parse"]
 
@@ -206,7 +206,7 @@ def suggest(wrong: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(wrong, list(known), n=3)
     if close:
         return f"did you mean {' or '.join(close)}?"
-    return "docs/rules.md lists the measures and rules, waveplan.facts gives the facts"
+    return "docs/rules.md lists the measures and rules, waveplan.facts.table gives the facts"
 
 
 def mentioned(expr: Expr) -> list[Expr]:

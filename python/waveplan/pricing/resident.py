@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from waveplan.budget import format_bytes
 from waveplan.checks import instance
 from waveplan.errors import InputError
-from waveplan.facts import facts, stage_facts
-from waveplan.model import Model
+from waveplan.facts.model import Model
+from waveplan.facts.table import facts, stage_facts
+from waveplan.facts.topology import Topology
+from waveplan.facts.training import Training
 from waveplan.pricing.bind import Compiler, states_of
 from waveplan.pricing.language import parse
 from waveplan.pricing.rules import resident_rules
-from waveplan.topology import Topology
-from waveplan.training import Training
 
 if TYPE_CHECKING:
     from waveplan.pricing.ruleset import RuleSet

@@ -13,7 +13,7 @@ from waveplan.pricing.language import PACK
 from waveplan.report.summary import count, memory_text, parts, reason, states
 
 if TYPE_CHECKING:
-    from waveplan.jobs import Job
+    from waveplan.desk.jobs import Job
     from waveplan.plan import Pack, Plan
     from waveplan.planner import Planner, Waves
     from waveplan.wave import Wave

@@ -12,9 +12,9 @@ from waveplan.files import replacing
 from waveplan.report.html import COLOURS, term_colours
 
 if TYPE_CHECKING:
-    from waveplan.accuracy.records import Report
-    from waveplan.jobs import Job
-    from waveplan.sweep import Outcome
+    from waveplan.accuracy.report import Report
+    from waveplan.desk.jobs import Job
+    from waveplan.desk.sweep import Outcome
 
 __all__ = ["heat_map", "overview", "predicted_observed", "require_matplotlib"]
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from waveplan.report.table import Table, Tree, gigabytes, integer, seconds
 
 if TYPE_CHECKING:
-    from waveplan.jobs import Job
+    from waveplan.desk.jobs import Job
     from waveplan.plan import Pack
     from waveplan.planner import Planner, Waves
     from waveplan.pricing import Price
     from waveplan.refusal import WaveRefused
-    from waveplan.requests import Requests
+    from waveplan.sequences.requests import Requests
     from waveplan.wave import Wave
 
 __all__ = [

@@ -1,7 +1,7 @@
 //! Layouts: the proven best against all of them, the bounded search against a slow one, and the
 //! packed row of any.
 use waveplan::layout::{self, Label, Layout, Method, Options, Scoring, Stop, Version, Workspace};
-use waveplan::rows::Rows;
+use waveplan::sequences::Rows;
 use waveplan::segments::NONE;
 use waveplan::tree::Tree;
 

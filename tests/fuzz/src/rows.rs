@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use waveplan::attention;
 use waveplan::measures::{Columns, Labels, Pool};
 use waveplan::pack::{self, PackOptions, Packing};
-use waveplan::rows::Rows;
+use waveplan::sequences::Rows;
 use waveplan::scattered::{self, HeadRow};
 use waveplan::segments::{NONE, Segments};
 use waveplan::tree::{Tree, TreeWorkspace};

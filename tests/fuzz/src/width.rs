@@ -1,9 +1,9 @@
 //! The width search over tables of quotes, by one rank and by many, and the ladder's cuts.
 
 use waveplan::Result;
-use waveplan::engine::agreed::Exchange;
-use waveplan::split;
-use waveplan::width::{self, Geometry, Judge, Outcome, QUOTES, Quote, Quoted, Quotes, Stop};
+use waveplan::search::agreed::Exchange;
+use waveplan::search::split;
+use waveplan::search::width::{self, Geometry, Judge, Outcome, QUOTES, Quote, Quoted, Quotes, Stop};
 
 use crate::draw::Draw;
 use crate::slow::width as slow;

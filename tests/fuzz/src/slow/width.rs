@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use waveplan::width::{Quote, Quoted};
+use waveplan::search::width::{Quote, Quoted};
 
 fn usable(quote: Quoted) -> bool {
     quote.verdict.fits && (quote.verdict.trusted || !quote.verdict.profiled)

@@ -1,0 +1,174 @@
+"""Rules held against measured peaks.
+
+>>> report = check("peaks.json")                                       # doctest: +SKIP
+>>> print(report.text())                                               # doctest: +SKIP
+
+Every record is priced from its facts alone: raw is the rules' sum, required has the safety
+factor. A ratio below 1 says that the price is below what was measured.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from waveplan.accuracy.records import Job, Unusable, job, model_of, topology_of
+from waveplan.accuracy.report import Report, Row, Unpriced
+from waveplan.checks import integer
+from waveplan.errors import InputError, one_line
+from waveplan.facts.training import Training
+from waveplan.files import read_json
+from waveplan.pricing import RuleSet, bind, default_rules, price, reference_rules
+from waveplan.pricing.resident import resident
+
+__all__ = ["check", "read"]
+
+
+def read(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """The records of a file.
+
+    Raises:
+        InputError: the file cannot be read or is no JSON list of records.
+    """
+    records = read_json(path)
+    if not isinstance(records, list):
+        raise InputError(f"{path} must hold a list of records")
+    return records
+
+
+_PARTS = ("geometry", "topology", "recompute", "tokens", "observed")
+
+
+def check(
+    records: str | os.PathLike[str] | Iterable[Mapping[str, Any]], rules: RuleSet | None = None
+) -> Report:
+    """Price every record of a file, or every record given.
+
+    Args:
+        rules: by default the default rules; the published ones always stand beside them.
+
+    Raises:
+        InputError: the file cannot be read, or it holds no record at all.
+    """
+    chosen = rules if rules is not None else default_rules()
+    table = read(records) if isinstance(records, str | os.PathLike) else list(records)
+    rows: list[Row] = []
+    unpriced: list[Unpriced] = []
+    bases: set[tuple[Any, ...]] = set()
+    if table and not any(isinstance(record, Mapping) and "id" in record for record in table):
+        raise InputError("no record is an object with an id: this is no file of measured peaks")
+    for index, record in enumerate(table):
+        if lacking := _lacking(record):
+            unpriced.append(Unpriced(_id(index, record), lacking))
+            continue
+        record = {**record, "id": one_line(record["id"])}
+        try:
+            rows.append(_priced(record, job(record, chosen), chosen))
+        except (Unusable, InputError) as reason:
+            unpriced.append(Unpriced(record["id"], one_line(str(reason))))
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+            unpriced.append(Unpriced(record["id"], one_line(f"malformed: {error}")))
+        if base := _resident(record, bases):
+            rows.append(base)
+    return Report(chosen.name, tuple(rows), tuple(unpriced))
+
+
+def _id(index: int, record: Any) -> str:
+    """What a record is called in the report."""
+    if isinstance(record, Mapping) and isinstance(record.get("id"), str):
+        return one_line(record["id"])
+    return f"record {index}"
+
+
+def _lacking(record: Any) -> str:
+    """What keeps a record from being read at all, or nothing."""
+    if not isinstance(record, Mapping):
+        return f"malformed: a {type(record).__name__}, not an object with an id"
+    if not isinstance(record.get("id"), str):
+        return "it has no id"
+    parts = [part for part in _PARTS if not isinstance(record.get(part), Mapping)]
+    return f"it lacks {', '.join(parts)}" if parts else ""
+
+
+def _priced(record: Mapping[str, Any], made: Job, rules: RuleSet) -> Row:
+    bound = bind(made.model, made.topology, made.training, rules)
+    ours = price(made.measures, bound)
+    published = price(
+        made.measures, bind(made.model, made.topology, made.training, reference_rules())
+    )
+    balanced = None
+    if made.model.is_moe and made.topology.ep > 1:
+        training = replace(made.training, routing="balanced")
+        balanced = price(made.measures, bind(made.model, made.topology, training, rules)).required
+    return Row(
+        id=record["id"],
+        group=_group(record, made),
+        model=made.model.name,
+        ranks=str(made.topology),
+        state="cold" if made.cold else "warm",
+        rows=made.rows,
+        observed=record["observed"]["peak_bytes"],
+        raw=ours.raw,
+        required=ours.required,
+        published_raw=published.raw,
+        published_required=published.required,
+        balanced_required=balanced,
+        off=tuple(state.name for state in ours.off),
+        assumed=made.assumed,
+    )
+
+
+def _group(record: Mapping[str, Any], made: Job) -> str:
+    """The class of a record."""
+    full = made.training.recompute == "full"
+    if made.model.is_moe:
+        if not made.gradient:
+            return "no gradient, MoE"
+        if full:
+            return f"full recompute, MoE, {'cold' if made.cold else 'warm'}"
+        if made.topology.ep > 1:
+            uneven = "concentrated" in str(record.get("trainer"))
+            routing = "concentrated" if uneven else "balanced"
+            return f"selective, MoE under EP, {routing} routing"
+    elif made.gradient:
+        if full and made.topology.sp in (2, 4):
+            return "full recompute, dense, TP x SP"
+        if not full:
+            for least, label in ((2048, "from 2,048"), (500, "500 to 2,047")):
+                if made.rows >= least:
+                    return f"selective or none, dense, {label} rows"
+            return "selective or none, dense, below 500 rows"
+    return "other"
+
+
+def _resident(record: Mapping[str, Any], seen: set[tuple[Any, ...]]) -> Row | None:
+    """What was allocated before a call, once per model, ranks and size."""
+    observed = record.get("baseline_bytes")
+    if not observed:
+        return None
+    try:
+        model, topology = model_of(record), topology_of(record)
+        # Records state the base before any backward; an unstated rank is a small one.
+        training = Training(lora_rank=record.get("lora_rank") or 1, phase="forward")
+        key = (model.name, topology)
+        if key in seen:
+            return None
+        made = resident(model, topology, training)
+        integer("baseline_bytes", observed, 1)
+    except (InputError, Unusable, TypeError):
+        return None  # the record is listed for its peak already
+    seen.add(key)
+    return Row(
+        id=f"{record['id']} (resident)",
+        group="resident",
+        model=model.name,
+        ranks=str(topology),
+        state="",
+        rows=0,
+        observed=observed,
+        raw=made.allocated,
+        required=made.allocated,
+        assumed=() if record.get("lora_rank") else ("LoRA rank 1",),
+    )

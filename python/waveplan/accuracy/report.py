@@ -1,0 +1,311 @@
+"""Records of measured peaks with what the rules say of them: ratios, classes, text and a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from waveplan.report.table import Table
+
+__all__ = ["CLASSES", "EXPLAINED", "TARGETS", "ClassSummary", "Report", "Row", "Unpriced"]
+
+CLASSES = (
+    "full recompute, dense, TP x SP",
+    "selective or none, dense, from 2,048 rows",
+    "selective or none, dense, 500 to 2,047 rows",
+    "selective or none, dense, below 500 rows",
+    "no gradient, MoE",
+    "full recompute, MoE, warm",
+    "full recompute, MoE, cold",
+    "selective, MoE under EP, concentrated routing",
+    "selective, MoE under EP, balanced routing",
+    "resident",
+    "other",
+)
+"""Classes of records, in the order of the table."""
+
+_ANY = float("inf")
+TARGETS = {
+    CLASSES[0]: ("raw", 1.0, 1.05),
+    CLASSES[1]: ("raw", 0.97, 1.05),
+    CLASSES[3]: ("required", 1.0, 1.30),
+    CLASSES[4]: ("required", 1.0, 1.16),
+    CLASSES[5]: ("required", 1.0, 1.25),
+    CLASSES[6]: ("required", 1.0, 1.35),
+    CLASSES[7]: ("required", 1.0, _ANY),
+    CLASSES[8]: ("balanced", 1.0, 1.30),
+    CLASSES[9]: ("raw", 0.99, 1.01),
+}
+"""Ratio that a class is held to, its least and largest value; "balanced": required at least 1,
+and between the two if routing is taken to be balanced."""
+RESIDENT_TP8 = 1.02
+
+
+_FEW = "a few hundred rows: two first-call allowances of 64 MiB weigh more than the rows"
+_SMALL = "the allowance is one sum for all models; small ones hold 160 to 240 MB beside weights"
+EXPLAINED = {
+    "art-848-golden-27": "27 tokens: 474 MB of fixed first-use buffers, more than any rule charges",
+    "art-recompute-csv-15": _FEW,
+    "art-recompute-csv-36": _FEW,
+    "art-recompute-csv-30": "if balanced just over: what is kept per routed row is a bound",
+    "art-recompute-csv-14 (resident)": _SMALL,
+    "art-recompute-csv-37 (resident)": _SMALL,
+    "art-recompute-csv-12 (resident)": _SMALL,
+    "art-recompute-csv-28 (resident)": "EP 4: between 0.63 and 1.96 GB beside the weights, by the "
+    "calls before; the allowance is 2 GiB",
+}
+"""Why a record of the public collection is below parity or outside its class's target."""
+
+_INTRODUCTION = (
+    "Every public peak that we know, priced from its facts alone. `waveplan.accuracy.check` writes this",
+    "page; a test keeps it equal to what the rules say.",
+    "",
+    "- *raw*: the sum of the rules over the observed peak; *required*: with the safety factor",
+    "  of 1.10 and, in the default rules, what stands in for rules outside their coverage.",
+    "  Below 1 the price is below what was measured.",
+    "- Three figures are the least, the median and the largest ratio of a class.",
+    "- *published*: the same records with the rules of the published planner.",
+    "- *if balanced*: expert ranks get equal rows. The default assumes that they do not.",
+    "- *resident*: weights, adapters and the allowance against what was allocated before a call.",
+)
+
+
+_PRICES = ("raw", "required", "published_required", "balanced_required")
+_RATIOS = ("raw", "required", "published_raw", "published_required", "balanced_required")
+_PLAIN = ("model", "ranks", "state", "rows", "observed", "raw", "required")
+Span = tuple[float, float, float]
+"""Least, median, largest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One priced record; sizes in bytes."""
+
+    id: str
+    group: str
+    """Its class, one of `CLASSES`."""
+    model: str
+    ranks: str
+    state: str
+    rows: int
+    """Rows of the busiest rank; 0 for what is resident."""
+    observed: int
+    raw: int
+    required: int
+    published_raw: int | None = None
+    """What the published rules say; None for what is resident."""
+    published_required: int | None = None
+    balanced_required: int | None = None
+    """Required if routing is balanced, for expert layers under EP."""
+    off: tuple[str, ...] = ()
+    """Rules that charged nothing although they were needed."""
+    assumed: tuple[str, ...] = ()
+    """What the record does not state."""
+
+    def ratio(self, price: str) -> float | None:
+        """One of the prices over the observed peak, None where there is none."""
+        value: int | None = getattr(self, price)
+        return None if value is None else value / self.observed
+
+    @property
+    def raw_ratio(self) -> float:
+        """Raw price over the observed peak."""
+        return self.raw / self.observed
+
+    @property
+    def required_ratio(self) -> float:
+        """Required over the observed peak."""
+        return self.required / self.observed
+
+    @property
+    def below(self) -> bool:
+        """The price with its safety factor is below what was measured."""
+        return self.required < self.observed
+
+    @property
+    def on_target(self) -> bool:
+        """Inside the target of its class."""
+        kind, least, most = TARGETS.get(self.group, ("", 0.0, _ANY))
+        if self.group == "resident" and "TP 8" in self.ranks:
+            most = RESIDENT_TP8
+        ratio = self.ratio({"balanced": "balanced_required"}.get(kind, kind)) if kind else None
+        if ratio is None:
+            return True
+        return least <= round(ratio, 3) <= most and (kind != "balanced" or self.required_ratio >= 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Fields and ratios as plain JSON values."""
+        return {
+            "id": self.id,
+            "class": self.group,
+            **{name: getattr(self, name) for name in _PLAIN},
+            **{f"{name}_ratio": _digits(self.ratio(name)) for name in _RATIOS},
+            "below_parity": self.below,
+            "off": list(self.off),
+            "assumed": list(self.assumed),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Unpriced:
+    """A record that was not priced."""
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClassSummary:
+    """The records of one class."""
+
+    name: str
+    rows: tuple[Row, ...]
+
+    @property
+    def below(self) -> tuple[str, ...]:
+        """Records whose required price is below the peak."""
+        return tuple(row.id for row in self.rows if row.below)
+
+    @property
+    def outside(self) -> tuple[str, ...]:
+        """Records outside the class's target."""
+        return tuple(row.id for row in self.rows if not row.on_target)
+
+    def span(self, price: str) -> Span | None:
+        """Least, median and largest ratio to the observed peaks; None where no record has it."""
+        ratios = sorted(r for row in self.rows if (r := row.ratio(price)) is not None)
+        return (ratios[0], median(ratios), ratios[-1]) if ratios else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ratios rounded to four digits."""
+        spans = {name: self.span(name) for name in _PRICES}
+        return {
+            "class": self.name,
+            "records": len(self.rows),
+            **{name: span and [round(value, 4) for value in span] for name, span in spans.items()},
+            "below_parity": list(self.below),
+            "outside_target": list(self.outside),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All records: priced rows, and those that were not priced with the reason."""
+
+    rules: str
+    rows: tuple[Row, ...]
+    unpriced: tuple[Unpriced, ...]
+
+    def classes(self) -> list[ClassSummary]:
+        """The classes that have records, in the order of `CLASSES`."""
+        made = [
+            ClassSummary(name, tuple(row for row in self.rows if row.group == name))
+            for name in CLASSES
+        ]
+        return [one for one in made if one.rows]
+
+    def below(self) -> list[Row]:
+        """Rows whose required price is below the observed peak, lowest first."""
+        return sorted((row for row in self.rows if row.below), key=lambda row: row.required_ratio)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as stable JSON."""
+        return {
+            "version": 1,
+            "rules": self.rules,
+            "classes": [one.to_dict() for one in self.classes()],
+            "records": [row.to_dict() for row in self.rows],
+            "unpriced": [{"id": one.id, "reason": one.reason} for one in self.unpriced],
+        }
+
+    def text(self) -> str:
+        """The report as plain tables: classes, records, what is below or outside, what is left."""
+        classes = [(*_class(one), len(one.below)) for one in self.classes()]
+        records = [(row.id, *_figures(row)) for row in self._ordered()]
+        parts = [
+            [f"rules: {self.rules}; ratios to the observed peak"],
+            [_table(("class", "n", *_CLASS_COLUMNS, "below"), classes).plain()],
+            [_table(("record", *_RECORD_COLUMNS), records).plain()],
+        ]
+        for title, rows in self._remarks():
+            if rows:
+                lines = [f"  {row.id}: {_why(row)}" for row in rows]
+                parts.append([f"{title} ({len(rows)}):", *lines])
+        if self.unpriced:
+            lines = [f"  {one.id}: {one.reason}" for one in self.unpriced]
+            parts.append([f"not priced ({len(self.unpriced)}):", *lines])
+        return "\n\n".join("\n".join(part) for part in parts)
+
+    def markdown(self) -> str:
+        """The report as a page."""
+        classes = [(*_class(one), _target(one), ", ".join(one.below)) for one in self.classes()]
+        records = [
+            (
+                *(row.id, row.model, row.ranks, row.state, f"{row.rows:,}" if row.rows else ""),
+                *_figures(row),
+                "; ".join(row.assumed),
+            )
+            for row in self._ordered()
+        ]
+        class_head = ("class", "records", *_CLASS_COLUMNS, "target", "below parity")
+        head = ("record", "model", "ranks", "state", "rows", *_RECORD_COLUMNS, "assumed")
+        parts = ["# Accuracy", "\n".join(_INTRODUCTION), Table("", class_head, classes).markdown()]
+        for title, rows in self._remarks():
+            lines = [f"- `{row.id}`: {_why(row)}." for row in rows] or ["None."]
+            parts += [f"## {title[0].upper()}{title[1:]}", "\n".join(lines)]
+        unpriced = "\n".join(f"- `{one.id}`: {one.reason}." for one in self.unpriced)
+        parts += ["## Records", Table("", head, records).markdown(), "## Not priced", unpriced]
+        return "\n\n".join(parts) + "\n"
+
+    def _ordered(self) -> list[Row]:
+        return [row for one in self.classes() for row in one.rows]
+
+    def _remarks(self) -> list[tuple[str, list[Row]]]:
+        outside = [row for row in self.rows if not row.on_target and not row.below]
+        return [("below parity", self.below()), ("outside the target", outside)]
+
+
+_CLASS_COLUMNS = ("raw", "required", "published required", "required if balanced")
+_RECORD_COLUMNS = ("observed GB", "raw GB", "raw", "required", "published required", "parity")
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    return Table("", head, rows, right=head[1:], ruled=False)
+
+
+def _digits(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def _class(one: ClassSummary) -> tuple[object, ...]:
+    spans = [one.span(name) or () for name in _PRICES]
+    return (one.name, len(one.rows), *(" / ".join(f"{v:.3f}" for v in span) for span in spans))
+
+
+def _target(one: ClassSummary) -> str:
+    if one.name not in TARGETS:
+        return ""
+    kind, least, most = TARGETS[one.name]
+    name = {"balanced": "required if balanced"}.get(kind, kind)
+    return f"{name} from {least:.2f}" + (f" to {most:.2f}" if most < 100 else "")
+
+
+def _figures(row: Row) -> tuple[str, ...]:
+    published = row.ratio("published_required")
+    return (
+        f"{row.observed / 1e9:.2f}",
+        f"{row.raw / 1e9:.2f}",
+        f"{row.raw_ratio:.3f}",
+        f"{row.required_ratio:.3f}",
+        f"{published:.3f}" if published else "",
+        "below" if row.below else "",
+    )
+
+
+def _why(row: Row) -> str:
+    ratio = f"raw {row.raw_ratio:.3f}, required {row.required_ratio:.3f}"
+    if row.balanced_required is not None:
+        ratio += f", if balanced {row.balanced_required / row.observed:.3f}"
+    return f"{EXPLAINED.get(row.id, 'not explained')} ({ratio})"

@@ -1,0 +1,1 @@
+"""Agreement between the ranks of a job."""

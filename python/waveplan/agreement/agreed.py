@@ -1,0 +1,164 @@
+"""One wave settled by all ranks of a job: five reductions, whatever the probes; four in compatible
+mode."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from waveplan import _core as core
+from waveplan.agreement.protocol import Step, digest
+from waveplan.budget import format_bytes
+from waveplan.plan import plan_of
+
+if TYPE_CHECKING:
+    from waveplan.waves import Waves
+
+__all__ = ["Settled", "settle"]
+
+Column = NDArray[np.int64]
+
+_EQUAL = (
+    "start",
+    "number of items",
+    "number of requests",
+    "number of tokens",
+    "widest wave so far",
+    "way to take refusals",
+    "planner's settings or version",
+    "pricing rules",
+)
+"""What all ranks must hold alike, in the order in which it is shown at the first meeting."""
+_HASHED = 6
+"""From here on hashes are shown."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """How the search for a wave ended, on all ranks."""
+
+    session: core.Session
+    found: core.SearchResult
+    limit: int
+    """Bytes free for this rank's share."""
+    refused: str | None
+    """The wave is refused: by this rank (""), or by another one for this reason."""
+    required: int
+    """The most bytes that any rank needs."""
+    cold: bool
+    """On some rank no profile covers the plan."""
+
+
+def settle(waves: Waves) -> Settled:
+    """Finds the next wave of a pool together with all other ranks."""
+    ranks = waves.planner.ranks
+    ahead = waves.planner.take_ahead(waves)
+    session = waves.session() if ahead is None else ahead.session
+    shown = ranks.meet(Step.WAVE, _card(waves))
+    limit = _free(waves, shown)
+
+    def growth() -> Column:
+        nonlocal session
+        if ahead is not None and ahead.growth is not None:
+            if limit == waves.limit:
+                return ahead.growth
+            session = waves.session()
+        session.set_available(limit)
+        return session.growth()
+
+    first = ranks.table(growth, session.growth_len())
+    entries = session.agree_growth(first)
+    second = ranks.table(lambda: session.bisection(), entries)
+    entries = session.agree_bisection(second)
+    third = np.empty(0, np.int64)
+    if not waves.planner.compatible:  # as published, nothing lies between two granules
+        third = ranks.table(lambda: session.refinement(), entries)
+    found = session.finish(third)
+    mark = 0
+    if ranks.size > waves.planner.topology.dp:  # several processes plan the same share
+        mark = int(plan_of(found, waves.planner.bound).fingerprint[:15], 16)
+    mine = [
+        waves.planner.agreement.dp_rank,
+        found.width,
+        int(found.kind == "refused"),
+        found.required,
+        limit,
+        int(found.cold),
+        mark,
+    ]
+    return _outcome(waves, session, found, limit, ranks.meet(Step.OUTCOME, mine))
+
+
+def _card(waves: Waves) -> list[int]:
+    """What this process shows before the search."""
+    planner, pool = waves.planner, waves.pool
+    settings, rules = planner.digests
+    profiles = planner.profiles.columns(planner.context, pool.mixes)
+    return [
+        planner.agreement.dp_rank,
+        waves.limit,
+        digest(sorted(repr(profile) for profile in profiles)),
+        waves.start,
+        waves.items,
+        len(pool),
+        int(pool.lengths.sum()),
+        waves.widest or 0,
+        waves.mode(),
+        settings,
+        rules,
+    ]
+
+
+def _free(waves: Waves, shown: Column) -> int:
+    """Checks what the processes showed; the least free bytes of this data-parallel rank's."""
+    planner = waves.planner
+    differ = planner.ranks.differ
+    where = f"for the wave at item {waves.start}"
+    for at, what in enumerate(_EQUAL):
+        values = shown[:, 3 + at].tolist()
+        other = next((rank for rank, value in enumerate(values) if value != values[0]), None)
+        if other is not None:
+            figures = f": rank {other} differs from rank 0"
+            if at < _HASHED:
+                figures = f": rank 0 has {values[0]}, rank {other} has {values[other]}"
+            differ(f"the ranks disagree on the {what} {where}{figures}")
+    shares = shown[:, 0]
+    for dp_rank in range(planner.topology.dp):
+        members = np.flatnonzero(shares == dp_rank)
+        if not len(members):
+            differ(f"no process plans for data-parallel rank {dp_rank} of {planner.topology.dp}")
+        profiles = shown[members, 2]
+        if (profiles != profiles[0]).any():
+            differ(
+                f"processes {members.tolist()} of data-parallel rank {dp_rank} hold different "
+                "profiles: load the same ones on each"
+            )
+    return int(shown[shares == planner.agreement.dp_rank, 1].min())
+
+
+def _outcome(
+    waves: Waves, session: core.Session, found: core.SearchResult, limit: int, shown: Column
+) -> Settled:
+    """Checks that all ranks found the same wave, and what they found."""
+    planner = waves.planner
+    shares, widths, refusals, required, limits, cold, marks = shown[:, :7].T
+    for dp_rank in range(planner.topology.dp):
+        members = shares == dp_rank
+        if (widths != widths[0]).any() or (marks[members] != marks[members][0]).any():
+            planner.ranks.differ(
+                f"the ranks made different plans of the wave at item {waves.start}: their rows "
+                "or machines differ"
+            )
+    refused = None
+    if refusals.any():
+        refused = ""
+        if found.kind != "refused":
+            first = int(np.argmax(refusals))
+            refused = (
+                f"data-parallel rank {shares[first]} needs {format_bytes(int(required[first]))} of "
+                f"{format_bytes(int(limits[first]))} for its share and found no split that fits"
+            )
+    return Settled(session, found, limit, refused, int(required.max()), bool(cold.any()))

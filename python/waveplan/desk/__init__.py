@@ -1,0 +1,1 @@
+"""Jobs sized at a desk: one job, or a sweep over many."""

@@ -1,0 +1,285 @@
+"""A job in plain values, as a command line or a sweep spells it, and the planner it stands for."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from waveplan.budget import Budget
+from waveplan.checks import choice, integer, shown, text
+from waveplan.errors import InputError, UnpricedError
+from waveplan.facts.fields import check, checked, count, given, switch, word
+from waveplan.facts.topology import Topology, ranks_text
+from waveplan.facts.training import Training
+from waveplan.files import kind
+
+if TYPE_CHECKING:
+    from waveplan.facts.model import Model
+    from waveplan.planner import Planner
+    from waveplan.pricing import RuleSet
+    from waveplan.sequences.requests import Requests
+
+__all__ = ["Job", "Source", "model_named"]
+
+
+def model_named(name: str) -> Model:
+    """A bundled model by name, or one read from a Hugging Face config.json."""
+    from waveplan.facts import models
+    from waveplan.facts.model import Model
+
+    if text("model", name).lower() in models.names():
+        return models.get(name)
+    path = Path(name)
+    if path.suffix == ".json" or kind(path) is not None:
+        return Model.from_hf(path)
+    close = difflib.get_close_matches(name[:100].lower(), models.names(), n=3, cutoff=0.5)
+    known = f"did you mean {' or '.join(close)}" if close else ", ".join(models.names())
+    raise InputError(f"model {shown(name)} is neither a file nor bundled: {known}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where the rows are and what is asked of them.
+
+    ``path`` is a file of token rows that every worker can read; ``targets`` is ``"all"`` tokens,
+    those from each row's ``first_target`` on (``"last-turn"``) or ``"none"``; ``limit`` keeps the
+    first rows only.
+    """
+
+    path: str
+    targets: str = word(
+        "all",
+        ("all", "last-turn", "none"),
+        "labelled tokens: all, from each row's first_target on, or none",
+    )
+    top_k: int | None = count(None, "return the K best tokens too", 1, metavar="K")
+    logits: bool = switch(doc="return full logits too")
+    hidden: bool = switch(doc="return hidden states too")
+    gradient: bool = switch(True, "forward only, no gradients", flag="--no-grad")
+    limit: int | None = count(None, "take the first N rows only", 1)
+
+    def requests(self, on_read: Callable[[int, int | None], object] | None = None) -> Requests:
+        """The requests, read once in each process.
+
+        ``on_read(bytes read, bytes in all)`` is called while a long file of JSON lines is read;
+        the second is None for stdin.
+
+        Raises:
+            InputError: the file or an option is wrong, or there is no row.
+        """
+        if not isinstance(self.path, os.PathLike):
+            text("path", self.path)
+        check(self)
+        if self not in _READ:
+            made = _requests(self, on_read)
+            while len(_READ) > 1:
+                del _READ[next(iter(_READ))]
+            _READ[self] = made
+        return _READ[self]
+
+
+# A worker plans many configurations over the same rows.
+_READ: dict[Source, Requests] = {}
+
+
+def _requests(
+    source: Source, on_read: Callable[[int, int | None], object] | None = None
+) -> Requests:
+    from waveplan.sequences.files import read
+    from waveplan.sequences.requests import Requests
+    from waveplan.sequences.sequences import Rows
+
+    if source.targets == "none" and not (source.top_k or source.logits or source.hidden):
+        raise InputError("targets is 'none' and nothing else is asked for: ask for some output")
+    told = None
+    if on_read is not None:
+        is_file = source.path != "-" and kind(source.path) == "file"
+        total = Path(source.path).stat().st_size if is_file else None
+        told = lambda done: on_read(done, total)  # noqa: E731
+    rows = Rows(*read(source.path, told))
+    if not len(rows):
+        raise InputError(f"{'stdin' if source.path == '-' else source.path} holds no rows")
+    if source.limit is not None:
+        rows = rows.take(range(min(source.limit, len(rows))))
+    targets: Any = source.targets == "all"
+    if source.targets == "last-turn":
+        if "first_target" not in rows.columns:
+            raise InputError(f"{source.path} has no first_target column: use targets 'all'")
+        targets = rows.columns["first_target"]
+    return Requests(
+        rows,
+        targets=targets,
+        top_k=source.top_k,
+        logits=source.logits,
+        hidden=source.hidden,
+        gradient=source.gradient,
+    )
+
+
+def _options(facts: type[Any]) -> dict[str, Field[Any]]:
+    return {item.name: item for item in fields(facts) if "option" in item.metadata}
+
+
+_RULES = ("default", "published")
+_TRAINING, _BUDGET = _options(Training), _options(Budget)
+# Documents list full_finetuning behind the rank of the adapters.
+_LORA = list(_TRAINING).index("lora_rank") + 1
+_FIELDS: dict[str, Any] = {
+    "model": given(
+        MISSING,
+        "a bundled model by name, or a Hugging Face config.json",
+        option="facts",
+        metavar="NAME|FILE",
+    ),
+    **_options(Topology),
+    **dict(list(_TRAINING.items())[:_LORA]),
+    "full_finetuning": switch(doc="train every parameter, no adapters", option="facts"),
+    **_TRAINING,
+    "budget": given(
+        None,
+        'the device\'s total, such as "141GB" or "80GiB": weights and what else stays resident '
+        "come off, and a reserve",
+        option="memory",
+        metavar="BYTES",
+    ),
+    "available": _BUDGET["available"],
+    "reserve": _BUDGET["reserve"],
+    "rule_set": word(
+        "default",
+        _RULES,
+        "ours, or what the reference planner charges",
+        option="rules",
+        metavar="SET",
+    ),
+    "rules": given(None, "a TOML file of rules to add or override", option="rules", metavar="FILE"),
+    "strict": switch(doc="refuse where a rule does not cover the job", option="prices"),
+    "margin": given(
+        0.1,
+        "kept back where a rule is off or unmeasured for the job (default: 0.1)",
+        option="prices",
+        kind="share",
+        metavar="SHARE",
+    ),
+    "compatible": switch(
+        doc="the reference planner's decisions, bit for bit, with its prices", option="plan"
+    ),
+    "trust": word(
+        "rules",
+        ("rules", "profile"),
+        "what a first wave may grow on: measured rules (default), or observed waves only",
+        option="plan",
+    ),
+}
+"""Fields of a job, in the order of its documents: its own, and those of facts with an option."""
+
+
+def _plain(default: Any) -> Any:
+    return "" if default == () else default
+
+
+if TYPE_CHECKING:
+
+    class _Values:
+        __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+        def __init__(self, **values: Any) -> None: ...
+
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    _Values = make_dataclass(
+        "_Values",
+        [
+            # Lists are written as text with commas between.
+            (name, Any, field(default=_plain(item.default), metadata=item.metadata))
+            for name, item in _FIELDS.items()
+        ],
+        frozen=True,
+        kw_only=True,
+    )
+
+
+class Job(_Values):
+    """One configuration in plain values: model, ranks, training mode, memory, prices.
+
+    It has the fields of `Topology`, `Training` and `Budget` that are options of the command line,
+    and ``model`` (a name or a file), ``full_finetuning``, ``budget`` (`Budget.device`),
+    ``rule_set`` ("default" or "published"), ``rules`` (a TOML file), ``strict``, ``margin``,
+    ``compatible`` and ``trust``.
+    """
+
+    def facts(self) -> tuple[Model, Topology, Training]:
+        """Model, ranks and training mode, checked against each other."""
+        model = model_named(self.model)
+        topology = Topology(**self._of(Topology))
+        topology.check(model)
+        training = self._of(Training)
+        if self.full_finetuning:
+            training["lora_rank"] = 0
+        elif integer("lora_rank", self.lora_rank) == 0:
+            raise InputError("lora_rank is 0: say full_finetuning to train every parameter")
+        return model, topology, Training(**training)
+
+    def _of(self, facts: type[Any]) -> dict[str, Any]:
+        """The values of this job that are fields of some facts."""
+        names = self.__dataclass_fields__.keys() & {item.name for item in fields(facts)}
+        return {name: getattr(self, name) for name in names}
+
+    def memory(self) -> Budget:
+        """What a rank may use."""
+        if (self.budget is None) == (self.available is None):
+            raise InputError("give either budget (the device's total) or available (what is free)")
+        if self.budget is not None:
+            return Budget(device=self.budget, reserve=self.reserve)
+        return Budget(available=self.available, reserve=self.reserve)
+
+    def memory_text(self) -> str:
+        """The memory in a few words."""
+        return f"{self.budget} device" if self.budget is not None else f"{self.available} free"
+
+    def training_text(self) -> str:
+        """The training mode in a few words."""
+        what = "full fine-tuning" if self.full_finetuning else f"LoRA rank {self.lora_rank}"
+        return f"{self.recompute} recompute, {what}"
+
+    def ranks_text(self) -> str:
+        """The ranks that are not 1."""
+        return ranks_text(self, " ")
+
+    def rule_set_of(self) -> RuleSet:
+        """The rules that price it."""
+        from waveplan.pricing import default_rules, reference_rules
+
+        choice("rule_set", self.rule_set, _RULES)
+        base = reference_rules() if self.rule_set == "published" else default_rules()
+        return base if self.rules is None else base.with_file(self.rules)
+
+    def planner(self) -> Planner:
+        """The planner of this job.
+
+        Raises:
+            InputError: the configuration is impossible; the message says why.
+            UnpricedError: ``strict``, and a rule does not cover the job as measured.
+        """
+        from waveplan.planner import Planner
+
+        for item in fields(self):
+            checked(item, item.name, getattr(self, item.name))
+        if self.compatible and self.rules is not None:
+            raise InputError("rules are fixed in compatible mode: leave out one of the two")
+        planner = Planner(
+            *self.facts(),
+            self.memory(),
+            rules=None if self.compatible else self.rule_set_of(),
+            trust="profile" if self.compatible else self.trust,
+            compatible=self.compatible,
+            margin=None if self.compatible else self.margin,
+        )
+        states = (*planner.bound.off, *planner.bound.unmeasured)
+        if self.strict and states:
+            raise UnpricedError("; ".join(str(state) for state in states))
+        return planner

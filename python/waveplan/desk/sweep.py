@@ -1,0 +1,214 @@
+"""Size a job over many configurations: topologies x budgets x recompute modes x models.
+
+Any ``concurrent.futures.Executor`` does the work: a process pool by default,
+``mpi4py.futures.MPIPoolExecutor`` or a Dask client's executor alike. A configuration is planned
+from the file of rows named in it, which each worker reads once; results come back in the order of
+the configurations, whatever finished first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import (
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    as_completed,
+)
+from dataclasses import dataclass, fields
+from typing import Any
+
+from waveplan.checks import attributes, entries, instance, integer, mapping, shown
+from waveplan.desk.jobs import Job, Source
+from waveplan.errors import InputError, WaveplanError
+
+__all__ = ["Outcome", "jobs", "outcomes", "process_pool", "run_job", "sweep"]
+
+MOST_JOBS = 100_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one configuration comes to.
+
+    ``status`` is ``"ok"``, ``"partial"`` (some rows can never fit), ``"refused"`` (none fits) or
+    ``"impossible"`` (the configuration itself; ``reason`` says why). Bytes are per rank, tokens
+    per packed row, rows those of the busiest context-parallel rank.
+    """
+
+    status: str
+    reason: str = ""
+    waves: int = 0
+    widest: int = 0
+    planned: int = 0
+    refused: int = 0
+    packed_tokens: int = 0
+    logical_tokens: int = 0
+    busiest_rank: int = 0
+    required: int = 0
+    limit: int = 0
+    unpriced: int = 0
+
+
+def jobs(axes: Mapping[str, Sequence[Any]]) -> list[Job]:
+    """The product of the given values of each field, the last field varying fastest.
+
+    ``budget`` and ``available`` exclude one another; give one of them.
+    """
+    names = {item.name for item in fields(Job)}
+    axes = {
+        name: values if isinstance(values, range) else entries(shown(name), values)
+        for name, values in mapping("axes", axes).items()
+    }
+    for name, values in axes.items():
+        if name not in names:
+            raise InputError(
+                f"{name} is no field of a configuration: use {', '.join(sorted(names))}"
+            )
+        if not values:
+            raise InputError(f"{name} has no values")
+    if ("budget" in axes) == ("available" in axes):
+        raise InputError("give either budget (the device's total) or available (what is free)")
+    if "model" not in axes:
+        raise InputError("model is missing: name at least one")
+    if (count := math.prod(map(len, axes.values()))) > MOST_JOBS:
+        raise InputError(f"the axes make {count:,} configurations: at most {MOST_JOBS:,}")
+    return [
+        Job(**dict(zip(axes, chosen, strict=True))) for chosen in itertools.product(*axes.values())
+    ]
+
+
+def run_job(job: Job, source: Source) -> Outcome:
+    """Plan every wave of the rows under one configuration. Runs in a worker."""
+    try:
+        planner = job.planner()
+    except WaveplanError as error:
+        return Outcome(status="impossible", reason=str(error))
+    requests = source.requests()
+    waves = widest = planned = packed = logical = busiest = required = 0
+    try:
+        run = planner.waves(requests, on_refusal="skip")
+        for wave in run:
+            waves += 1
+            planned += len(wave.rows)
+            widest = max(widest, wave.width)
+            packed += wave.plan.packed_tokens
+            logical += wave.plan.logical_tokens
+            busiest = max(busiest, int(wave.plan.rank_rows.max(initial=0)))
+            required = max(required, wave.required)
+    except WaveplanError as error:
+        return Outcome(status="impossible", reason=str(error))
+    refused = len(run.refused)
+    status = "ok" if not refused else "partial" if planned else "refused"
+    return Outcome(
+        status=status,
+        reason=str(run.refused[0]) if refused else "",
+        waves=waves,
+        widest=widest,
+        planned=planned,
+        refused=refused,
+        packed_tokens=packed,
+        logical_tokens=logical,
+        busiest_rank=busiest,
+        required=required,
+        limit=planner.limit,
+        unpriced=len(planner.bound.off) + len(planner.bound.unmeasured),
+    )
+
+
+def sweep(
+    source: Source,
+    configurations: Iterable[Job],
+    *,
+    executor: Executor | None = None,
+    on_done: Callable[[int, int], None] | None = None,
+) -> list[tuple[Job, Outcome]]:
+    """Plan each configuration and return the outcomes in the order given.
+
+    ``on_done(done, total)`` is called after each; `outcomes` gives them as they finish.
+
+    Raises:
+        InputError: the rows cannot be read.
+        WaveplanError: a worker process died.
+    """
+    wanted = entries("configurations", configurations)
+    if on_done is not None and not callable(on_done):
+        raise InputError(f"on_done must be a function, not {shown(on_done)}")
+    found: dict[int, Outcome] = {}
+    for i, outcome in outcomes(source, wanted, executor=executor):
+        found[i] = outcome
+        if on_done is not None:
+            on_done(len(found), len(wanted))
+    return [(job, found[i]) for i, job in enumerate(wanted)]
+
+
+def outcomes(
+    source: Source,
+    configurations: Sequence[Job],
+    *,
+    executor: Executor | None = None,
+) -> Generator[tuple[int, Outcome], None, None]:
+    """Position and outcome of each configuration, in the order in which they finish.
+
+    Closing the iterator cancels what has not begun.
+    """
+    configurations = [
+        instance("a configuration", job, Job) for job in entries("configurations", configurations)
+    ]
+    if executor is not None:
+        attributes("executor", executor, "submit")
+    instance("source", source, Source)
+    source.requests()  # a bad file is refused here, before any worker starts
+    if not configurations:
+        return
+    own = executor is None
+    pool = executor if executor is not None else process_pool(len(configurations))
+    futures: dict[Future[Outcome], int] = {}
+    whole = False
+    try:
+        futures = {pool.submit(run_job, job, source): i for i, job in enumerate(configurations)}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+        whole = True
+    except BrokenExecutor as error:
+        raise WaveplanError(
+            f"a worker process died ({error}); is there memory for {source.path} in each? fewer "
+            "workers need less"
+        ) from error
+    finally:
+        for future in futures:
+            future.cancel()
+        if own:
+            leave(pool, whole=whole)
+
+
+def leave(pool: Executor, *, whole: bool) -> None:
+    """Ends a pool: nobody waits for a configuration that is half done, as leaving would."""
+    workers = [] if whole else list((getattr(pool, "_processes", None) or {}).values())
+    pool.shutdown(wait=False, cancel_futures=True)
+    for worker in workers:
+        worker.terminate()
+
+
+def process_pool(most: int | None = None) -> ProcessPoolExecutor:
+    """At most so many processes, and no more than cores.
+
+    They are spawned: a fork would copy the locks of threads that it does not copy. Scripts that
+    call this need ``if __name__ == "__main__":`` around it.
+    """
+    if most is not None:
+        most = integer("most", most)
+    cores = os.cpu_count() or 1
+    return ProcessPoolExecutor(
+        max(1, min(most or cores, cores)),
+        mp_context=multiprocessing.get_context("spawn"),
+        # Ctrl-C reaches workers too; they leave without a word.
+        initializer=signal.signal,
+        initargs=(signal.SIGINT, signal.SIG_DFL),
+    )

@@ -1,0 +1,1 @@
+"""Facts of a job: the model, the ranks, the training mode."""

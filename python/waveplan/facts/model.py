@@ -1,0 +1,224 @@
+"""The geometry of a decoder: everything a price needs to know about a model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from waveplan.checks import choice, entries, flag, integer, text
+from waveplan.errors import InputError
+from waveplan.facts.fields import check, count, given, switch, whole, word
+from waveplan.facts.kinds import (
+    ACTIVATIONS,
+    ATTENTION,
+    DTYPE_BYTES,
+    GDN,
+    LARGEST_SIZE,
+    MOST_LAYERS,
+    dtype_name,
+)
+
+__all__ = ["ACTIVATIONS", "ATTENTION", "DTYPE_BYTES", "GDN", "Model"]
+
+_SIZE = {"check": whole(1, LARGEST_SIZE)}
+
+
+def _size(doc: str = "") -> Any:
+    return count(0, doc, most=LARGEST_SIZE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """Sizes of one decoder-only model. Absent parts are 0, ``False`` or empty.
+
+    Sizes are counts of features, heads or layers; none is in bytes.
+
+    Raises:
+        InputError: a size is missing, negative or contradicts another.
+    """
+
+    hidden: int = field(metadata=_SIZE)
+    layers: int = field(metadata={"check": whole(1, MOST_LAYERS)})
+    vocab: int = field(metadata=_SIZE)
+    heads: int = field(metadata=_SIZE)
+    kv_groups: int = field(metadata=_SIZE)
+    head_dim: int = field(metadata=_SIZE)
+    attention_gate: bool = switch(
+        doc="attention output gate: the query projection is twice as wide"
+    )
+    ffn: int = _size("width of a dense feed-forward layer")
+    experts: int = _size()
+    topk: int = _size()
+    expert_ffn: int = _size()
+    shared_ffn: int = _size("width of all shared experts together")
+    shared_gate: bool = switch()
+    gdn_layers: int = 0
+    """Gated-delta-net layers; taken from ``layer_kinds`` when that is given."""
+    gdn_key_heads: int = _size()
+    gdn_value_heads: int = _size()
+    gdn_key_dim: int = _size()
+    gdn_value_dim: int = _size()
+    gdn_conv: int = _size("kernel of the causal convolution in front of the delta rule")
+    dtype: str = given("bfloat16", "type of parameters and activations", dtype_name)
+    layer_kinds: tuple[str, ...] = ()
+    """"attention" or "gdn" for each layer, bottom first; empty: order unknown or all attention."""
+    moe_layers: tuple[bool, ...] = ()
+    """Which layers have experts; empty with ``experts``: all of them."""
+    tied_embeddings: bool = switch()
+    q_lora_rank: int = _size()
+    kv_lora_rank: int = _size("above 0: multi-head latent attention, with three head sizes")
+    qk_nope_head_dim: int = _size()
+    qk_rope_head_dim: int = _size()
+    v_head_dim: int = _size()
+    activation: str = word("eager", ACTIVATIONS, "how the feed-forward unit runs")
+    gated_mlp: bool = switch(True)
+    silu: bool = switch(True)
+    mtp_layers: int = _size("multi-token-prediction modules, beside the decoder's layers")
+    qk_norm: bool = switch()
+    qkv_bias: bool = switch()
+    output_bias: bool = switch()
+    mlp_bias: bool = switch()
+    expert_bias: bool = switch()
+    router_bias: bool = switch()
+    attention_sinks: bool = switch()
+    norms_per_layer: int = count(2, least=1, most=16)
+    norm_bias: bool = switch()
+    name: str = given("", check=text)
+    family: str = given("", check=text)
+
+    def __post_init__(self) -> None:
+        check(self)
+        self._check_attention()
+        self._check_layer_kinds()
+        self._check_experts()
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def _check_attention(self) -> None:
+        if self.heads % self.kv_groups:
+            raise InputError(
+                f"kv_groups is {self.kv_groups}: it must divide heads, which is {self.heads}"
+            )
+        if self.kv_lora_rank:
+            need = ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+            if missing := [name for name in need if not getattr(self, name)]:
+                raise InputError(f"latent attention (kv_lora_rank) needs {', '.join(missing)}")
+
+    def _check_layer_kinds(self) -> None:
+        kinds = entries("layer_kinds", self.layer_kinds)
+        self._set("layer_kinds", kinds)
+        gdn = integer("gdn_layers", self.gdn_layers, 0, self.layers)
+        if kinds:
+            if len(kinds) != self.layers:
+                raise InputError(f"layer_kinds has {len(kinds)} entries for {self.layers} layers")
+            for index, kind in enumerate(kinds):
+                choice(f"layer_kinds[{index}]", kind, (ATTENTION, GDN))
+            if gdn not in (0, kinds.count(GDN)):
+                raise InputError(
+                    f"gdn_layers is {gdn}, but layer_kinds names {kinds.count(GDN)} of them"
+                )
+            gdn = kinds.count(GDN)
+        elif gdn == self.layers:
+            self._set("layer_kinds", (GDN,) * gdn)
+        elif gdn == 0:
+            self._set("layer_kinds", (ATTENTION,) * self.layers)
+        self._set("gdn_layers", gdn)
+        sizes = ("gdn_key_heads", "gdn_value_heads", "gdn_key_dim", "gdn_value_dim", "gdn_conv")
+        if gdn and (missing := [name for name in sizes if not getattr(self, name)]):
+            raise InputError(f"{gdn} gated-delta-net layers need {', '.join(missing)}")
+
+    def _check_experts(self) -> None:
+        moe = entries("moe_layers", self.moe_layers)
+        for index, value in enumerate(moe):
+            flag(f"moe_layers[{index}]", value)
+        if not self.experts:
+            if any(moe) or self.topk or self.expert_ffn or self.shared_ffn:
+                raise InputError(
+                    "experts is 0, but topk, expert_ffn, shared_ffn or moe_layers is set"
+                )
+            moe = (False,) * self.layers
+        else:
+            if missing := [name for name in ("topk", "expert_ffn") if not getattr(self, name)]:
+                raise InputError(f"{self.experts} experts need {', '.join(missing)}")
+            integer("topk", self.topk, 1, self.experts)
+            moe = moe or (True,) * self.layers
+        if len(moe) != self.layers:
+            raise InputError(f"moe_layers has {len(moe)} entries for {self.layers} layers")
+        if not all(moe) and not self.ffn:
+            raise InputError("ffn is missing: some layers have a dense feed-forward part")
+        if self.shared_gate and not self.shared_ffn:
+            raise InputError("shared_gate is set, but shared_ffn is 0")
+        self._set("moe_layers", moe)
+
+    @property
+    def attention_layers(self) -> int:
+        """Layers whose mixer is attention."""
+        return self.layers - self.gdn_layers
+
+    @property
+    def is_moe(self) -> bool:
+        """Some layer routes to experts."""
+        return self.experts > 0
+
+    @property
+    def is_hybrid(self) -> bool:
+        """Some layer is a gated-delta-net."""
+        return self.gdn_layers > 0
+
+    @property
+    def mla(self) -> bool:
+        """Attention is multi-head latent attention."""
+        return self.kv_lora_rank > 0
+
+    @property
+    def dense_first_layers(self) -> int:
+        """Dense layers below the first layer with experts."""
+        return self.moe_layers.index(True) if any(self.moe_layers) else self.layers
+
+    @property
+    def dtype_bytes(self) -> int:
+        """Bytes of one parameter or activation."""
+        return DTYPE_BYTES[self.dtype]
+
+    @property
+    def gdn_conv_dim(self) -> int:
+        """Channels of the GDN convolution: queries, keys and values."""
+        return 2 * self.gdn_key_heads * self.gdn_key_dim + self.gdn_value_heads * self.gdn_value_dim
+
+    def gap(self, kind: str) -> int | None:
+        """Decoder layers above the highest layer of ``kind``; None when the order is unknown
+        or no layer is of that kind."""
+        if text("kind", kind) not in self.layer_kinds:
+            return None
+        return tuple(reversed(self.layer_kinds)).index(kind)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as plain JSON values; ``Model(**d)`` restores the model."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+    @classmethod
+    def from_hf(cls, config: str | os.PathLike[str] | Mapping[str, Any]) -> Model:
+        """Read a Hugging Face ``config.json``: its path, its folder, or its content.
+
+        Raises:
+            InputError: the file cannot be read, or keys are missing (all are listed).
+        """
+        from waveplan.facts import hf
+
+        made: Model = hf.read(config, cls)
+        return made
+
+    @classmethod
+    def from_megatron(cls, arguments: Sequence[str] | Mapping[str, Any]) -> Model:
+        """Read Megatron arguments: an argv list, or a dict of argument names and values.
+
+        Raises:
+            InputError: a needed argument is missing (all are listed).
+        """
+        from waveplan.facts import arguments as _megatron
+
+        return cls(**_megatron.sizes(_megatron.table(arguments)[0]))

@@ -1,0 +1,43 @@
+"""Models by name: ``names()`` and ``get(name)``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from waveplan.errors import InputError
+from waveplan.facts.model import Model
+
+__all__ = ["get", "names"]
+
+
+@cache
+def _table() -> dict[str, dict[str, Any]]:
+    text = (Path(__file__).parent / "data/models.json").read_text(encoding="utf-8")
+    table: dict[str, dict[str, Any]] = json.loads(text)
+    return table
+
+
+def names() -> list[str]:
+    """Names of the bundled models, sorted."""
+    return sorted(_table())
+
+
+def get(name: str) -> Model:
+    """A bundled model by name; case does not matter.
+
+    Raises:
+        InputError: no bundled model has this name.
+    """
+    key = str(name).lower()
+    if key not in _table():
+        raise InputError(f"no bundled model is called {name!r}: known are {', '.join(names())}")
+    return _model(key)
+
+
+@cache
+def _model(key: str) -> Model:
+    return replace(Model.from_hf(_table()[key]), name=key)

@@ -1,0 +1,208 @@
+"""What a job trains and how it runs, as far as memory depends on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from waveplan.checks import choice, entries, integer, shown
+from waveplan.errors import InputError
+from waveplan.facts.fields import check, count, given, switch, word
+from waveplan.facts.kinds import DTYPE_BYTES, dtype_name
+
+__all__ = ["LORA_MODULES", "RECOMPUTE_MODULES", "Training"]
+
+LORA_MODULES = (
+    "attention.q",
+    "attention.k",
+    "attention.v",
+    "attention.o",
+    "gdn.qkv",
+    "gdn.z",
+    "gdn.out",
+    "mlp.gate",
+    "mlp.up",
+    "mlp.down",
+    "experts.gate_up",
+    "experts.down",
+    "shared.gate",
+    "shared.up",
+    "shared.down",
+)
+_FC1 = ("mlp.gate", "mlp.up", "experts.gate_up", "shared.gate", "shared.up")
+_FC2 = ("mlp.down", "experts.down", "shared.down")
+# The projections that trainers name, in our terms.
+_LORA_ALIASES = {
+    "q_proj": ("attention.q",),
+    "k_proj": ("attention.k",),
+    "v_proj": ("attention.v",),
+    "linear_qkv": ("attention.q", "attention.k", "attention.v"),
+    "o_proj": ("attention.o",),
+    "linear_proj": ("attention.o",),
+    "in_proj": ("gdn.qkv", "gdn.z"),
+    "in_proj_qkv": ("gdn.qkv",),
+    "in_proj_z": ("gdn.z",),
+    "in_proj_qkvz": ("gdn.qkv", "gdn.z"),
+    "out_proj": ("gdn.out",),
+    "gate_proj": ("mlp.gate", "experts.gate_up", "shared.gate"),
+    "up_proj": ("mlp.up", "experts.gate_up", "shared.up"),
+    "gate_up_proj": _FC1,
+    "linear_fc1": _FC1,
+    "down_proj": _FC2,
+    "linear_fc2": _FC2,
+    "all-linear": LORA_MODULES,
+}
+
+RECOMPUTE_MODULES = (
+    "core_attn",
+    "layernorm",
+    "mla_up_proj",
+    "mlp",
+    "moe",
+    "moe_act",
+    "shared_experts",
+)
+
+
+def _names(name: str, values: object) -> tuple[str, ...]:
+    if isinstance(values, str):
+        values = [part.strip() for part in values.split(",") if part.strip()]
+    names = entries(name, values)
+    for value in names:
+        if not isinstance(value, str):
+            raise InputError(f"{name} must be a list of names, not of {shown(value)}")
+    return names
+
+
+def _lora_modules(field: str, values: object) -> tuple[str, ...]:
+    chosen: set[str] = set()
+    for name in _names(field, values):
+        if name in LORA_MODULES:
+            chosen.add(name)
+        elif name in _LORA_ALIASES:
+            chosen.update(_LORA_ALIASES[name])
+        else:
+            raise InputError(
+                f"{field} has {shown(name)}: known are {', '.join((*LORA_MODULES, *_LORA_ALIASES))}"
+            )
+    return tuple(name for name in LORA_MODULES if name in chosen)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """Training mode and execution facts; the defaults are the path that was measured.
+
+    Raises:
+        InputError: a value is not one of those listed, or two contradict each other.
+    """
+
+    recompute: str = word(
+        "full",
+        ("full", "selective", "none"),
+        "activation recomputation (default: full)",
+        option="facts",
+        metavar="MODE",
+    )
+    recompute_method: str = word("uniform", ("uniform", "block"), "with full recomputation")
+    recompute_num_layers: int = count(
+        1, "with full recomputation: layers between two kept boundaries", 1
+    )
+    recompute_modules: tuple[str, ...] = given(
+        (),
+        "with selective recomputation: what is recomputed",
+        _names,
+        option="facts",
+        metavar="A,B",
+    )
+    """Megatron's module names; empty: "core_attn"."""
+    phase: str = word("forward+backward", ("forward", "forward+backward"))
+    output_layer: bool = switch(True, "the last pipeline stage has a vocabulary head")
+
+    lora_rank: int = count(
+        8, "rank of the adapters (default: 8)", 0, 1 << 20, option="facts", metavar="R"
+    )
+    """0: every parameter is trained."""
+    lora_modules: tuple[str, ...] = given(
+        LORA_MODULES,
+        'what carries an adapter; trainers\' names such as "q_proj" are understood',
+        _lora_modules,
+    )
+    gdn_output_rank: int | None = count(
+        None, 'rank of the GDN output adapter; None: lora_rank where "gdn.out" has one', 0, 1 << 20
+    )
+    expert_slots: bool = switch(
+        doc="expert adapter weights are converted for the grouped kernel on each call"
+    )
+    expert_fc1_fused: bool = switch(
+        doc="the converted slot of FC1 is the fused gate/up adapter, whose rank is lora_rank"
+    )
+
+    compiled: bool = switch(doc="layers run compiled: fused units keep less", option="facts")
+    gradients_pending: bool = switch(
+        doc="adapter gradients are yet to be allocated, by the first backward", option="facts"
+    )
+    dispatcher: str = word(
+        "auto",
+        ("auto", "alltoall", "hybridep"),
+        "token dispatcher of the experts (default: alltoall at EP 1, else hybridep)",
+        option="facts",
+    )
+    hybridep_buffer: int = count(0, "bytes of the HybridEP buffer that is already allocated")
+    expert_path: str = word(
+        "fused_fc1",
+        ("fused_fc1", "fc2", "unknown"),
+        "known of the grouped experts: all, all but FC1, or nothing",
+    )
+    routing: str = word(
+        "safe",
+        ("safe", "balanced"),
+        "rows assumed on the busiest expert rank (default: safe)",
+        option="facts",
+    )
+    shared_overlap: bool = switch(doc="shared experts overlap the dispatch")
+    shared_recompute: bool = switch(doc="shared experts are recomputed")
+    activation_fusion: bool | None = switch(
+        None, "fused gated unit in dense layers; None: as the model's own implementation"
+    )
+
+    grad_dtype: str = given("float32", "type of gradients", dtype_name)
+    moment_dtype: str = given("float32", "type of the optimizer's moments", dtype_name)
+    optimizer: str = word(
+        "adam", ("adam", "sgd", "none"), "two moments, none, or no optimizer state on this rank"
+    )
+    master_weights: bool = switch(
+        True, "fp32 copies of the trained parameters, unless those are fp32 themselves"
+    )
+    distributed_optimizer: bool = switch(doc="optimizer state is divided over DP x CP")
+
+    def __post_init__(self) -> None:
+        check(self)
+        names = self.recompute_modules
+        for name in names:
+            choice("recompute_modules", name, RECOMPUTE_MODULES)
+        if names and self.recompute != "selective":
+            raise InputError(
+                f"recompute_modules needs recompute='selective', not {self.recompute!r}"
+            )
+        if self.recompute == "selective":
+            chosen = tuple(name for name in RECOMPUTE_MODULES if name in names)
+            object.__setattr__(self, "recompute_modules", chosen or ("core_attn",))
+        if self.expert_slots and not self.lora_rank:
+            raise InputError("expert_slots needs adapters: lora_rank is 0")
+
+    @property
+    def backward(self) -> bool:
+        """A backward pass follows the forward."""
+        return self.phase == "forward+backward"
+
+    @property
+    def full_finetuning(self) -> bool:
+        """Every parameter is trained."""
+        return self.lora_rank == 0
+
+    def optimizer_state_bytes(self, parameter_bytes: int) -> int:
+        """Bytes of optimizer state per trained parameter, before any division over ranks."""
+        parameter_bytes = integer("parameter_bytes", parameter_bytes)
+        if self.optimizer == "none":
+            return 0
+        moments = 2 * DTYPE_BYTES[self.moment_dtype] if self.optimizer == "adam" else 0
+        return moments + (4 if self.master_weights and parameter_bytes < 4 else 0)

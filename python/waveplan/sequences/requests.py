@@ -1,0 +1,417 @@
+"""What each row of a pool asks for: targets, top-k, logits, hidden states, gradients, adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from waveplan import _core
+from waveplan.checks import entries, shown
+from waveplan.errors import InputError
+from waveplan.sequences.sequences import Rows, integers
+
+if TYPE_CHECKING:
+    from numpy import bool_, int64
+
+__all__ = ["Requests"]
+
+IGNORED = -100
+"""A label of this value is not trained on."""
+
+Flags: TypeAlias = "bool | Sequence[bool] | NDArray[bool_]"
+Targets: TypeAlias = "bool | int | Sequence[Any] | NDArray[Any] | None"
+
+
+class Requests:
+    """The requests of a pool: one per row, as columns.
+
+    Every option is one value for all rows or a sequence with one entry per row.
+
+    Args:
+        rows: `Rows`, or anything `Rows.from_any` takes: n rows, T tokens.
+        targets: `True` for targets on every token, `False` or `None` for none, an integer for
+            the first labelled position (the row is labelled from there to its end; its length
+            means that every label is ignored), or per row a boolean mask or an array of labels
+            of which -100 are ignored, [tokens] or [tokens, labels per token]. One boolean
+            array of T entries is the masks of all rows, one after another.
+        top_k: k of the top-k log-probabilities to return, at least 1; `None` for none.
+        logits: return the logits of every token.
+        hidden: return the hidden state of every token.
+        gradient: compute gradients (`False`: forward only).
+        adapter: name of the adapter slot that runs the row, `None` for the model's own weights.
+        items: requests per top-level item, the unit of a wave's width: `None` for one each, an
+            integer for that many consecutive rows each, or one size per item.
+        routed: entries of routed-expert replay per row.
+
+    A row that asks for no output is inactive: it counts in its item and joins no group.
+
+    Raises:
+        InputError: an option is out of range or has a wrong length; the message names the
+            option, the row and the value.
+    """
+
+    rows: Rows
+    lengths: NDArray[int64]
+    """Tokens of each row [n]."""
+    targets: NDArray[bool_]
+    """Has targets [n]."""
+    first_target: NDArray[int64] | None
+    """First labelled position [n]; `None` where masks were given."""
+    label_mask: NDArray[bool_] | None
+    """Labelled tokens of all rows [T]; `None` where first targets were given."""
+    target_width: NDArray[int64]
+    """Labels per token [n]."""
+    top_k: NDArray[int64]
+    """k, 0 for none [n]."""
+    logits: NDArray[bool_]
+    hidden: NDArray[bool_]
+    gradient: NDArray[bool_]
+    routed: NDArray[int64]
+    adapters: tuple[str, ...]
+    """Names of the adapter slots 1, 2, ...; slot 0 is the model's own weights."""
+    slot: NDArray[int64]
+    """Adapter slot [n]."""
+    mixes: tuple[str, ...]
+    """The distinct output mixes, for example "target:single+hidden"."""
+    mix: NDArray[int64]
+    """Index into `mixes` [n]."""
+    item_sizes: NDArray[int64]
+    """Requests of each item."""
+
+    def __init__(
+        self,
+        rows: Any,
+        *,
+        targets: Targets = True,
+        top_k: int | Sequence[int | None] | NDArray[Any] | None = None,
+        logits: Flags = False,
+        hidden: Flags = False,
+        gradient: Flags = True,
+        adapter: str | Sequence[str | None] | None = None,
+        items: int | Sequence[int] | NDArray[Any] | None = None,
+        routed: int | Sequence[int] | NDArray[Any] = 0,
+    ) -> None:
+        self.rows = rows if isinstance(rows, Rows) else Rows.from_any(rows)
+        self.lengths = np.diff(self.rows.offsets)
+        count = len(self.lengths)
+        self.targets, self.target_width, self.first_target, self.label_mask = _targets(
+            targets, self.lengths
+        )
+        self.top_k = _top_k(top_k, count)
+        self.logits = _flags("logits", logits, count)
+        self.hidden = _flags("hidden", hidden, count)
+        self.gradient = _flags("gradient", gradient, count)
+        self.routed = _integers("routed", routed, count)
+        self.adapters, self.slot = _slots(adapter, count)
+        self.item_sizes = _item_sizes(items, count)
+        self._core = self._pool()
+        self.mixes, self.mix = self._mixes()
+
+    def _pool(self) -> _core.Pool:
+        """The columns as the core keeps them, with the tree of the rows."""
+        return _core.Pool(
+            self.rows.tokens,
+            self.rows.offsets,
+            self.targets,
+            self.first_target,
+            self.label_mask,
+            self.target_width,
+            self.top_k,
+            self.logits,
+            self.hidden,
+            self.gradient,
+            self.slot,
+            self.routed,
+            self.item_sizes,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_core"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._core = self._pool()
+
+    def _mixes(self) -> tuple[tuple[str, ...], NDArray[int64]]:
+        numbers, first = self._core.mixes()
+        names = tuple(
+            _mix_name(
+                int(self.target_width[i]) if self.targets[i] else 0,
+                int(self.top_k[i]),
+                bool(self.logits[i]),
+                bool(self.hidden[i]),
+                bool(self.routed[i] > 0),
+            )
+            for i in first.tolist()
+        )
+        return names, numbers
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __repr__(self) -> str:
+        return (
+            f"Requests({len(self)} rows, {int(self.lengths.sum())} tokens, "
+            f"{len(self.item_sizes)} items, outputs {', '.join(self.mixes)})"
+        )
+
+    @cached_property
+    def item_offsets(self) -> NDArray[int64]:
+        """Item i holds the requests `item_offsets[i]` up to `item_offsets[i + 1]`."""
+        return np.concatenate([[0], np.cumsum(self.item_sizes)]).astype(np.int64)
+
+    @property
+    def active(self) -> NDArray[bool_]:
+        """Asks for any output [n]."""
+        return self.targets | self.hidden | self.logits | (self.top_k > 0)
+
+    @property
+    def labelled(self) -> NDArray[int64]:
+        """Labelled tokens of each row [n]."""
+        return self._core.labelled()
+
+    def groups(self, indices: Sequence[int] | NDArray[Any] | None = None) -> list[Group]:
+        """The groups of some requests (all by default), in the order they execute."""
+        picked = np.arange(len(self)) if indices is None else indices
+        return [
+            Group(None if slot == 0 else self.adapters[slot - 1], gradient, routed, members)
+            for slot, gradient, routed, members in self._core.groups(integers("indices", picked))
+        ]
+
+
+class Group:
+    """Requests that run together: one adapter slot, one gradient mode, one replay mode."""
+
+    __slots__ = ("adapter", "gradient", "indices", "routed")
+
+    def __init__(
+        self, adapter: str | None, gradient: bool, routed: bool, indices: NDArray[int64]
+    ) -> None:
+        self.adapter = adapter
+        self.gradient = gradient
+        self.routed = routed
+        self.indices = indices
+
+    def __repr__(self) -> str:
+        return (
+            f"Group(adapter={self.adapter!r}, gradient={self.gradient}, routed={self.routed}, "
+            f"indices={self.indices.tolist()})"
+        )
+
+
+def _mix_name(width: int, k: int, logits: bool, hidden: bool, routed: bool) -> str:
+    parts = []
+    if width:
+        parts.append("target:single" if width == 1 else f"target:{width}")
+    if k:
+        parts.append(f"top_k:{k}")
+    for wanted, name in ((logits, "logits"), (hidden, "hidden"), (routed, "routes")):
+        if wanted:
+            parts.append(name)
+    return "+".join(parts) or "inactive"
+
+
+def _sequence(name: str, value: Any, count: int) -> Sequence[Any]:
+    if isinstance(value, np.ndarray) and value.ndim != 1:
+        raise InputError(f"{name} has {value.ndim} dimensions: give one entry per row")
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__len__"):
+        if not isinstance(value, Iterable) or isinstance(value, (str, bytes)):
+            raise InputError(f"{name} is {shown(value)}: give one value, or one per row")
+        value = list(value)
+    if (given := len(value)) != count:
+        raise InputError(f"{name} has {given} entries for {count} rows: give one each")
+    made: Sequence[Any] = value
+    return made
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, (bool, np.bool_))
+
+
+def _is_integer(value: Any) -> bool:
+    if isinstance(value, np.timedelta64):  # numpy counts it among the integers
+        return False
+    return isinstance(value, (int, np.integer)) and not _is_flag(value)
+
+
+def _flags(name: str, value: Any, count: int) -> NDArray[bool_]:
+    if _is_flag(value):
+        return np.ones(count, np.bool_) if value else np.zeros(count, np.bool_)
+    entries = _sequence(name, value, count)
+    if isinstance(entries, np.ndarray) and entries.dtype == np.bool_:
+        return np.ascontiguousarray(entries)
+    for i, entry in enumerate(entries):
+        if not _is_flag(entry):
+            raise InputError(f"{name}[{i}] is {shown(entry)}: give True or False")
+    return np.array(entries, np.bool_)
+
+
+def _is_column(entries: Any) -> TypeGuard[NDArray[int64]]:
+    """An integer array whose values all fit in int64."""
+    return (
+        isinstance(entries, np.ndarray)
+        and entries.dtype.kind in "iu"
+        and np.can_cast(entries.dtype, np.int64)
+    )
+
+
+def _as_int64(name: str, value: Any) -> int:
+    number = int(value)
+    if not -(2**63) <= number < 2**63:
+        raise InputError(f"{name} is {shown(number)}: it must fit in 64 bits")
+    return number
+
+
+def _integers(name: str, value: Any, count: int, least: int = 0) -> NDArray[int64]:
+    if _is_integer(value):
+        made = np.full(count, _as_int64(name, value), np.int64)
+        if value < least:
+            raise InputError(f"{name} is {shown(value)}: it must be at least {least}")
+        return made
+    entries = _sequence(name, value, count)
+    if _is_column(entries) and (not count or entries.min() >= least):
+        return entries.astype(np.int64)
+    for i, entry in enumerate(entries):
+        if not _is_integer(entry):
+            raise InputError(f"{name}[{i}] is {shown(entry)}: give an integer")
+        if entry < least:
+            raise InputError(f"{name}[{i}] is {shown(entry)}: it must be at least {least}")
+        _as_int64(f"{name}[{i}]", entry)
+    return np.array(entries, np.int64)
+
+
+def _top_k(value: Any, count: int) -> NDArray[int64]:
+    if value is None:
+        return np.zeros(count, np.int64)
+    if _is_integer(value):
+        return _integers("top_k", value, count, least=1)
+    entries = _sequence("top_k", value, count)
+    made = np.zeros(count, np.int64)
+    for i, entry in enumerate(entries):
+        if entry is None:
+            continue
+        if not _is_integer(entry) or entry < 1:
+            raise InputError(f"top_k[{i}] is {shown(entry)}: give at least 1, or None for no top-k")
+        made[i] = _as_int64(f"top_k[{i}]", entry)
+    return made
+
+
+def _slots(value: Any, count: int) -> tuple[tuple[str, ...], NDArray[int64]]:
+    if value is None:
+        return (), np.zeros(count, np.int64)
+    if isinstance(value, str):
+        value = [value] * count
+    numbers: dict[str | None, int] = {None: 0}
+    slots = np.zeros(count, np.int64)
+    for i, name in enumerate(_sequence("adapter", value, count)):
+        if name is not None and (not isinstance(name, str) or not name):
+            raise InputError(f"adapter[{i}] is {shown(name)}: give a slot's name, or None")
+        slots[i] = numbers.setdefault(name, len(numbers))
+    return tuple(name for name in numbers if name is not None), slots
+
+
+def _item_sizes(value: Any, count: int) -> NDArray[int64]:
+    if value is None:
+        return np.ones(count, np.int64)
+    if _is_integer(value):
+        if value < 1:
+            raise InputError(f"items is {shown(value)}: an item holds at least 1 request")
+        starts = np.arange(0, count, value, dtype=np.int64)
+        return np.diff(np.append(starts, count))
+    sizes = value if isinstance(value, np.ndarray) and value.ndim == 1 else entries("items", value)
+    return _integers("items", sizes, len(sizes), least=1)
+
+
+_Targets: TypeAlias = (
+    "tuple[NDArray[bool_], NDArray[int64], NDArray[int64] | None, NDArray[bool_] | None]"
+)
+
+
+def _targets(value: Any, lengths: NDArray[int64]) -> _Targets:
+    """Which rows have targets, labels per token, first targets or masks."""
+    count, total = len(lengths), int(lengths.sum())
+    ones = np.ones(count, np.int64)
+    if value is None or _is_flag(value):
+        has = _flags("targets", bool(value), count)
+        return has, ones, np.zeros(count, np.int64), None
+    if _is_integer(value):
+        value = [value] * count
+    if isinstance(value, np.ndarray) and value.dtype == np.bool_ and value.shape != (count,):
+        if value.shape != (total,):
+            raise InputError(
+                f"targets is a boolean array of shape {value.shape}: give ({count},), one per "
+                f"row, or ({total},), one per token"
+            )
+        return np.full(count, True), ones, None, np.ascontiguousarray(value)
+    entries = _sequence("targets", value, count)
+    if any(hasattr(entry, "__len__") and not isinstance(entry, str) for entry in entries):
+        return _masks(entries, lengths)
+    has = np.ones(count, np.bool_)
+    if _is_column(entries):
+        first = entries.astype(np.int64)
+        if ((first >= 0) & (first <= lengths)).all():
+            return has, ones, first, None
+    first = np.zeros(count, np.int64)
+    for i, entry in enumerate(entries):
+        if entry is None or _is_flag(entry):
+            has[i] = bool(entry)
+        elif not _is_integer(entry):
+            raise InputError(
+                f"targets[{i}] is {shown(entry)}: give True, False, None, a first target or a mask"
+            )
+        else:
+            first[i] = _first_target(i, entry, lengths[i])
+    return has, ones, first, None
+
+
+def _first_target(row: int, value: Any, length: Any) -> int:
+    if not 0 <= value <= length:
+        raise InputError(
+            f"targets[{row}] is {shown(value)}: the first target must be within 0..{length}, "
+            "the row's length"
+        )
+    return int(value)
+
+
+def _masks(entries: Sequence[Any], lengths: NDArray[int64]) -> _Targets:
+    has = np.ones(len(lengths), np.bool_)
+    width = np.ones(len(lengths), np.int64)
+    mask = np.zeros(int(lengths.sum()), np.bool_)
+    at = 0
+    for i, (entry, length) in enumerate(zip(entries, lengths.tolist(), strict=True)):
+        part = mask[at : at + length]
+        at += length
+        if entry is None or _is_flag(entry):
+            has[i] = bool(entry)
+            part[:] = bool(entry)
+            continue
+        if _is_integer(entry):
+            part[_first_target(i, entry, length) :] = True
+            continue
+        try:
+            # Asked first: numpy takes memory for as many entries as a sequence says it has.
+            many = len(entry) if isinstance(entry, Sequence) else length
+            labels = np.asarray(entry if many == length else np.broadcast_to(0, (many,)))
+        except Exception:
+            raise InputError(f"targets[{i}] is {shown(entry)}: give one entry per token") from None
+        if labels.ndim not in (1, 2) or len(labels) != length:
+            raise InputError(
+                f"targets[{i}] has shape {labels.shape} for a row of {length} tokens: give one "
+                "entry per token"
+            )
+        if labels.ndim == 2 and labels.shape[1] < 1:
+            raise InputError(f"targets[{i}] has no label per token: give at least 1")
+        if length and labels.dtype.kind not in "biu":  # a duration is no integer, for numpy it is
+            raise InputError(
+                f"targets[{i}] holds {labels.dtype}: give a boolean mask or integer labels"
+            )
+        valid = labels if labels.dtype == np.bool_ else labels != IGNORED
+        if valid.ndim == 2:
+            width[i] = valid.shape[1]
+            valid = valid.any(axis=1)
+        part[:] = valid
+    return has, width, None, mask

@@ -1,0 +1,190 @@
+//! The second layout, of gated-delta-net layers: which rank runs which segment.
+//!
+//! Recurrent layers run along a segment, so they cannot use the attention layout's chunks.
+//! Each segment is owned by one rank, or *chained*: cut into one shard per rank, in order.
+//! [`recurrent`] chooses the chained segments by a small beam search under a time model, then
+//! places the rest greedily. A rank then holds the larger of its attention and recurrent rows.
+
+mod chain;
+mod forest;
+mod place;
+pub mod schedule;
+mod set_order;
+mod settings;
+
+pub use schedule::{Schedule, gdn_schedule, gdn_schedule_per_rank};
+pub use settings::{RecurrentSettings, Shape};
+
+use crate::error::{Error, Result};
+use crate::fields::result;
+use crate::ownership::{Assignment, MOST_RANKS};
+use crate::segments::{NONE, Segments};
+
+/// Tokens of one step of the recurrent kernel: shards of a chained segment are multiples of it.
+pub const KERNEL_CHUNK: i64 = 64;
+
+/// Bounds the tables of segments by ranks to some hundred MiB each.
+pub(crate) const MOST_CELLS: usize = 1 << 26;
+
+result! {
+    /// Which rank runs which segment of a packed row. S segments, C ranks.
+    #[derive(Debug, Clone, Default, PartialEq)]
+    pub struct Recurrent as "Gdn" {
+        /// Tokens on each rank (C entries).
+        pub rank_tokens: Vec<i64>,
+        /// Owner of each segment, [`NONE`] (-1 in Python) where it is chained (S entries).
+        pub owner: Vec<u32>,
+        /// Whether a segment is cut over all ranks (S entries).
+        pub chained: Vec<bool>,
+        /// Tokens that change rank between the attention layout and this one.
+        pub cross_tokens: i64,
+        /// Predicted milliseconds per layer, forward and backward, of the slowest rank.
+        pub score: f64,
+        /// No placement is predicted below this: all work spread evenly, nothing padded or moved.
+        pub bound: f64,
+        /// Placements that were scored, the answer's among them.
+        pub evaluations: usize,
+        /// Tokens of each rank in the attention layout (C entries).
+        pub attention_tokens: Vec<i64>,
+        @core
+        /// Tokens of each shard: C entries per chained segment, in segment order.
+        pub shards: Vec<i64>,
+    }
+    python {
+        /// Tokens of each shard, [chained segments, C].
+        #[getter(shards)]
+        fn py_shards<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            self.shards.give(py)?.call_method1("reshape", (-1, self.rank_tokens.len()))
+        }
+
+        /// Tokens of a model with both kinds of layers on each rank: the larger of both.
+        #[getter(model_rows)]
+        fn py_model_rows<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            let pairs = self.rank_tokens.iter().zip(&self.attention_tokens);
+            pairs.map(|(&mine, &theirs)| mine.max(theirs)).collect::<Vec<i64>>().give(py)
+        }
+    }
+}
+
+impl Recurrent {
+    /// Rows of a model with both kinds of layers: the larger of both layouts, per rank.
+    #[must_use]
+    pub fn model_rows(&self, assignment: &Assignment) -> Vec<i64> {
+        let pairs = self.rank_tokens.iter().zip(&assignment.rank_tokens);
+        pairs.map(|(&mine, &theirs)| mine.max(theirs)).collect()
+    }
+
+    /// Rows of the busiest rank over both layouts.
+    #[must_use]
+    pub fn busiest_rows(&self, assignment: &Assignment) -> i64 {
+        let pairs = self.rank_tokens.iter().zip(&assignment.rank_tokens);
+        pairs
+            .map(|(&mine, &theirs)| mine.max(theirs))
+            .max()
+            .unwrap_or(0)
+    }
+}
+
+/// Buffers of [`recurrent`], to be used again.
+#[derive(Debug, Default)]
+pub struct Workspace {
+    forest: forest::Forest,
+    loads: place::Loads,
+    search: chain::Search,
+}
+
+/// Places the segments of a packed row on the ranks of its attention assignment.
+///
+/// Refuses a row without segments, an assignment of another row, and unusable settings.
+pub fn recurrent(
+    segments: &Segments,
+    assignment: &Assignment,
+    settings: &RecurrentSettings,
+    workspace: &mut Workspace,
+) -> Result<Recurrent> {
+    settings.check()?;
+    check_assignment(segments, assignment)?;
+    settings.check_sizes(segments)?;
+    let Workspace {
+        forest,
+        loads,
+        search,
+    } = workspace;
+    forest.fill(segments, assignment, settings);
+    search.run(forest, loads, settings)?;
+    let chosen = search.best();
+    let score = loads.record(forest, chosen, settings);
+    let ranks = assignment.ranks;
+    let mut answer = Recurrent {
+        rank_tokens: loads.tokens.clone(),
+        owner: vec![NONE; segments.len()],
+        chained: vec![false; segments.len()],
+        shards: Vec::with_capacity(chosen.len() * ranks),
+        cross_tokens: loads.cross,
+        score,
+        bound: settings.bound(segments.tokens(), ranks),
+        evaluations: search.evaluations() + 1,
+        attention_tokens: assignment.rank_tokens.clone(),
+    };
+    for (at, &owner) in loads.owner.iter().enumerate() {
+        answer.owner[forest.segment(at)] = owner;
+    }
+    for &at in chosen {
+        answer.chained[forest.segment(at as usize)] = true;
+    }
+    for (segment, _) in answer.chained.iter().enumerate().filter(|(_, c)| **c) {
+        let shards = forest.shards(forest.position(segment));
+        answer.shards.extend_from_slice(shards);
+    }
+    Ok(answer)
+}
+
+/// The assignment must be one of this packed row.
+fn check_assignment(segments: &Segments, assignment: &Assignment) -> Result<()> {
+    if segments.is_empty() {
+        return Err(Error::input(
+            "the packed row has no segments: recurrent layers need at least one token",
+        ));
+    }
+    let tokens = segments.tokens();
+    let (chunk, ranks) = (assignment.chunk, assignment.ranks);
+    if assignment.tokens != tokens {
+        return Err(Error::input(format!(
+            "assignment covers {} tokens, but the packed row has {tokens}: they must be of one row",
+            assignment.tokens
+        )));
+    }
+    if ranks == 0 || ranks > MOST_RANKS {
+        return Err(Error::input(format!(
+            "assignment has {ranks} ranks: it must have from 1 to {MOST_RANKS}"
+        )));
+    }
+    if segments.len().saturating_mul(ranks) > MOST_CELLS {
+        return Err(Error::input(format!(
+            "{} segments on {ranks} ranks are too many: at most {MOST_CELLS} pairs of both",
+            segments.len()
+        )));
+    }
+    if chunk < 1 {
+        return Err(Error::input(format!(
+            "assignment has chunks of {chunk} tokens: a chunk holds at least 1"
+        )));
+    }
+    let chunks = (tokens - 1) / chunk + 1;
+    if assignment.owners.len() as i64 != chunks {
+        return Err(Error::input(format!(
+            "assignment has {} owners for {chunks} chunks of {chunk} tokens: give one each",
+            assignment.owners.len()
+        )));
+    }
+    if let Some(at) = (assignment.owners.iter()).position(|&owner| owner as usize >= ranks) {
+        return Err(Error::input(format!(
+            "assignment.owners[{at}] is {}: it must be below {ranks}, the number of ranks",
+            assignment.owners[at]
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,302 @@
+//! Assignment of chunks to context-parallel ranks.
+
+mod contiguous;
+mod pairs;
+mod profiled;
+mod reference;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod time;
+
+use crate::error::{Error, Result};
+use crate::fields::result;
+use crate::segments::Segments;
+
+use pairs::ChunkPairs;
+use reference::Search;
+
+pub use profiled::ProfiledWork;
+pub use settings::{AssignSettings, StageWork, WorkloadProfile};
+
+/// Ranks that an assignment may have.
+pub const MOST_RANKS: usize = crate::layout::MOST_RANKS as usize;
+
+result! {
+/// Which rank owns which chunk of a packed row. K chunks, C ranks.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Assignment as "Ownership" {
+    /// Context-parallel ranks.
+    pub ranks: usize,
+    /// Tokens of the packed row.
+    pub tokens: i64,
+    /// Chunk size in tokens; the last chunk may be shorter. 0 for a row without tokens.
+    pub chunk: i64,
+    /// Owner of each chunk.
+    pub owners: Vec<u32>,
+    /// Fetch stage of each chunk.
+    pub stages: Vec<u32>,
+    /// The contiguous start of the search.
+    pub contiguous: Vec<u32>,
+    /// Tokens on each rank.
+    pub rank_tokens: Vec<i64>,
+    /// The slowest rank's forward + backward milliseconds (query flops with a profile).
+    pub score: f64,
+    /// What no assignment of these chunks can go below; `None` where a cost is negative.
+    pub bound: Option<f64>,
+    /// Milliseconds per rank; empty with a profile.
+    pub forward_ms: Vec<f64>,
+    /// Milliseconds per rank; empty with a profile.
+    pub backward_ms: Vec<f64>,
+    /// With a profile: the work that decided.
+    pub work: Option<ProfiledWork>,
+}
+
+python {
+    /// First packed token of each chunk, and the row's length (K + 1 entries).
+    #[getter]
+    fn chunk_starts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let starts: Vec<i64> = (0..=self.owners.len()).map(|i| self.chunk_start(i)).collect();
+        starts.give(py)
+    }
+
+    /// Packed token ranges that a rank owns, [n, 2], in order, neighbours joined.
+    fn ranges<'py>(&self, py: Python<'py>, rank: i64) -> PyResult<Bound<'py, PyAny>> {
+        let named = u32::try_from(rank).ok().filter(|&rank| (rank as usize) < self.ranks);
+        let Some(rank) = named else {
+            return Err(refused(py, format!("rank is {rank}: it must be below {}", self.ranks)));
+        };
+        self.ranges_of(rank).give(py)?.call_method1("reshape", (-1, 2))
+    }
+
+    /// The ownership of chunks of `chunk` tokens by these ranks, of a packed row.
+    #[staticmethod]
+    fn from_owners(
+        py: Python<'_>,
+        packing: &crate::pack::Packing,
+        cp: usize,
+        chunk: i64,
+        owners: &Bound<'_, PyAny>,
+    ) -> PyResult<Self> {
+        let owners = ints("owners", owners)?;
+        let owners = row_indices(py, "owners", slice(py, "owners", &owners)?, cp)?;
+        let tokens = packing.segments.tokens();
+        let mut made = Self { ranks: cp, tokens, chunk, owners, ..Self::default() };
+        made.rank_tokens = vec![0; cp];
+        for (i, &owner) in made.owners.iter().enumerate() {
+            let length = made.chunk_start(i + 1) - made.chunk_start(i);
+            made.rank_tokens[owner as usize] += length;
+        }
+        Ok(made)
+    }
+}
+}
+
+impl Assignment {
+    fn chunk_start(&self, i: usize) -> i64 {
+        (i as i64).saturating_mul(self.chunk).min(self.tokens)
+    }
+
+    /// Starts and ends of the packed token ranges that a rank owns, neighbours joined.
+    #[must_use]
+    pub fn ranges_of(&self, rank: u32) -> Vec<i64> {
+        let mut edges = Vec::new();
+        let mut mine = false;
+        for (i, &owner) in self.owners.iter().enumerate() {
+            if (owner == rank) != mine {
+                mine = !mine;
+                edges.push(self.chunk_start(i));
+            }
+        }
+        if mine {
+            edges.push(self.tokens);
+        }
+        edges
+    }
+}
+
+/// Memory that assignments reuse from call to call.
+#[derive(Debug, Default)]
+pub struct Workspace {
+    pairs: ChunkPairs,
+    sums: Vec<f64>,
+    start: Vec<u32>,
+    search: Search,
+}
+
+/// Assigns the chunks of a packed row to `ranks` ranks, each a contiguous range but for a
+/// challenger of a workload profile.
+///
+/// Exactly the published planner's answer: contiguous start, fetch stages, local search.
+pub fn assign(
+    segments: &Segments,
+    ranks: usize,
+    settings: &AssignSettings,
+    workspace: &mut Workspace,
+) -> Result<Assignment> {
+    settings.check()?;
+    if ranks == 0 || ranks > MOST_RANKS {
+        return Err(Error::input(format!(
+            "cp is {ranks}: it must be from 1 to {MOST_RANKS}"
+        )));
+    }
+    let tokens = segments.tokens();
+    if tokens == 0 {
+        return Ok(without_chunks(ranks, settings));
+    }
+    let chunk = settings.chunk_size(tokens, ranks);
+    workspace.pairs.build(segments, chunk)?;
+    workspace.cut_contiguous(ranks, settings);
+    let Workspace {
+        pairs,
+        start,
+        search,
+        ..
+    } = workspace;
+    let stages = search.run(start, pairs, settings)?;
+    let chunks = pairs.len();
+    search.evaluator.set_stages(stages, chunks);
+    let mut made = Assignment {
+        ranks,
+        tokens,
+        chunk,
+        stages: part_of_each(&search.evaluator.bounds),
+        contiguous: part_of_each(start),
+        rank_tokens: vec![0; ranks],
+        ..Assignment::default()
+    };
+    let best = &search.best;
+    if let Some(profile) = &settings.profile {
+        let problem = profiled::Problem {
+            segments,
+            chunk,
+            chunks,
+            ranks,
+            stages,
+            profile,
+        };
+        let (spans, work) = problem.choose(&best.cuts)?;
+        made.owners = profiled::owners(&spans).collect();
+        for span in spans {
+            made.rank_tokens[span.rank as usize] += pairs.span_tokens(span.low, span.high);
+        }
+        made.score = work.query_flops as f64;
+        made.bound = Some(profiled_bound(profile, pairs, ranks));
+        made.work = Some(work);
+    } else {
+        made.owners = part_of_each(&best.cuts);
+        for (tokens, cut) in made.rank_tokens.iter_mut().zip(best.cuts.windows(2)) {
+            if cut[0] < cut[1] {
+                *tokens = pairs.span_tokens(cut[0], cut[1]);
+            }
+        }
+        made.score = best.score;
+        made.bound = time_bound(settings, pairs, ranks);
+        made.forward_ms.clone_from(&best.forward);
+        made.backward_ms.clone_from(&best.backward);
+    }
+    Ok(made)
+}
+
+/// Forward milliseconds per rank and stage of what [`assign`] answers: for each rank the local
+/// stage, then compute and exchange of every fetch stage. Returns the number of fetch stages too.
+/// With a workload profile: those of the answer that the profile challenges.
+pub fn stage_times(
+    segments: &Segments,
+    ranks: usize,
+    settings: &AssignSettings,
+    workspace: &mut Workspace,
+) -> Result<(usize, Vec<f64>)> {
+    let made = assign(segments, ranks, settings, workspace)?;
+    if made.owners.is_empty() {
+        return Ok((0, vec![0.0; ranks]));
+    }
+    let search = &mut workspace.search;
+    let stages = search.evaluator.bounds.len() - 1;
+    let times = search
+        .evaluator
+        .stage_times(&search.best.cuts, &workspace.pairs, settings);
+    Ok((stages, times))
+}
+
+impl Workspace {
+    /// The contiguous start balances pairs and owned tokens.
+    fn cut_contiguous(&mut self, ranks: usize, settings: &AssignSettings) {
+        let pair_ms = settings.local_pair_ms + settings.local_backward_pair_ms;
+        let mut sum = 0.0;
+        self.sums.clear();
+        self.sums.push(sum);
+        for (i, &weight) in self.pairs.weights.iter().enumerate() {
+            let tokens = self.pairs.length(i) as f64;
+            sum += weight as f64 * pair_ms + tokens * settings.owned_token_ms;
+            self.sums.push(sum);
+        }
+        let rising = pair_ms >= 0.0 && settings.owned_token_ms >= 0.0;
+        contiguous::cut(&self.sums, rising, ranks, &mut self.start);
+    }
+}
+
+/// A row of padding alone: all zeros.
+fn without_chunks(ranks: usize, settings: &AssignSettings) -> Assignment {
+    let zeros = || vec![0.0; ranks];
+    let (forward_ms, backward_ms, work) = if settings.profile.is_some() {
+        let work = ProfiledWork {
+            tile_pairs: vec![0; ranks],
+            key_tokens: vec![0; ranks],
+            sent_tokens: vec![0; ranks],
+            received_tokens: vec![0; ranks],
+            ..ProfiledWork::default()
+        };
+        (Vec::new(), Vec::new(), Some(work))
+    } else {
+        (zeros(), zeros(), None)
+    };
+    Assignment {
+        ranks,
+        rank_tokens: vec![0; ranks],
+        bound: Some(0.0),
+        forward_ms,
+        backward_ms,
+        work,
+        ..Assignment::default()
+    }
+}
+
+/// The part that holds each chunk: part `p` is `cuts[p]..cuts[p + 1]`.
+fn part_of_each(cuts: &[u32]) -> Vec<u32> {
+    let mut parts = Vec::with_capacity(cuts[cuts.len() - 1] as usize);
+    for (part, &end) in cuts[1..].iter().enumerate() {
+        parts.resize(end as usize, part as u32);
+    }
+    parts
+}
+
+/// A time that the slowest rank needs under any assignment of the chunks: an even share of the
+/// pairs at the cheaper of local and remote, of the merges and of the owned tokens, or the
+/// heaviest chunk alone, and one local stage.
+fn time_bound(settings: &AssignSettings, pairs: &ChunkPairs, ranks: usize) -> Option<f64> {
+    if !settings.monotone() {
+        return None;
+    }
+    let local = settings.local_pair_ms + settings.local_backward_pair_ms;
+    let remote = settings.remote_pair_ms + settings.remote_backward_pair_ms;
+    let pair_ms = local.min(remote);
+    let token_ms = 2.0 * settings.merge_token_ms + settings.owned_token_ms;
+    let work = |pairs: i64, tokens: i64| pairs as f64 * pair_ms + tokens as f64 * token_ms;
+    let chunks = pairs.len();
+    let share = work(pairs.weight_sums[chunks], pairs.tokens) / ranks as f64;
+    let heaviest = (0..chunks)
+        .map(|i| work(pairs.weights[i], pairs.length(i)))
+        .fold(share, f64::max);
+    let stage = 2.0 * settings.stage_overhead_ms + 4.0 * settings.interval_ms;
+    // The sums are rounded in another order than the score's.
+    Some((stage + heaviest) * (1.0 - 1e-12))
+}
+
+/// Query flops that some rank needs: an even share of the tokens, or one whole chunk.
+fn profiled_bound(profile: &WorkloadProfile, pairs: &ChunkPairs, ranks: usize) -> f64 {
+    let share = settings::ceil_div(pairs.tokens, ranks as i64);
+    let tokens = share.max(pairs.length(0));
+    let rate = profile.stages.iter().map(|stage| stage.query_flops).max();
+    (i128::from(tokens) * i128::from(rate.unwrap_or(0))) as f64
+}

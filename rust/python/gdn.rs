@@ -1,0 +1,70 @@
+//! Placement of segments for gated-delta-net layers.
+
+use pyo3::prelude::*;
+
+use super::errors::{detached, refused};
+use super::fields::give_class;
+use crate::gdn::{
+    Recurrent, RecurrentSettings, Schedule, Workspace, gdn_schedule, gdn_schedule_per_rank,
+    recurrent,
+};
+use crate::ownership::Assignment;
+use crate::pack::Packing;
+
+give_class!(Recurrent, RecurrentSettings);
+
+/// Which rank runs which segment of a packed row under its ownership.
+#[pyfunction]
+#[pyo3(signature = (packing, ownership, settings=None))]
+fn gdn(
+    py: Python<'_>,
+    packing: &Packing,
+    ownership: &Assignment,
+    settings: Option<&RecurrentSettings>,
+) -> PyResult<Recurrent> {
+    let settings = settings.cloned().unwrap_or_default();
+    let mut workspace = Workspace::default();
+    detached(py, || {
+        recurrent(&packing.segments, ownership, &settings, &mut workspace)
+    })
+}
+
+/// The bucket schedule of a whole packed row on one rank.
+#[pyfunction(name = "gdn_schedule")]
+fn schedule(py: Python<'_>, packing: &Packing) -> PyResult<Schedule> {
+    detached(py, || Ok(gdn_schedule(&packing.segments)))
+}
+
+/// The bucket schedule of each rank, over the segments and shards that it holds.
+#[pyfunction(name = "gdn_schedule_per_rank")]
+fn schedule_per_rank(
+    py: Python<'_>,
+    packing: &Packing,
+    placement: &Recurrent,
+) -> PyResult<Vec<Schedule>> {
+    let segments = &packing.segments;
+    let cuts = placement.shards.chunks_exact(placement.rank_tokens.len());
+    let chained = (0..segments.len()).filter(|&s| placement.chained.get(s) == Some(&true));
+    let same = placement.owner.len() == segments.len()
+        && placement.rank_tokens.iter().sum::<i64>() == segments.tokens()
+        && chained
+            .zip(cuts)
+            .all(|(s, cut)| cut.iter().sum::<i64>() == segments.length(s));
+    if !same {
+        return Err(refused(
+            py,
+            "placement is of another packed row: give its own",
+        ));
+    }
+    detached(py, || Ok(gdn_schedule_per_rank(segments, placement)))
+}
+
+/// Adds this stage's classes and functions to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Recurrent>()?;
+    module.add_class::<RecurrentSettings>()?;
+    module.add_class::<Schedule>()?;
+    module.add_function(wrap_pyfunction!(gdn, module)?)?;
+    module.add_function(wrap_pyfunction!(schedule, module)?)?;
+    module.add_function(wrap_pyfunction!(schedule_per_rank, module)?)
+}

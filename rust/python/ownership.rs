@@ -1,0 +1,106 @@
+//! Ownership of chunks, and the attention slices of a packed row.
+
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use super::convert::short;
+use super::errors::{detached, refused};
+use super::fields::{Give, Take, give_class};
+use crate::attention;
+use crate::ownership::{self as core, AssignSettings, Assignment, ProfiledWork, StageWork};
+use crate::ownership::{WorkloadProfile, Workspace};
+use crate::pack::Packing;
+
+give_class!(
+    AssignSettings,
+    Assignment,
+    ProfiledWork,
+    StageWork,
+    WorkloadProfile
+);
+
+fn ranks(cp: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let ranks = i64::take("cp", cp)?;
+    Ok(usize::try_from(ranks).unwrap_or(0)) // refused as such
+}
+
+/// Which of `cp` ranks owns which chunk of a packed row.
+#[pyfunction]
+#[pyo3(signature = (packing, cp, settings=None, method=None))]
+fn own(
+    py: Python<'_>,
+    packing: &Packing,
+    cp: &Bound<'_, PyAny>,
+    settings: Option<&AssignSettings>,
+    method: Option<&Bound<'_, PyString>>,
+) -> PyResult<Assignment> {
+    if let Some(method) = method.filter(|given| *given != "compatible") {
+        let given = short(method.to_string());
+        return Err(refused(
+            py,
+            format!("method is {given}: it must be compatible"),
+        ));
+    }
+    let ranks = ranks(cp)?;
+    let settings = settings.cloned().unwrap_or_default();
+    detached(py, || {
+        core::assign(
+            &packing.segments,
+            ranks,
+            &settings,
+            &mut Workspace::default(),
+        )
+    })
+}
+
+/// Forward milliseconds of what `own` answers, taken apart: local [C], compute and exchange
+/// [C, fetch stages].
+#[pyfunction]
+#[pyo3(signature = (packing, cp, settings=None))]
+fn stage_times<'py>(
+    py: Python<'py>,
+    packing: &Packing,
+    cp: &Bound<'py, PyAny>,
+    settings: Option<&AssignSettings>,
+) -> PyResult<[Bound<'py, PyAny>; 3]> {
+    let ranks = ranks(cp)?;
+    let settings = settings.cloned().unwrap_or_default();
+    let (stages, times) = detached(py, || {
+        core::stage_times(
+            &packing.segments,
+            ranks,
+            &settings,
+            &mut Workspace::default(),
+        )
+    })?;
+    let per_rank = || times.chunks_exact(1 + 2 * stages);
+    let local: Vec<f64> = per_rank().map(|row| row[0]).collect();
+    let every_other = |from: usize| -> PyResult<Bound<'py, PyAny>> {
+        let picked = per_rank().flat_map(|row| row.iter().skip(from).step_by(2).copied());
+        let flat = picked.collect::<Vec<f64>>().give(py)?;
+        flat.call_method1("reshape", (ranks, stages))
+    };
+    Ok([local.give(py)?, every_other(1)?, every_other(2)?])
+}
+
+/// Attention slices of a packed row: query and key segment of each.
+#[pyfunction]
+fn attention_slices<'py>(
+    py: Python<'py>,
+    packing: &Packing,
+) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+    let (queries, keys) = detached(py, || attention::slices(&packing.segments))?;
+    Ok((queries.give(py)?, keys.give(py)?))
+}
+
+/// Adds this stage's classes and functions to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<AssignSettings>()?;
+    module.add_class::<Assignment>()?;
+    module.add_class::<ProfiledWork>()?;
+    module.add_class::<StageWork>()?;
+    module.add_class::<WorkloadProfile>()?;
+    module.add_function(wrap_pyfunction!(own, module)?)?;
+    module.add_function(wrap_pyfunction!(stage_times, module)?)?;
+    module.add_function(wrap_pyfunction!(attention_slices, module)?)
+}

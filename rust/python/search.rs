@@ -1,0 +1,272 @@
+//! Python classes of the engine: a planner's pool, searches over it, and the plans found.
+
+// Borrowed arrays arrive by value; that is how PyO3 hands them over.
+#![allow(clippy::needless_pass_by_value)]
+
+use std::sync::{Arc, Mutex, TryLockError};
+
+use pyo3::prelude::*;
+
+use super::convert::{Ints, List, row_indices, slice};
+use super::errors::{detached, to_python};
+use super::fields::{Give, give_class};
+use super::measures::PyPool;
+use super::price::PyProgram;
+use crate::error::{Error, Result};
+use crate::search::split::Cost;
+use crate::search::{
+    Curves, Ending, Engine, FlatPlan, Found, GroupPlan, Mode, Observation, Observed, Probed,
+    Profile, Profiles, Rates, Session, Settings, Signature, Tried,
+};
+
+/// A profile as Python holds it.
+#[derive(FromPyObject)]
+enum Held<'py> {
+    Rates(PyRef<'py, Rates>),
+    Observed(PyRef<'py, Observed>),
+}
+
+/// Mixes, gradient modes, and gradient modes with adapter ranks.
+type Signed = (Vec<u32>, Vec<bool>, Vec<(bool, i64)>);
+
+/// Profiles by signature, as Python holds them.
+type HeldProfiles<'py> = List<(Signed, Held<'py>)>;
+
+fn profiles_from(held: HeldProfiles<'_>) -> Arc<Profiles> {
+    let made = held
+        .0
+        .into_iter()
+        .map(|((mut mixes, mut gradients, mut adapters), profile)| {
+            mixes.sort_unstable();
+            gradients.sort_unstable();
+            adapters.sort_unstable();
+            let profile = match profile {
+                Held::Rates(rates) => Profile::Rates(rates.clone()),
+                Held::Observed(seen) => Profile::Observed(Curves::from(&*seen)),
+            };
+            (
+                Signature {
+                    mixes,
+                    gradients,
+                    adapters,
+                },
+                profile,
+            )
+        });
+    Arc::new(made.collect())
+}
+
+/// A pool with everything needed to plan waves of it.
+#[pyclass(frozen, name = "Engine", module = "waveplan._core")]
+struct PyEngine {
+    engine: Arc<Engine>,
+}
+
+#[pymethods]
+impl PyEngine {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        pool: &PyPool,
+        settings: &Settings,
+        program: &PyProgram,
+        adapters: List<(String, i64)>,
+    ) -> PyResult<Self> {
+        let (pool, tree) = (Arc::clone(&pool.pool), Arc::clone(&pool.tree));
+        let program = Arc::clone(&program.inner);
+        Engine::new(settings.clone(), program, adapters.0, pool, tree)
+            .map(|engine| Self {
+                engine: Arc::new(engine),
+            })
+            .map_err(|error| to_python(py, &error))
+    }
+
+    /// A search for the wave that starts at item `start`.
+    #[pyo3(signature = (start, available, hint, profiles))]
+    fn session(
+        &self,
+        py: Python<'_>,
+        start: usize,
+        available: i64,
+        hint: Option<usize>,
+        profiles: HeldProfiles<'_>,
+    ) -> PyResult<PySession> {
+        let engine = Arc::clone(&self.engine);
+        let session = Session::new(engine, profiles_from(profiles), start, available, hint)
+            .map_err(|error| to_python(py, &error))?;
+        Ok(PySession(Mutex::new(session)))
+    }
+
+    /// What a profile of these requests is kept by.
+    fn signature(&self, py: Python<'_>, requests: Ints<'_>) -> PyResult<Signed> {
+        let count = self.engine.pool().requests();
+        let requests = row_indices(py, "requests", slice(py, "requests", &requests)?, count)?;
+        let engine = Arc::clone(&self.engine);
+        let signed = detached(py, move || crate::search::sign(engine, &requests))?;
+        Ok((signed.mixes, signed.gradients, signed.adapters))
+    }
+
+    /// The split ladder's lower bound on the price of these requests as one part, and their
+    /// price with cost-optimal and with full-sharing layouts.
+    fn part_costs(
+        &self,
+        py: Python<'_>,
+        requests: Ints<'_>,
+        profiles: HeldProfiles<'_>,
+    ) -> PyResult<[Cost; 3]> {
+        let count = self.engine.pool().requests();
+        let requests = row_indices(py, "requests", slice(py, "requests", &requests)?, count)?;
+        let profiles = profiles_from(profiles);
+        let engine = Arc::clone(&self.engine);
+        detached(py, move || {
+            crate::search::part_costs(engine, profiles, &requests)
+        })
+    }
+
+    /// Plans these requests as one forward, split if it must be; with what was tried.
+    fn plan(
+        &self,
+        py: Python<'_>,
+        requests: Ints<'_>,
+        available: i64,
+        profiles: HeldProfiles<'_>,
+    ) -> PyResult<(Found, Vec<Probed>)> {
+        let count = self.engine.pool().requests();
+        let requests = row_indices(py, "requests", slice(py, "requests", &requests)?, count)?;
+        let profiles = profiles_from(profiles);
+        let engine = Arc::clone(&self.engine);
+        detached(py, move || {
+            crate::search::plan(engine, profiles, &requests, available)
+        })
+    }
+}
+
+/// One search, alone or in step with other ranks.
+#[pyclass(frozen, name = "Session", module = "waveplan._core")]
+struct PySession(Mutex<Session>);
+
+impl PySession {
+    /// Works with the session while the interpreter is released. A thread or signal handler that
+    /// asks in the middle of a search is refused, so nobody waits for itself.
+    fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl Send + FnOnce(&mut Session) -> Result<T>,
+    ) -> PyResult<T> {
+        detached(py, || match self.0.try_lock() {
+            Ok(mut session) => work(&mut session),
+            Err(TryLockError::Poisoned(_)) => Err(Error::Internal("a search broke off")),
+            Err(TryLockError::WouldBlock) => {
+                Err(Error::input("this session is being searched already"))
+            }
+        })
+    }
+
+    /// Takes an agreed table.
+    fn agree<T: Send>(
+        &self,
+        py: Python<'_>,
+        agreed: &Ints<'_>,
+        work: impl Send + FnOnce(&mut Session, &[i64]) -> Result<T>,
+    ) -> PyResult<T> {
+        let agreed = slice(py, "agreed", agreed)?.to_vec();
+        self.run(py, |session| work(session, &agreed))
+    }
+}
+
+#[pymethods]
+impl PySession {
+    /// The whole search, for one data-parallel rank.
+    fn alone(&self, py: Python<'_>) -> PyResult<Found> {
+        self.run(py, Session::alone)
+    }
+
+    /// Sets the bytes free for this rank's share, before anything is priced.
+    fn set_available(&self, py: Python<'_>, available: i64) -> PyResult<()> {
+        self.run(py, |session| {
+            session.set_available(available);
+            Ok(())
+        })
+    }
+
+    /// Entries of the first table, known before anything is priced.
+    fn growth_len(&self, py: Python<'_>) -> PyResult<usize> {
+        self.run(py, |session| Ok(session.growth_len()))
+    }
+
+    /// First table of quotes of this rank.
+    fn growth<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.run(py, Session::growth)?.give(py)
+    }
+
+    /// Takes the first agreed table; entries of the second.
+    fn agree_growth(&self, py: Python<'_>, agreed: Ints<'_>) -> PyResult<usize> {
+        self.agree(py, &agreed, Session::agree_growth)
+    }
+
+    /// Second table of quotes of this rank.
+    fn bisection<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.run(py, Session::bisection)?.give(py)
+    }
+
+    /// One quote of this rank, as bits.
+    fn quote(&self, py: Python<'_>, width: usize, kind: usize) -> PyResult<u8> {
+        self.run(py, |session| session.quote(width, kind))
+    }
+
+    /// Takes the second agreed table; entries of the third.
+    fn agree_bisection(&self, py: Python<'_>, agreed: Ints<'_>) -> PyResult<usize> {
+        self.agree(py, &agreed, Session::agree_bisection)
+    }
+
+    /// Third table of quotes of this rank.
+    fn refinement<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.run(py, Session::refinement)?.give(py)
+    }
+
+    /// Takes the third agreed table; ends the search on this rank.
+    fn finish(&self, py: Python<'_>, agreed: Ints<'_>) -> PyResult<Found> {
+        self.agree(py, &agreed, Session::finish)
+    }
+
+    #[getter]
+    fn rejected(&self, py: Python<'_>) -> PyResult<usize> {
+        self.run(py, |session| Ok(session.rejected()))
+    }
+
+    #[getter]
+    fn probes(&self, py: Python<'_>) -> PyResult<Vec<Probed>> {
+        self.run(py, |session| Ok(session.probes().to_vec()))
+    }
+}
+
+give_class!(Cost, FlatPlan, GroupPlan, Tried);
+
+/// Enumerations by name.
+macro_rules! give_name {
+    ($($enum:ty),*) => {
+        $(impl Give for $enum {
+            fn give<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+                self.name().give(py)
+            }
+        })*
+    };
+}
+
+give_name!(Ending, Mode);
+
+/// Adds the engine's classes to the module.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Settings>()?;
+    module.add_class::<Observation>()?;
+    module.add_class::<Rates>()?;
+    module.add_class::<Observed>()?;
+    module.add_class::<PyEngine>()?;
+    module.add_class::<PySession>()?;
+    module.add_class::<Found>()?;
+    module.add_class::<Probed>()?;
+    module.add_class::<Tried>()?;
+    module.add_class::<Cost>()?;
+    module.add_class::<FlatPlan>()?;
+    module.add_class::<GroupPlan>()
+}

@@ -1,0 +1,227 @@
+//! The split ladder over live prices: unsplit, fully shared, then 2, 4, 8, ... subforwards.
+
+use super::Engine;
+use super::plan::{FlatPlan, Mode, Pricer, ROOM, Share};
+use super::probe::Probed;
+use crate::error::Result;
+use crate::fields::settings;
+use crate::search::split::{self, Cost};
+
+settings! {
+    /// One thing that was tried for a wave that did not fit.
+    #[derive(Eq)]
+    pub struct Tried as "Attempt" {
+        /// Forwards: 1 is unsplit.
+        parts: usize;
+        /// How layouts were chosen; "bound" where a lower bound already said no.
+        kind: String;
+        /// Bytes it needs.
+        required: i64;
+    }
+}
+
+/// An admitted split.
+#[derive(Debug, Clone)]
+pub(super) struct Rung {
+    /// Plans in order of execution.
+    pub parts: Vec<FlatPlan>,
+    /// The request numbers of each part, counted within the wave's share.
+    pub requests: Vec<Vec<u32>>,
+    /// Bytes the split needs.
+    pub required: i64,
+}
+
+/// Why a wave cannot run.
+#[derive(Debug, Clone)]
+pub(super) struct Refusal {
+    /// The unsplit plan with everything shared.
+    pub plan: FlatPlan,
+    /// Bytes of what was tried last.
+    pub required: i64,
+    /// Everything tried, in order.
+    pub tried: Vec<Tried>,
+    /// Splitting is switched off (expert parallelism).
+    pub unsplittable: bool,
+}
+
+/// What the ladder found.
+pub(super) enum Climbed {
+    /// An unsplit plan fits after all.
+    Whole(Box<FlatPlan>),
+    /// A split fits.
+    Split(Rung),
+    /// Nothing fits.
+    Refused(Box<Refusal>),
+}
+
+/// One rung: its parts, their prices and what they need together.
+struct Priced {
+    parts: Vec<FlatPlan>,
+    costs: Vec<Cost>,
+    required: i64,
+}
+
+impl Pricer {
+    /// Tries the share of a minimum wave unsplit, then split. Every unsplit price is recorded.
+    pub(super) fn climb(
+        &mut self,
+        share: &Share,
+        available: i64,
+        probes: &mut Vec<Probed>,
+    ) -> Result<Climbed> {
+        let mut tried = Vec::new();
+        let mut full = None;
+        for &mode in self.engine.unsplit_modes() {
+            let plan = self.plan(share, mode, ROOM)?;
+            let fits = plan.required() <= available;
+            probes.push(Probed::of_plan(0, &plan, fits));
+            tried.push(Tried {
+                parts: 1,
+                kind: mode.name().to_owned(),
+                required: plan.required(),
+            });
+            if fits {
+                return Ok(Climbed::Whole(Box::new(plan)));
+            }
+            if mode == Mode::Full {
+                full = Some(plan);
+            }
+            if !self.engine.settings.compatible && !share.sharing() {
+                break; // every mode packs the rows alike
+            }
+        }
+        let plan = match full {
+            Some(plan) => plan,
+            None => self.plan(share, Mode::Full, 0)?,
+        };
+        let mut required = plan.required();
+        let split = self.engine.settings.split;
+        if share.requests.len() > 1 && split {
+            let order = order(share);
+            for count in split::rungs(order.len()) {
+                match self.rung(share, &order, count, available, &mut tried)? {
+                    Ok(rung) => return Ok(Climbed::Split(rung)),
+                    Err(needed) => required = needed,
+                }
+            }
+        }
+        Ok(Climbed::Refused(Box::new(Refusal {
+            plan,
+            required,
+            tried,
+            unsplittable: !split,
+        })))
+    }
+
+    /// Prices one rung; the bytes it needs if it does not fit.
+    fn rung(
+        &mut self,
+        share: &Share,
+        order: &[u32],
+        count: usize,
+        available: i64,
+        tried: &mut Vec<Tried>,
+    ) -> Result<std::result::Result<Rung, i64>> {
+        let pool = &self.engine.pool;
+        let request = |local: u32| share.requests[local as usize];
+        let tokens: Vec<i64> = (order.iter())
+            .map(|&local| pool.lengths[request(local) as usize])
+            .collect();
+        let ends = split::cut(&tokens, count)?;
+        let mut chunks: Vec<&[u32]> = Vec::with_capacity(ends.len());
+        let mut start = 0;
+        for &end in &ends {
+            chunks.push(&order[start..end]);
+            start = end;
+        }
+        let mut shares = Vec::with_capacity(chunks.len());
+        let mut lower = Vec::with_capacity(chunks.len());
+        for chunk in &chunks {
+            let requests: Vec<u32> = chunk.iter().map(|&local| request(local)).collect();
+            let mut part = Share::default();
+            self.load(&requests, &mut part)?;
+            lower.push(self.lower_cost(&part)?);
+            shares.push(part);
+        }
+        let parts = chunks.len();
+        let required = split::rung_required(&lower, self.engine.program.safety());
+        if required > available {
+            tried.push(Tried {
+                parts,
+                kind: "bound".to_owned(),
+                required,
+            });
+            return Ok(Err(required));
+        }
+        let mut last = required;
+        for &mode in self.engine.split_modes() {
+            let priced = self.parts(&shares, mode)?;
+            last = priced.required;
+            tried.push(Tried {
+                parts,
+                kind: mode.name().to_owned(),
+                required: last,
+            });
+            if last <= available {
+                return Ok(Ok(arrange(priced, &chunks)));
+            }
+        }
+        Ok(Err(last))
+    }
+
+    fn parts(&mut self, shares: &[Share], mode: Mode) -> Result<Priced> {
+        let mut parts = Vec::with_capacity(shares.len());
+        for share in shares {
+            parts.push(self.plan(share, mode, ROOM)?);
+        }
+        let costs: Vec<Cost> = parts.iter().map(|plan| plan.cost).collect();
+        let required = split::rung_required(&costs, self.engine.program.safety());
+        Ok(Priced {
+            parts,
+            costs,
+            required,
+        })
+    }
+}
+
+/// Requests of the share (numbered within it) so that sharing stays inside chunks.
+fn order(share: &Share) -> Vec<u32> {
+    let groups: Vec<(&[u32], &[u32])> = share
+        .trees
+        .iter()
+        .enumerate()
+        .map(|(g, tree)| (share.groups.local(g), tree.terminal.as_slice()))
+        .collect();
+    split::order(share.requests.len(), &groups)
+}
+
+/// Brings a rung's parts into their order of execution.
+fn arrange(priced: Priced, chunks: &[&[u32]]) -> Rung {
+    let order = split::execution_order(&priced.costs);
+    let mut parts: Vec<Option<FlatPlan>> = priced.parts.into_iter().map(Some).collect();
+    Rung {
+        parts: order.iter().filter_map(|&i| parts[i].take()).collect(),
+        requests: order.iter().map(|&i| chunks[i].to_vec()).collect(),
+        required: priced.required,
+    }
+}
+
+impl Engine {
+    /// Layout modes of an unsplit plan, in the order tried.
+    pub(super) fn unsplit_modes(&self) -> &'static [Mode] {
+        if self.settings.compatible {
+            &[Mode::Optimal, Mode::Full]
+        } else {
+            &[Mode::Optimal, Mode::Full, Mode::Fitting, Mode::Published]
+        }
+    }
+
+    /// Layout modes of a split, in the order tried.
+    pub(super) fn split_modes(&self) -> &'static [Mode] {
+        if self.settings.compatible {
+            &[Mode::Optimal, Mode::Full]
+        } else {
+            &[Mode::Optimal, Mode::Full, Mode::Published]
+        }
+    }
+}

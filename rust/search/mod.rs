@@ -1,0 +1,177 @@
+//! From a pool of requests to an admitted wave: runs every stage for the widths that the search
+//! asks, and the ladder when the minimum wave does not fit.
+//!
+//! The pool's tree is built once; a probe restricts it to the wave's requests and reads no token.
+
+pub mod agreed;
+mod attempts;
+mod observed;
+mod plan;
+mod probe;
+mod profile;
+pub mod split;
+mod wave;
+pub mod width;
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::fields::{at_least, between, settings};
+use crate::gdn::RecurrentSettings;
+use crate::layout::{MOST_RANKS, Scoring, Version};
+use crate::measures::{self, Pool};
+use crate::ownership::AssignSettings;
+use crate::price::{Program, root};
+use crate::tree::Tree;
+
+pub use attempts::Tried;
+pub use observed::{Observation, Observed, Rates};
+pub use plan::{FlatPlan, GroupPlan, Mode};
+pub use probe::Probed;
+pub use profile::{Curve, Curves, Profile, TRUST_GROWTH};
+pub use wave::{Ending, Found, Session, part_costs, plan, sign};
+
+settings! {
+    /// What stays the same from wave to wave of a job.
+    #[allow(clippy::struct_excessive_bools)] // independent facts of a job, named one by one
+    pub struct Settings as "PlannerSettings" {
+        /// Layout score of groups with gradients; groups without take its version 1.
+        scoring: Scoring;
+        /// The published order of probes and its layouts.
+        compatible: bool = false;
+        /// Prices may be believed where no rule that matters to the plan is missing or unmeasured,
+        /// else only within eight times what a profile has seen.
+        trust_rules: bool = true;
+        /// A margin stands in for such rules, so that all prices may be believed.
+        margin: bool = false;
+        /// Data-parallel ranks.
+        dp: usize = 1, at_least(1);
+        /// This process's data-parallel rank.
+        dp_rank: usize = 0;
+        /// Tensor-parallel ranks.
+        tp: i64 = 1, between(1, MOST_RANKS);
+        /// Context-parallel ranks.
+        cp: i64 = 1, between(1, MOST_RANKS);
+        /// Internal splitting is allowed (no expert parallelism).
+        split: bool = true;
+        /// The model has mixture-of-experts layers.
+        moe: bool = false;
+        /// Gradient groups need their bucket schedule to be priced (recurrent layers).
+        gdn_pending: bool = false;
+        /// Gradients of adapters are still to be allocated.
+        adapter_pending: bool = false;
+        /// Ownership of chunks.
+        assign: AssignSettings = AssignSettings::default();
+        /// The recurrent layout, if the model has one.
+        recurrent: Option<RecurrentSettings> = None;
+    }
+}
+
+/// What profiles are kept by: plans of one signature behave alike.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Signature {
+    /// Distinct output mixes, ascending.
+    pub mixes: Vec<u32>,
+    /// Gradient mode of each group, ascending.
+    pub gradients: Vec<bool>,
+    /// Gradient mode and adapter rank of each group, ascending; empty without adapters.
+    pub adapters: Vec<(bool, i64)>,
+}
+
+/// Profiles by signature.
+pub type Profiles = Vec<(Signature, Profile)>;
+
+/// A planner's view of one pool.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    settings: Settings,
+    forward_scoring: Scoring,
+    measures: measures::Settings,
+    /// The bound rules.
+    program: Arc<Program>,
+    /// The results of the rules that a profile reads.
+    apart: Program,
+    /// Names of the adapter slots 1, 2, ..., shown in plans.
+    adapters: Vec<String>,
+    pool: Arc<Pool>,
+    tree: Arc<Tree>,
+}
+
+impl Engine {
+    /// Checks that the parts belong together; `adapters` are name and rank of the slots 1, 2, ...
+    pub fn new(
+        settings: Settings,
+        program: Arc<Program>,
+        adapters: Vec<(String, i64)>,
+        pool: Arc<Pool>,
+        tree: Arc<Tree>,
+    ) -> Result<Self> {
+        if tree.rows() != pool.requests() {
+            return Err(Error::input(format!(
+                "the tree has {} rows for {} requests: give one each",
+                tree.rows(),
+                pool.requests()
+            )));
+        }
+        if let Some(row) = pool.lengths.iter().position(|&length| length == 0) {
+            return Err(Error::input(format!(
+                "row {row} is empty: every request holds at least one token"
+            )));
+        }
+        settings.check()?;
+        if settings.dp_rank >= settings.dp {
+            return Err(Error::input(format!(
+                "dp_rank is {} of {}: it must be below the number of data-parallel ranks",
+                settings.dp_rank, settings.dp
+            )));
+        }
+        let read = [
+            root::PACKED_PRICED,
+            root::LOGICAL_BYTES,
+            root::APART_BYTES,
+            root::OUTPUT,
+        ];
+        let (adapters, ranks): (Vec<_>, Vec<_>) = adapters.into_iter().unzip();
+        Ok(Self {
+            forward_scoring: Scoring {
+                version: Version::One,
+                ..settings.scoring.clone()
+            },
+            measures: measures::Settings {
+                tp: settings.tp,
+                cp: settings.cp,
+                recurrent: settings.recurrent.is_some(),
+                gdn_weights: program.gdn_weights()?,
+                adapter_ranks: std::iter::once(0).chain(ranks).collect(),
+            },
+            apart: program.part(&read),
+            settings,
+            program,
+            adapters,
+            pool,
+            tree,
+        })
+    }
+
+    /// The pool.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// The tree of the pool's rows.
+    #[must_use]
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// What stays the same from wave to wave.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    fn parallel(&self) -> bool {
+        self.settings.cp > 1
+    }
+}

@@ -1,0 +1,313 @@
+//! Live quotes: prices of this rank's share at the widths that the search asks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::plan::{Estimate, FlatPlan, Mode, Pricer, ROOM, Share};
+use super::{Engine, Profiles};
+use crate::error::Result;
+use crate::fields::settings;
+use crate::measures::Bound;
+use crate::search::width::{Quote, Quoted, Quotes, Verdict};
+
+settings! {
+    /// One price that the search asked for, on this rank.
+    #[derive(Eq)]
+    pub struct Probed as "Probe" {
+        /// Width in items over all ranks; 0 for prices of the ladder.
+        width: usize;
+        /// Requests of this rank's share.
+        requests: usize;
+        /// What was priced: how the layouts of a plan were chosen, or in compatible mode a bound
+        /// or an estimate without a plan ("bound:unshared", ...).
+        kind: String;
+        /// Packed tokens priced.
+        packed_tokens: i64;
+        /// Bytes needed.
+        required: i64;
+        /// Fits on this rank.
+        fits: bool;
+        /// Trusted on this rank.
+        trusted: bool;
+    }
+}
+
+/// The name of a bound or an estimate.
+fn name(quote: Quote) -> &'static str {
+    match quote {
+        Quote::Unshared => "bound:unshared",
+        Quote::Shared => "bound:shared",
+        Quote::Full | Quote::PlanFull => "estimate:full",
+        _ => "estimate:optimal",
+    }
+}
+
+impl Probed {
+    pub(super) fn of_plan(width: usize, plan: &FlatPlan, fits: bool) -> Self {
+        Self {
+            width,
+            requests: plan.requests.len(),
+            kind: plan.mode.name().to_owned(),
+            packed_tokens: plan.packed(),
+            required: plan.required(),
+            fits,
+            trusted: plan.trusted,
+        }
+    }
+}
+
+/// Live quotes of one rank, remembered.
+pub(super) struct Prober {
+    pub(super) pricer: Pricer,
+    pub(super) available: i64,
+    pub(super) probes: Vec<Probed>,
+    start: usize,
+    share: Share,
+    loaded: Option<usize>,
+    plans: BTreeMap<(usize, Mode), FlatPlan>,
+    best: BTreeMap<usize, Mode>,
+    estimates: BTreeMap<(usize, Quote), Estimate>,
+}
+
+impl Prober {
+    pub(super) fn new(
+        engine: Arc<Engine>,
+        profiles: Arc<Profiles>,
+        start: usize,
+        available: i64,
+    ) -> Self {
+        Self {
+            pricer: Pricer::new(engine, profiles),
+            available,
+            probes: Vec::new(),
+            start,
+            share: Share::default(),
+            loaded: None,
+            plans: BTreeMap::new(),
+            best: BTreeMap::new(),
+            estimates: BTreeMap::new(),
+        }
+    }
+
+    /// The items of this rank's share of a wave: strided over the ranks.
+    pub(super) fn items(&self, width: usize) -> impl Iterator<Item = usize> + use<> {
+        let settings = self.pricer.engine.settings();
+        (self.start + settings.dp_rank..self.start + width).step_by(settings.dp)
+    }
+
+    /// Loads the share of a width, unless it is there.
+    pub(super) fn share(&mut self, width: usize) -> Result<&Share> {
+        if self.loaded != Some(width) {
+            self.loaded = None;
+            let pool = self.pricer.engine.pool();
+            let requests: Vec<u32> = (self.items(width))
+                .flat_map(|item| pool.item(item))
+                .map(|request| request as u32)
+                .collect();
+            self.pricer.load(&requests, &mut self.share)?;
+            self.loaded = Some(width);
+        }
+        Ok(&self.share)
+    }
+
+    /// The ladder for the minimum wave.
+    pub(super) fn climb(&mut self, width: usize) -> Result<super::attempts::Climbed> {
+        self.share(width)?;
+        self.pricer
+            .climb(&self.share, self.available, &mut self.probes)
+    }
+
+    /// The plan of a width that was priced, or is priced now.
+    pub(super) fn take(&mut self, width: usize, quote: Quote) -> Result<FlatPlan> {
+        let mode = self.mode(width, quote)?;
+        self.plan(width, mode)?;
+        match self.plans.remove(&(width, mode)) {
+            Some(plan) => Ok(plan),
+            None => Err(crate::Error::Internal("a priced plan is missing")),
+        }
+    }
+
+    /// Bytes of the quote that decided a width.
+    pub(super) fn required(&mut self, width: usize, quote: Quote) -> Result<i64> {
+        if let Some(estimate) = self.estimates.get(&(width, quote)) {
+            return Ok(estimate.required);
+        }
+        let mode = self.mode(width, quote)?;
+        Ok(self.plan(width, mode)?.required())
+    }
+
+    fn mode(&mut self, width: usize, quote: Quote) -> Result<Mode> {
+        Ok(match quote {
+            Quote::PlanFull => Mode::Full,
+            Quote::PlanBest => self.best_mode(width)?,
+            _ => Mode::Optimal,
+        })
+    }
+
+    fn plan(&mut self, width: usize, mode: Mode) -> Result<&FlatPlan> {
+        if !self.plans.contains_key(&(width, mode)) {
+            self.share(width)?;
+            let same = self.twin(width, mode);
+            let plan = match same {
+                Some(twin) => FlatPlan { mode, ..twin },
+                None => self.pricer.plan(&self.share, mode, ROOM)?,
+            };
+            self.plans.insert((width, mode), plan);
+        }
+        Ok(&self.plans[&(width, mode)])
+    }
+
+    /// The plan of full sharing, if another mode has already shared everything.
+    fn twin(&self, width: usize, mode: Mode) -> Option<FlatPlan> {
+        let other = self.plans.get(&(width, Mode::Optimal))?;
+        let everything = mode == Mode::Full
+            && (other.groups.iter().zip(&self.share.trees)).all(|(group, tree)| {
+                (0..tree.len()).all(|s| group.shared[s] || !tree.is_decision(s))
+            });
+        everything.then(|| other.clone())
+    }
+
+    /// Our order of layouts: the first that is usable; else the first that fits, else the
+    /// cheapest.
+    fn best_mode(&mut self, width: usize) -> Result<Mode> {
+        if let Some(&mode) = self.best.get(&width) {
+            return Ok(mode);
+        }
+        let mut ranked: Option<(bool, i64, Mode)> = None;
+        for &mode in self.pricer.engine.unsplit_modes() {
+            let verdict = self.priced(width, mode)?;
+            let required = self.plan(width, mode)?.required();
+            let rank = (!verdict.fits, if verdict.fits { 0 } else { required }, mode);
+            if verdict.usable() {
+                ranked = Some(rank);
+                break;
+            }
+            if ranked.is_none_or(|best| (rank.0, rank.1) < (best.0, best.1)) {
+                ranked = Some(rank);
+            }
+            if !self.share.sharing() {
+                break; // every mode packs the rows alike
+            }
+        }
+        let mode = ranked.map_or(Mode::Full, |(.., mode)| mode);
+        self.best.insert(width, mode);
+        Ok(mode)
+    }
+
+    /// Where only full sharing fits in memory, looks for a layout between it and the
+    /// cost-optimal one that fits too.
+    pub(super) fn refine(&mut self, width: usize) -> Result<()> {
+        let known = |mode| self.plans.get(&(width, mode)).map(FlatPlan::required);
+        let (Some(full), Some(optimal)) = (known(Mode::Full), known(Mode::Optimal)) else {
+            return Ok(());
+        };
+        let short = optimal > self.available && full <= self.available;
+        if self.best.get(&width) != Some(&Mode::Full) || !short {
+            return Ok(());
+        }
+        let span = i128::from(optimal) - i128::from(full);
+        let room = (i128::from(self.available) - i128::from(full)) * 1000 / span;
+        for room in [room as i64, room as i64 * 3 / 4, room as i64 / 2] {
+            self.share(width)?;
+            let plan = self.pricer.plan(&self.share, Mode::Fitting, room)?;
+            self.plans.insert((width, Mode::Fitting), plan);
+            if self.priced(width, Mode::Fitting)?.usable() {
+                self.best.insert(width, Mode::Fitting);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Prices a plan and records the probe.
+    fn priced(&mut self, width: usize, mode: Mode) -> Result<Verdict> {
+        let available = self.available;
+        let plan = self.plan(width, mode)?;
+        let verdict = Verdict {
+            fits: plan.required() <= available,
+            trusted: plan.trusted,
+            profiled: plan.profiled,
+        };
+        let probe = Probed::of_plan(width, plan, verdict.fits);
+        self.probes.push(probe);
+        Ok(verdict)
+    }
+
+    /// Whether estimates are valid for a width's share.
+    fn estimable(&mut self, width: usize) -> Result<bool> {
+        self.share(width)?;
+        let settings = self.pricer.engine.settings();
+        if settings.compatible && !self.pricer.engine.parallel() {
+            let groups = &self.share.groups;
+            let mut keys = (0..groups.len()).map(|g| groups.key(g));
+            return Ok(!keys.any(|key| {
+                let named = key.slot != 0;
+                (key.gradient && settings.gdn_pending)
+                    || (named && settings.moe)
+                    || (named && key.gradient && settings.adapter_pending)
+            }));
+        }
+        Ok(false)
+    }
+
+    fn estimate(&mut self, width: usize, quote: Quote) -> Result<Estimate> {
+        if let Some(known) = self.estimates.get(&(width, quote)) {
+            return Ok(*known);
+        }
+        self.share(width)?;
+        let made = match quote {
+            Quote::Unshared => self.pricer.bound(&self.share, |_| Bound::NoSharing)?,
+            Quote::Shared => self.pricer.bound(&self.share, Bound::FullSharing)?,
+            Quote::Full => self.pricer.estimate(&self.share, Mode::Full)?,
+            _ => self.pricer.estimate(&self.share, Mode::Optimal)?,
+        };
+        self.estimates.insert((width, quote), made);
+        self.probes.push(Probed {
+            width,
+            requests: self.share.requests.len(),
+            kind: name(quote).to_owned(),
+            packed_tokens: made.packed,
+            required: made.required,
+            fits: made.required <= self.available,
+            trusted: made.trusted,
+        });
+        Ok(made)
+    }
+}
+
+impl Quotes for Prober {
+    fn quote(&mut self, width: usize, kind: Quote) -> Result<Quoted> {
+        let verdict = match kind {
+            Quote::PlanBest => {
+                let mode = self.best_mode(width)?;
+                let available = self.available;
+                let plan = self.plan(width, mode)?;
+                Verdict {
+                    fits: plan.required() <= available,
+                    trusted: plan.trusted,
+                    profiled: plan.profiled,
+                }
+            }
+            Quote::PlanOptimal => self.priced(width, Mode::Optimal)?,
+            Quote::PlanFull => self.priced(width, Mode::Full)?,
+            _ if !self.estimable(width)? => return Ok(Quoted::default()),
+            _ => {
+                let made = self.estimate(width, kind)?;
+                Verdict {
+                    fits: made.required <= self.available,
+                    trusted: made.trusted,
+                    profiled: made.profiled,
+                }
+            }
+        };
+        Ok(Quoted {
+            valid: true,
+            verdict,
+        })
+    }
+
+    fn trusted(&mut self, width: usize, kind: Quote) -> Result<bool> {
+        let mode = self.mode(width, kind)?;
+        Ok(self.plan(width, mode)?.trusted)
+    }
+}
