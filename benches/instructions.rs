@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use waveplan::Result;
-use waveplan::gdn::{self, RecurrentSettings, recurrent};
+use waveplan::gdn::{self, GdnSettings, gdn};
 use waveplan::layout::{self, Method, Scoring, Version};
 use waveplan::measures::{Columns, Labels, Pool, plan};
-use waveplan::ownership::{self, AssignSettings, assign};
+use waveplan::ownership::{self, OwnershipSettings, own};
 use waveplan::price::{Node, Program, ROOTS, root};
 use waveplan::search::{Ending, Engine, Session, Settings};
 use waveplan::sequences::Rows;
@@ -35,12 +35,12 @@ impl Numbers {
     }
 }
 
-/// Tokens and offsets of `groups` times eight rows. Every row takes a random part of an earlier
-/// row of its group and goes on by itself.
-fn pool(seed: u64, groups: usize, length: (u64, u64)) -> (Vec<i64>, Vec<i64>) {
+/// Tokens and offsets of `packs` times eight rows. Every row takes a random part of an earlier
+/// row of its pack and goes on by itself.
+fn pool(seed: u64, packs: usize, length: (u64, u64)) -> (Vec<i64>, Vec<i64>) {
     let mut numbers = Numbers(seed);
     let (mut tokens, mut offsets) = (Vec::new(), vec![0]);
-    for _ in 0..groups {
+    for _ in 0..packs {
         let mut made: Vec<Vec<i64>> = Vec::new();
         for row in 0..8_usize {
             let mut next = Vec::new();
@@ -145,7 +145,7 @@ fn measured_tree(tokens: &[i64], offsets: &[i64]) -> Result<i64> {
     Ok(sum)
 }
 
-/// The best layout and the published planner's, under two scores.
+/// The best layout and the reference planner's, under two scores.
 #[inline(never)]
 fn measured_layout(tree: &Tree) -> Result<i64> {
     let mut sum = 0;
@@ -161,15 +161,12 @@ fn measured_layout(tree: &Tree) -> Result<i64> {
 #[inline(never)]
 fn measured_assignment(tree: &Tree, shared: &[bool]) -> Result<i64> {
     let segments = layout::shape(tree, shared)?.segments;
-    let mut work = (
-        assign::Workspace::default(),
-        recurrent::Workspace::default(),
-    );
+    let mut work = (ownership::Workspace::default(), gdn::Workspace::default());
     let mut sum = 0;
     for ranks in [4, 8] {
-        let made = assign(&segments, ranks, &AssignSettings::default(), &mut work.0)?;
-        let settings = RecurrentSettings::default();
-        sum += recurrent(&segments, &made, &settings, &mut work.1)?.cross_tokens;
+        let made = own(&segments, ranks, &OwnershipSettings::default(), &mut work.0)?;
+        let settings = GdnSettings::default();
+        sum += gdn(&segments, &made, &settings, &mut work.1)?.cross_tokens;
         sum += made.rank_tokens.iter().max().copied().unwrap_or(0);
     }
     Ok(sum)
@@ -215,13 +212,13 @@ fn engine(tokens: &[i64], offsets: &[i64]) -> Result<Engine> {
     roots[root::REQUIRED] = 3;
     roots[root::EXECUTED_ROW..=root::OUTPUT_ROW].fill(4);
     let settings = Settings {
-        compatible: true,
+        reference: true,
         margin: true,
         cp: 2,
         moe: true,
         gdn_pending: true,
         scoring: scoring(2),
-        recurrent: Some(RecurrentSettings::default()),
+        gdn: Some(GdnSettings::default()),
         ..Settings::default()
     };
     let program = Arc::new(Program::new(nodes, roots, 1.1)?);
@@ -236,11 +233,11 @@ fn engine(tokens: &[i64], offsets: &[i64]) -> Result<Engine> {
 }
 
 fn run(name: &str) -> Result<i64> {
-    let (groups, length) = match name {
+    let (packs, length) = match name {
         "tree" | "requests" => (128, (20, 600)),
         _ => (8, (200, 3000)),
     };
-    let (tokens, offsets) = pool(7, groups, length);
+    let (tokens, offsets) = pool(7, packs, length);
     if name == "tree" {
         return measured_tree(&tokens, &offsets);
     }
@@ -262,8 +259,8 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     use std::io::Write;
 
     let name = std::env::args().nth(1).unwrap_or_default();
-    if !["requests", "tree", "layout", "assignment", "search"].contains(&name.as_str()) {
-        return Err("give requests, tree, layout, assignment or search".into());
+    if !["requests", "tree", "layout", "ownership", "search"].contains(&name.as_str()) {
+        return Err("give requests, tree, layout, ownership or search".into());
     }
     let answer = run(&name).map_err(|error| error.to_string())?;
     writeln!(std::io::stdout(), "{name} {answer}")?;

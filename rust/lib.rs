@@ -1,7 +1,7 @@
 //! Plans micro-batch waves for LLM post-training.
 //!
 //! One way through the house, each stage taking the value of the stage before it:
-//! rows, tree, layout, attention, assign, recurrent, price, width, split. The core knows
+//! rows, tree, layout, attention, assign, gdn, price, width, split. The core knows
 //! numbers only: no model, no rule name, no Python. `python/` is the one folder that names
 //! `PyO3`; it exists with the feature `python`.
 

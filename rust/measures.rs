@@ -4,12 +4,12 @@
 //! measures; rules that name anything else are refused when they are bound.
 
 mod fill;
-mod groups;
 mod mixes;
+mod packs;
 pub(crate) mod pool;
 
 pub use fill::{Bound, Exact, HeadCount, Settings, bound, exact, finish, pad, start};
-pub use groups::{GroupKey, Groups};
+pub use packs::{PackKey, Packs};
 pub use pool::{Columns, Labels, NO_SLOT, Pool};
 
 /// Declares a table of measures: an index constant, a name and a meaning each.
@@ -52,7 +52,7 @@ columns! {
 
 columns! {
     /// Measures of one pack of a plan; "busiest" is per CP rank.
-    group {
+    pack {
         GRADIENT "gradient" "1 if the pack computes gradients";
         REQUESTS "pack_requests" "its requests";
         PACKED "pack_tokens" "packed tokens, unpadded";
@@ -83,23 +83,23 @@ columns! {
 
 /// Names of the plan measures, by index.
 pub const PLAN: &[&str] = &plan::NAMES;
-/// Names of the group measures, by index.
-pub const GROUP: &[&str] = &group::NAMES;
+/// Names of the pack measures, by index.
+pub const GROUP: &[&str] = &pack::NAMES;
 
 /// The integers a price program reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Measures {
     /// Indexed by the constants of [`plan`].
     pub plan: [i64; plan::COUNT],
-    /// One entry per group in order, indexed by the constants of [`group`].
-    pub groups: Vec<[i64; group::COUNT]>,
+    /// One entry per pack in order, indexed by the constants of [`pack`].
+    pub packs: Vec<[i64; pack::COUNT]>,
 }
 
 impl Default for Measures {
     fn default() -> Self {
         Self {
             plan: [0; plan::COUNT],
-            groups: Vec::new(),
+            packs: Vec::new(),
         }
     }
 }
@@ -117,6 +117,6 @@ mod tests {
             assert_eq!(sorted.len(), names.len());
         }
         assert_eq!(PLAN[plan::LEARNED], "learned_bytes");
-        assert_eq!(GROUP[group::HEAD_ROWS], "head_tokens");
+        assert_eq!(GROUP[pack::HEAD_ROWS], "head_tokens");
     }
 }

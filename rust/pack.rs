@@ -48,8 +48,8 @@ result! {
             Ok(Self::from_segments(segments))
         }
 
-        /// The same given as ids per token, [T] or [1, T]: a run of one group id is a segment, its parent id
-        /// names the parent's group or its own for a root; group -1 is padding, which is cut off.
+        /// The same given as ids per token, [T] or [1, T]: a run of one pack id is a segment, its parent id
+        /// names the parent's pack or its own for a root; pack -1 is padding, which is cut off.
         #[staticmethod]
         fn from_ids<'py>(
             py: Python<'py>,
@@ -62,10 +62,10 @@ result! {
                 }
                 _ => ints(name, ids),
             };
-            let (groups, parents) = (line("group_ids", group_ids)?, line("parent_ids", parent_ids)?);
-            let (groups, parents) =
-                (slice(py, "group_ids", &groups)?, slice(py, "parent_ids", &parents)?);
-            let segments = detached(py, || crate::attention::parse(groups, parents))?;
+            let (packs, parents) = (line("group_ids", group_ids)?, line("parent_ids", parent_ids)?);
+            let (packs, parents) =
+                (slice(py, "group_ids", &packs)?, slice(py, "parent_ids", &parents)?);
+            let segments = detached(py, || crate::attention::parse(packs, parents))?;
             Ok(Self::from_segments(segments))
         }
 

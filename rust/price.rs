@@ -649,16 +649,16 @@ mod tests {
 
     const TOO_LARGE: Error = Error::Overflow("a price");
 
-    fn run(nodes: Vec<Node>, root: u32, plan: &[i64], groups: &[[i64; 2]]) -> Result<i64> {
+    fn run(nodes: Vec<Node>, root: u32, plan: &[i64], packs: &[[i64; 2]]) -> Result<i64> {
         let program = Program::new(nodes, vec![root], 1.1)?;
         let mut values = Values::default();
-        program.evaluate(plan, groups, &mut values)?;
+        program.evaluate(plan, packs, &mut values)?;
         Ok(values.root(0))
     }
 
     #[test]
     fn folds_feed_later_folds() {
-        // largest group's share of the sum, rounded up: max over groups of ceil(100 x / sum)
+        // largest pack's share of the sum, rounded up: max over packs of ceil(100 x / sum)
         let nodes = vec![
             Node::Pack(1),
             Node::SumPacks(0),
@@ -714,7 +714,7 @@ mod tests {
         assert_eq!(run(nodes.clone(), 6, &[0], &[]), Ok(7));
         assert_eq!(run(nodes.clone(), 6, &[9], &[]), Ok(11));
         assert!(matches!(run(nodes, 5, &[0], &[]), Err(Error::Input(_))));
-        // The same within groups, and an overflow that only one group would make.
+        // The same within packs, and an overflow that only one pack would make.
         let nodes = vec![
             Node::Pack(0),
             Node::Pack(1),

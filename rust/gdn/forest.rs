@@ -3,8 +3,8 @@
 //! Everything is indexed by *position*: roots in order, depth first, children in order. Packed
 //! rows made by this crate are in that order already; others are permuted once.
 
-use super::{KERNEL_CHUNK, RecurrentSettings};
-use crate::ownership::Assignment;
+use super::{GdnSettings, KERNEL_CHUNK};
+use crate::ownership::Ownership;
 use crate::segments::{NONE, Segments};
 
 /// A segment that may be chained, and how it would be cut.
@@ -72,21 +72,21 @@ pub(super) struct Forest {
 }
 
 impl Forest {
-    /// Takes in a packed row and its attention assignment, both already checked.
+    /// Takes in a packed row and its attention ownership, both already checked.
     pub(super) fn fill(
         &mut self,
         segments: &Segments,
-        assignment: &Assignment,
-        settings: &RecurrentSettings,
+        ownership: &Ownership,
+        settings: &GdnSettings,
     ) {
         let tokens = segments.tokens();
-        self.ranks = assignment.ranks;
+        self.ranks = ownership.ranks;
         self.tokens = tokens;
         // A float quotient, truncated: it rounds beyond 2^53 tokens as the contract does.
         self.limit = ((tokens as f64 / self.ranks as f64) as i64).max(1);
         self.order(segments);
         self.shape(segments);
-        self.spread(segments, assignment);
+        self.spread(segments, ownership);
         self.collect_units(settings);
     }
 
@@ -231,7 +231,7 @@ impl Forest {
     }
 
     /// Attention tokens per position and rank; shards of the segments that may be chained.
-    fn spread(&mut self, segments: &Segments, assignment: &Assignment) {
+    fn spread(&mut self, segments: &Segments, ownership: &Ownership) {
         let (n, ranks) = (self.len(), self.ranks);
         let chained_from = if ranks == 1 {
             i64::MAX
@@ -243,16 +243,16 @@ impl Forest {
         refill(&mut self.legal_at, n, NONE);
         refill(&mut self.counts, n * ranks, 0);
         // Segments and chunks both tile the row: one walk over the chunk borders.
-        let (mut chunk, mut border) = (0, assignment.chunk);
+        let (mut chunk, mut border) = (0, ownership.chunk);
         for (segment, ends) in segments.starts.windows(2).enumerate() {
             let (start, end) = (ends[0], ends[1]);
             while border <= start {
                 chunk += 1;
-                border = border.saturating_add(assignment.chunk);
+                border = border.saturating_add(ownership.chunk);
             }
             let at = self.position(segment);
             let run = Run {
-                assignment,
+                ownership,
                 chunk,
                 border,
             };
@@ -331,7 +331,7 @@ impl Forest {
     }
 
     /// Finds the subtrees that one owner takes whole when nothing inside is chained.
-    fn collect_units(&mut self, settings: &RecurrentSettings) {
+    fn collect_units(&mut self, settings: &GdnSettings) {
         self.unit.clear();
         self.unit.resize(self.len(), NONE);
         self.unit_first.clear();
@@ -371,7 +371,7 @@ impl Forest {
 
 /// The chunks from one chunk on: where a segment begins.
 struct Run<'a> {
-    assignment: &'a Assignment,
+    ownership: &'a Ownership,
     chunk: usize,
     /// End of that chunk.
     border: i64,
@@ -380,7 +380,7 @@ struct Run<'a> {
 impl Run<'_> {
     /// Owner of the first chunk.
     fn owner(&self) -> usize {
-        self.assignment.owners[self.chunk] as usize
+        self.ownership.owners[self.chunk] as usize
     }
 
     /// Calls `piece(owner, tokens)` for the part of `start..end` in each chunk, in order; the
@@ -388,21 +388,21 @@ impl Run<'_> {
     #[inline]
     fn pieces(&self, start: i64, end: i64, mut piece: impl FnMut(usize, i64)) {
         let (mut from, mut border) = (start, self.border);
-        for &owner in &self.assignment.owners[self.chunk..] {
+        for &owner in &self.ownership.owners[self.chunk..] {
             let to = end.min(border);
             piece(owner as usize, to - from);
             if to == end {
                 return;
             }
             from = to;
-            border = border.saturating_add(self.assignment.chunk);
+            border = border.saturating_add(self.ownership.chunk);
         }
     }
 
     /// Whether the chunks' own pieces of `start..end` can serve as shards: one on each rank, in
     /// rank order, whole kernel chunks but for the last.
     fn splits_evenly(&self, start: i64, end: i64, ranks: usize) -> bool {
-        let size = self.assignment.chunk;
+        let size = self.ownership.chunk;
         let middle = end - self.border;
         // The last piece begins `ranks - 2` chunks after the first border.
         let last = (ranks as i64 - 2).saturating_mul(size);
@@ -410,7 +410,7 @@ impl Run<'_> {
             return false;
         }
         (ranks == 2 || size % KERNEL_CHUNK == 0)
-            && (self.assignment.owners[self.chunk..][..ranks].iter())
+            && (self.ownership.owners[self.chunk..][..ranks].iter())
                 .enumerate()
                 .all(|(rank, &owner)| owner as usize == rank)
     }

@@ -1,9 +1,9 @@
 //! The second layout, of gated-delta-net layers: which rank runs which segment.
 //!
-//! Recurrent layers run along a segment, so they cannot use the attention layout's chunks.
+//! Gdn layers run along a segment, so they cannot use the attention layout's chunks.
 //! Each segment is owned by one rank, or *chained*: cut into one shard per rank, in order.
-//! [`recurrent`] chooses the chained segments by a small beam search under a time model, then
-//! places the rest greedily. A rank then holds the larger of its attention and recurrent rows.
+//! [`gdn`] chooses the chained segments by a small beam search under a time model, then
+//! places the rest greedily. A rank then holds the larger of its attention and gdn rows.
 
 mod chain;
 mod forest;
@@ -13,14 +13,14 @@ mod set_order;
 mod settings;
 
 pub use schedule::{Schedule, gdn_schedule, gdn_schedule_per_rank};
-pub use settings::{RecurrentSettings, Shape};
+pub use settings::{GdnSettings, Shape};
 
 use crate::error::{Error, Result};
 use crate::fields::result;
-use crate::ownership::{Assignment, MOST_RANKS};
+use crate::ownership::{MOST_RANKS, Ownership};
 use crate::segments::{NONE, Segments};
 
-/// Tokens of one step of the recurrent kernel: shards of a chained segment are multiples of it.
+/// Tokens of one step of the gdn kernel: shards of a chained segment are multiples of it.
 pub const KERNEL_CHUNK: i64 = 64;
 
 /// Bounds the tables of segments by ranks to some hundred MiB each.
@@ -29,7 +29,7 @@ pub(crate) const MOST_CELLS: usize = 1 << 26;
 result! {
     /// Which rank runs which segment of a packed row. S segments, C ranks.
     #[derive(Debug, Clone, Default, PartialEq)]
-    pub struct Recurrent as "Gdn" {
+    pub struct Gdn as "Gdn" {
         /// Tokens on each rank (C entries).
         pub rank_tokens: Vec<i64>,
         /// Owner of each segment, [`NONE`] (-1 in Python) where it is chained (S entries).
@@ -66,18 +66,18 @@ result! {
     }
 }
 
-impl Recurrent {
+impl Gdn {
     /// Rows of a model with both kinds of layers: the larger of both layouts, per rank.
     #[must_use]
-    pub fn model_rows(&self, assignment: &Assignment) -> Vec<i64> {
-        let pairs = self.rank_tokens.iter().zip(&assignment.rank_tokens);
+    pub fn model_rows(&self, ownership: &Ownership) -> Vec<i64> {
+        let pairs = self.rank_tokens.iter().zip(&ownership.rank_tokens);
         pairs.map(|(&mine, &theirs)| mine.max(theirs)).collect()
     }
 
     /// Rows of the busiest rank over both layouts.
     #[must_use]
-    pub fn busiest_rows(&self, assignment: &Assignment) -> i64 {
-        let pairs = self.rank_tokens.iter().zip(&assignment.rank_tokens);
+    pub fn busiest_rows(&self, ownership: &Ownership) -> i64 {
+        let pairs = self.rank_tokens.iter().zip(&ownership.rank_tokens);
         pairs
             .map(|(&mine, &theirs)| mine.max(theirs))
             .max()
@@ -85,7 +85,7 @@ impl Recurrent {
     }
 }
 
-/// Buffers of [`recurrent`], to be used again.
+/// Buffers of [`gdn`], to be used again.
 #[derive(Debug, Default)]
 pub struct Workspace {
     forest: forest::Forest,
@@ -93,29 +93,29 @@ pub struct Workspace {
     search: chain::Search,
 }
 
-/// Places the segments of a packed row on the ranks of its attention assignment.
+/// Places the segments of a packed row on the ranks of its attention ownership.
 ///
-/// Refuses a row without segments, an assignment of another row, and unusable settings.
-pub fn recurrent(
+/// Refuses a row without segments, an ownership of another row, and unusable settings.
+pub fn gdn(
     segments: &Segments,
-    assignment: &Assignment,
-    settings: &RecurrentSettings,
+    ownership: &Ownership,
+    settings: &GdnSettings,
     workspace: &mut Workspace,
-) -> Result<Recurrent> {
+) -> Result<Gdn> {
     settings.check()?;
-    check_assignment(segments, assignment)?;
+    check_assignment(segments, ownership)?;
     settings.check_sizes(segments)?;
     let Workspace {
         forest,
         loads,
         search,
     } = workspace;
-    forest.fill(segments, assignment, settings);
+    forest.fill(segments, ownership, settings);
     search.run(forest, loads, settings)?;
     let chosen = search.best();
     let score = loads.record(forest, chosen, settings);
-    let ranks = assignment.ranks;
-    let mut answer = Recurrent {
+    let ranks = ownership.ranks;
+    let mut answer = Gdn {
         rank_tokens: loads.tokens.clone(),
         owner: vec![NONE; segments.len()],
         chained: vec![false; segments.len()],
@@ -124,7 +124,7 @@ pub fn recurrent(
         score,
         bound: settings.bound(segments.tokens(), ranks),
         evaluations: search.evaluations() + 1,
-        attention_tokens: assignment.rank_tokens.clone(),
+        attention_tokens: ownership.rank_tokens.clone(),
     };
     for (at, &owner) in loads.owner.iter().enumerate() {
         answer.owner[forest.segment(at)] = owner;
@@ -139,24 +139,24 @@ pub fn recurrent(
     Ok(answer)
 }
 
-/// The assignment must be one of this packed row.
-fn check_assignment(segments: &Segments, assignment: &Assignment) -> Result<()> {
+/// The ownership must be one of this packed row.
+fn check_assignment(segments: &Segments, ownership: &Ownership) -> Result<()> {
     if segments.is_empty() {
         return Err(Error::input(
-            "the packed row has no segments: recurrent layers need at least one token",
+            "the packed row has no segments: gdn layers need at least one token",
         ));
     }
     let tokens = segments.tokens();
-    let (chunk, ranks) = (assignment.chunk, assignment.ranks);
-    if assignment.tokens != tokens {
+    let (chunk, ranks) = (ownership.chunk, ownership.ranks);
+    if ownership.tokens != tokens {
         return Err(Error::input(format!(
-            "assignment covers {} tokens, but the packed row has {tokens}: they must be of one row",
-            assignment.tokens
+            "ownership covers {} tokens, but the packed row has {tokens}: they must be of one row",
+            ownership.tokens
         )));
     }
     if ranks == 0 || ranks > MOST_RANKS {
         return Err(Error::input(format!(
-            "assignment has {ranks} ranks: it must have from 1 to {MOST_RANKS}"
+            "ownership has {ranks} ranks: it must have from 1 to {MOST_RANKS}"
         )));
     }
     if segments.len().saturating_mul(ranks) > MOST_CELLS {
@@ -167,20 +167,20 @@ fn check_assignment(segments: &Segments, assignment: &Assignment) -> Result<()> 
     }
     if chunk < 1 {
         return Err(Error::input(format!(
-            "assignment has chunks of {chunk} tokens: a chunk holds at least 1"
+            "ownership has chunks of {chunk} tokens: a chunk holds at least 1"
         )));
     }
     let chunks = (tokens - 1) / chunk + 1;
-    if assignment.owners.len() as i64 != chunks {
+    if ownership.owners.len() as i64 != chunks {
         return Err(Error::input(format!(
-            "assignment has {} owners for {chunks} chunks of {chunk} tokens: give one each",
-            assignment.owners.len()
+            "ownership has {} owners for {chunks} chunks of {chunk} tokens: give one each",
+            ownership.owners.len()
         )));
     }
-    if let Some(at) = (assignment.owners.iter()).position(|&owner| owner as usize >= ranks) {
+    if let Some(at) = (ownership.owners.iter()).position(|&owner| owner as usize >= ranks) {
         return Err(Error::input(format!(
-            "assignment.owners[{at}] is {}: it must be below {ranks}, the number of ranks",
-            assignment.owners[at]
+            "ownership.owners[{at}] is {}: it must be below {ranks}, the number of ranks",
+            ownership.owners[at]
         )));
     }
     Ok(())

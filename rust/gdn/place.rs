@@ -1,6 +1,6 @@
 //! Places a forest on ranks for a given set of chained segments, and scores the placement.
 
-use super::RecurrentSettings;
+use super::GdnSettings;
 use super::forest::{Forest, Level, refill};
 use crate::segments::NONE;
 
@@ -54,7 +54,7 @@ struct RankWork {
     chain: i64,
 }
 
-impl RecurrentSettings {
+impl GdnSettings {
     /// Milliseconds to move `cross` tokens between the layouts.
     pub(super) fn exchange_ms(&self, cross: i64) -> f64 {
         if cross <= 0 {
@@ -92,7 +92,7 @@ impl Loads {
         &mut self,
         forest: &Forest,
         chained: &[u32],
-        settings: &RecurrentSettings,
+        settings: &GdnSettings,
     ) -> f64 {
         self.place::<false>(forest, chained, settings);
         self.milliseconds(forest, settings)
@@ -104,7 +104,7 @@ impl Loads {
         &mut self,
         forest: &Forest,
         chained: &[u32],
-        settings: &RecurrentSettings,
+        settings: &GdnSettings,
     ) -> f64 {
         refill(&mut self.chain, forest.levels, 0);
         refill(&mut self.chain_count, forest.levels, 0);
@@ -135,7 +135,7 @@ impl Loads {
         &mut self,
         forest: &Forest,
         chained: &[u32],
-        settings: &RecurrentSettings,
+        settings: &GdnSettings,
     ) -> f64 {
         self.place::<true>(forest, chained, settings);
         self.milliseconds(forest, settings)
@@ -156,7 +156,7 @@ impl Loads {
         &mut self,
         forest: &Forest,
         chained: &[u32],
-        settings: &RecurrentSettings,
+        settings: &GdnSettings,
     ) {
         self.clear(forest);
         let ranks = forest.ranks;
@@ -209,13 +209,13 @@ impl Loads {
 
     /// The rank that should own `length` more tokens, of which it has `on_ranks` at hand.
     ///
-    /// Least (slowest rank's recurrent time + exchange, exchange, tokens moved, rank). A longer
+    /// Least (slowest rank's gdn time + exchange, exchange, tokens moved, rank). A longer
     /// load never takes less time, so the slowest rank is the one with the largest load.
     fn best_owner(
         &self,
         length: i64,
         on_ranks: &[i64],
-        settings: &RecurrentSettings,
+        settings: &GdnSettings,
         exchange_ms: impl Fn(i64, usize) -> f64,
     ) -> usize {
         let largest = self.tokens.iter().copied().max().unwrap_or(0);
@@ -267,7 +267,7 @@ impl Loads {
         }
     }
 
-    fn milliseconds(&mut self, forest: &Forest, settings: &RecurrentSettings) -> f64 {
+    fn milliseconds(&mut self, forest: &Forest, settings: &GdnSettings) -> f64 {
         let ranks = forest.ranks;
         let (mut chain_buckets, mut chain_segments) = (0, 0);
         refill(&mut self.sums, ranks, RankWork::default());

@@ -4,7 +4,7 @@
 //! of one segment. Roots with children run up to their last whole kernel chunk, and every child
 //! replays the tail that is left, so that chunk borders fall where they would without sharing.
 
-use super::{KERNEL_CHUNK, Recurrent};
+use super::{Gdn, KERNEL_CHUNK};
 use crate::fields::result;
 use crate::segments::Segments;
 
@@ -14,7 +14,7 @@ result! {
     pub struct Schedule as "GdnSchedule" {
         /// Rows that run through the kernel, replayed tails included.
         pub executed_rows: i64,
-        /// Recurrent states kept: one per column, two in a bucket that hands states on.
+        /// Gdn states kept: one per column, two in a bucket that hands states on.
         pub state_rows: i64,
         /// Rows of the output.
         pub packed_rows: i64,
@@ -91,15 +91,15 @@ pub fn gdn_schedule(segments: &Segments) -> Schedule {
 /// replays there runs with its root. Columns that hand states to another rank keep them too.
 /// A rank that holds a whole row has the schedule of [`gdn_schedule`].
 #[must_use]
-pub fn gdn_schedule_per_rank(segments: &Segments, recurrent: &Recurrent) -> Vec<Schedule> {
-    let ranks = recurrent.rank_tokens.len();
+pub fn gdn_schedule_per_rank(segments: &Segments, gdn: &Gdn) -> Vec<Schedule> {
+    let ranks = gdn.rank_tokens.len();
     let parents = has_children(segments);
     let depths = depths(segments);
     let levels = deepest(&depths) + 1;
-    let pieces = Pieces::new(recurrent);
+    let pieces = Pieces::new(gdn);
     let replayed = replayed_tails(segments, &pieces);
 
-    let mut schedules: Vec<Schedule> = (recurrent.rank_tokens.iter())
+    let mut schedules: Vec<Schedule> = (gdn.rank_tokens.iter())
         .map(|&packed_rows| Schedule {
             packed_rows,
             ..Schedule::default()
@@ -152,7 +152,7 @@ pub fn gdn_schedule_per_rank(segments: &Segments, recurrent: &Recurrent) -> Vec<
 
 /// The pieces of all segments in one sequence: one of an owned segment, C of a chained one.
 struct Pieces<'a> {
-    recurrent: &'a Recurrent,
+    gdn: &'a Gdn,
     ranks: usize,
     /// Chained segments before each segment.
     before: Vec<usize>,
@@ -160,20 +160,20 @@ struct Pieces<'a> {
 }
 
 impl<'a> Pieces<'a> {
-    fn new(recurrent: &'a Recurrent) -> Self {
-        let ranks = recurrent.rank_tokens.len();
+    fn new(gdn: &'a Gdn) -> Self {
+        let ranks = gdn.rank_tokens.len();
         let mut chained = 0;
-        let before = (recurrent.chained.iter())
+        let before = (gdn.chained.iter())
             .map(|&here| {
                 chained += usize::from(here);
                 chained - usize::from(here)
             })
             .collect();
         Self {
-            recurrent,
+            gdn,
             ranks,
             before,
-            count: recurrent.chained.len() + (ranks - 1) * chained,
+            count: gdn.chained.len() + (ranks - 1) * chained,
         }
     }
 
@@ -184,10 +184,10 @@ impl<'a> Pieces<'a> {
 
     /// (rank, piece) of each piece of segment `s`.
     fn of(&self, s: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let (ranks, first) = if self.recurrent.chained[s] {
+        let (ranks, first) = if self.gdn.chained[s] {
             (0..self.ranks, self.first(s))
         } else {
-            let owner = self.recurrent.owner[s] as usize;
+            let owner = self.gdn.owner[s] as usize;
             (owner..owner + 1, self.first(s))
         };
         ranks.enumerate().map(move |(i, rank)| (rank, first + i))
@@ -195,17 +195,17 @@ impl<'a> Pieces<'a> {
 
     /// The piece of segment `s` on `rank`, if there is one.
     fn at(&self, s: usize, rank: usize) -> Option<usize> {
-        if self.recurrent.chained[s] {
+        if self.gdn.chained[s] {
             Some(self.first(s) + rank)
         } else {
-            (self.recurrent.owner[s] as usize == rank).then(|| self.first(s))
+            (self.gdn.owner[s] as usize == rank).then(|| self.first(s))
         }
     }
 
     /// Tokens of a piece of segment `s`.
     fn length(&self, segments: &Segments, s: usize, piece: usize) -> i64 {
-        if self.recurrent.chained[s] {
-            self.recurrent.shards[self.before[s] * self.ranks + piece - self.first(s)]
+        if self.gdn.chained[s] {
+            self.gdn.shards[self.before[s] * self.ranks + piece - self.first(s)]
         } else {
             segments.length(s)
         }

@@ -6,7 +6,7 @@ use crate::segments::Segments;
 
 /// Bytes of an activation element (bf16).
 const ELEMENT: i64 = 2;
-/// Recurrent state of the shape that the rates were measured at: 32 heads of 128 by 128.
+/// Gdn state of the shape that the rates were measured at: 32 heads of 128 by 128.
 const MEASURED_STATE: f64 = 524_288.0;
 /// Chain summary of that shape.
 const MEASURED_SUMMARY: f64 = 1_048_576.0;
@@ -36,16 +36,16 @@ settings! {
     /// Time model of one gated-delta-net layer, forward and backward, and limits of the search.
     /// Rates are tokens or segments per millisecond, bandwidths bytes per millisecond. The
     /// defaults are those of the shape that the rates were measured at; `from_shape` scales them.
-    pub struct RecurrentSettings as "GdnSettings" {
+    pub struct GdnSettings as "GdnSettings" {
         /// Bytes of one token's hidden state.
         hidden_bytes: i64 = 4096, at_least(0);
         /// Times a moved token crosses (to the layout and back, forward and backward).
         exchanges: i64 = 4, at_least(0);
         /// Bandwidth of the exchange between the layouts.
         exchange_bandwidth: f64 = 448e6, positive();
-        /// Recurrent tokens of a segment on one rank.
+        /// Gdn tokens of a segment on one rank.
         local_rate: f64 = 1500.0, positive();
-        /// Recurrent tokens of a chained shard.
+        /// Gdn tokens of a chained shard.
         chain_rate: f64 = 1400.0, positive();
         /// Tokens of the projections.
         dense_rate: f64 = 772.0, positive();
@@ -75,9 +75,9 @@ settings! {
         min_gain_ms: f64 = 2.0, at_least(0);
         /// States of the beam (at least 1 counts).
         beam_width: i64 = 2;
-        /// Candidate groups tried from each state (at least 1 counts).
+        /// Candidate packs tried from each state (at least 1 counts).
         branch: i64 = 4;
-        /// Candidate groups in all (at least 1 counts).
+        /// Candidate packs in all (at least 1 counts).
         candidates: i64 = 16;
         /// Steps of the beam.
         max_steps: i64 = 4;
@@ -104,7 +104,7 @@ settings! {
     }
 }
 
-impl RecurrentSettings {
+impl GdnSettings {
     /// The constants of a layer of this shape. Refuses sizes below 1 and heads that the
     /// tensor-parallel ranks do not divide.
     pub fn from_shape(shape: &Shape) -> Result<Self> {
@@ -183,7 +183,7 @@ impl RecurrentSettings {
         };
         match fits() {
             Some(_) => Ok(()),
-            None => Err(Error::Overflow("the recurrent work of the packed row")),
+            None => Err(Error::Overflow("the gdn work of the packed row")),
         }
     }
 

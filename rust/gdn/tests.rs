@@ -2,26 +2,26 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// An assignment of `segments` in chunks of `chunk`, owners given.
-fn assigned(segments: &Segments, ranks: usize, chunk: i64, owners: &[u32]) -> Assignment {
+/// An ownership of `segments` in chunks of `chunk`, owners given.
+fn assigned(segments: &Segments, ranks: usize, chunk: i64, owners: &[u32]) -> Ownership {
     let tokens = segments.tokens();
     let mut rank_tokens = vec![0; ranks];
     for (i, &owner) in owners.iter().enumerate() {
         let start = i as i64 * chunk;
         rank_tokens[owner as usize] += (start + chunk).min(tokens) - start;
     }
-    Assignment {
+    Ownership {
         ranks,
         tokens,
         chunk,
         owners: owners.to_vec(),
         rank_tokens,
-        ..Assignment::default()
+        ..Ownership::default()
     }
 }
 
 /// Contiguous owners, about equal numbers of chunks each.
-fn even(segments: &Segments, ranks: usize, chunk: i64) -> Assignment {
+fn even(segments: &Segments, ranks: usize, chunk: i64) -> Ownership {
     let chunks = (segments.tokens() - 1) / chunk + 1;
     let owners: Vec<u32> = (0..chunks)
         .map(|i| (i * ranks as i64 / chunks) as u32)
@@ -29,9 +29,9 @@ fn even(segments: &Segments, ranks: usize, chunk: i64) -> Assignment {
     assigned(segments, ranks, chunk, &owners)
 }
 
-fn run(segments: &Segments, assignment: &Assignment) -> Recurrent {
-    let settings = RecurrentSettings::default();
-    recurrent(segments, assignment, &settings, &mut Workspace::default()).unwrap()
+fn run(segments: &Segments, ownership: &Ownership) -> Gdn {
+    let settings = GdnSettings::default();
+    gdn(segments, ownership, &settings, &mut Workspace::default()).unwrap()
 }
 
 #[test]
@@ -45,14 +45,14 @@ fn constants_of_a_model_shape() {
         conv: 4,
         tp: 1,
     };
-    let settings = RecurrentSettings::from_shape(&shape).unwrap();
+    let settings = GdnSettings::from_shape(&shape).unwrap();
     assert_eq!(
         settings,
-        RecurrentSettings {
+        GdnSettings {
             dense_rate: 771.845_361_138_132_3,
             parent_bytes: 2_146_304,
             parent_bandwidth: 458_500_000.0,
-            ..RecurrentSettings::default()
+            ..GdnSettings::default()
         }
     );
     for broken in [
@@ -61,14 +61,14 @@ fn constants_of_a_model_shape() {
         Shape { tp: 3, ..shape },
         Shape { tp: 32, ..shape },
     ] {
-        let refused = RecurrentSettings::from_shape(&broken);
+        let refused = GdnSettings::from_shape(&broken);
         assert!(matches!(refused, Err(Error::Input(_))));
     }
     let huge = Shape {
         value_dim: i64::MAX,
         ..shape
     };
-    let refused = RecurrentSettings::from_shape(&huge);
+    let refused = GdnSettings::from_shape(&huge);
     assert!(matches!(refused, Err(Error::Overflow(_))));
 }
 
@@ -76,43 +76,43 @@ fn constants_of_a_model_shape() {
 fn refuses_what_does_not_fit_together() {
     let row = Segments::new(&[100, 28], &[-1, 0]).unwrap();
     let good = even(&row, 2, 64);
-    let settings = RecurrentSettings::default();
+    let settings = GdnSettings::default();
     let mut workspace = Workspace::default();
     let mut broken = vec![
         (Segments::default(), good.clone(), settings.clone()),
-        (row.clone(), Assignment::default(), settings.clone()),
+        (row.clone(), Ownership::default(), settings.clone()),
     ];
     for change in [
-        |a: &mut Assignment| a.tokens = 127,
-        |a: &mut Assignment| a.ranks = 0,
-        |a: &mut Assignment| a.ranks = MOST_RANKS + 1,
-        |a: &mut Assignment| a.ranks = NONE as usize - 1,
-        |a: &mut Assignment| a.ranks = usize::MAX,
-        |a: &mut Assignment| a.chunk = 0,
-        |a: &mut Assignment| a.owners.truncate(1),
-        |a: &mut Assignment| a.owners[1] = 2,
+        |a: &mut Ownership| a.tokens = 127,
+        |a: &mut Ownership| a.ranks = 0,
+        |a: &mut Ownership| a.ranks = MOST_RANKS + 1,
+        |a: &mut Ownership| a.ranks = NONE as usize - 1,
+        |a: &mut Ownership| a.ranks = usize::MAX,
+        |a: &mut Ownership| a.chunk = 0,
+        |a: &mut Ownership| a.owners.truncate(1),
+        |a: &mut Ownership| a.owners[1] = 2,
     ] {
-        let mut assignment = good.clone();
-        change(&mut assignment);
-        broken.push((row.clone(), assignment, settings.clone()));
+        let mut ownership = good.clone();
+        change(&mut ownership);
+        broken.push((row.clone(), ownership, settings.clone()));
     }
     for change in [
-        |s: &mut RecurrentSettings| s.local_rate = 0.0,
-        |s: &mut RecurrentSettings| s.dense_rate = f64::NAN,
-        |s: &mut RecurrentSettings| s.scan_bucket_ms = -1.0,
-        |s: &mut RecurrentSettings| s.hidden_bytes = -1,
+        |s: &mut GdnSettings| s.local_rate = 0.0,
+        |s: &mut GdnSettings| s.dense_rate = f64::NAN,
+        |s: &mut GdnSettings| s.scan_bucket_ms = -1.0,
+        |s: &mut GdnSettings| s.hidden_bytes = -1,
     ] {
         let mut changed = settings.clone();
         change(&mut changed);
         broken.push((row.clone(), good.clone(), changed));
     }
-    for (row, assignment, settings) in broken {
-        let refused = recurrent(&row, &assignment, &settings, &mut workspace);
+    for (row, ownership, settings) in broken {
+        let refused = gdn(&row, &ownership, &settings, &mut workspace);
         assert!(matches!(refused, Err(Error::Input(text)) if !text.contains('\n')));
     }
     let endless = Segments::new(&[i64::MAX - 1], &[-1]).unwrap();
-    let assignment = assigned(&endless, 2, i64::MAX, &[1]);
-    let refused = recurrent(&endless, &assignment, &settings, &mut workspace);
+    let ownership = assigned(&endless, 2, i64::MAX, &[1]);
+    let refused = gdn(&endless, &ownership, &settings, &mut workspace);
     assert!(matches!(refused, Err(Error::Overflow(_))));
 }
 
@@ -121,8 +121,8 @@ fn refuses_more_counts_than_memory_holds() {
     let count = MOST_CELLS / MOST_RANKS + 1;
     let row = Segments::new(&vec![1; count], &vec![-1; count]).unwrap();
     let wide = assigned(&row, MOST_RANKS, 64, &[0, 1]);
-    let settings = RecurrentSettings::default();
-    let refused = recurrent(&row, &wide, &settings, &mut Workspace::default());
+    let settings = GdnSettings::default();
+    let refused = gdn(&row, &wide, &settings, &mut Workspace::default());
     assert!(matches!(refused, Err(Error::Input(text)) if text.contains("16385 segments")));
 }
 
@@ -184,11 +184,11 @@ fn schedule_of_shards_costs_what_whole_rows_cost() {
 #[test]
 fn a_tail_runs_once_where_no_child_replays_it() {
     let row = Segments::new(&[100, 30], &[-1, 0]).unwrap();
-    let apart = Recurrent {
+    let apart = Gdn {
         rank_tokens: vec![100, 30],
         owner: vec![0, 1],
         chained: vec![false, false],
-        ..Recurrent::default()
+        ..Gdn::default()
     };
     let expected =
         [(100, 2, 100), (30, 1, 30)].map(|(executed_rows, state_rows, packed_rows)| Schedule {
@@ -228,10 +228,10 @@ proptest! {
 
     #[test]
     fn every_token_has_one_rank(row in forests(), ranks in 1..9_usize, chunk in 1..9_i64) {
-        let assignment = even(&row, ranks, (chunk * 128).min(row.tokens()));
+        let ownership = even(&row, ranks, (chunk * 128).min(row.tokens()));
         let mut workspace = Workspace::default();
-        let settings = RecurrentSettings::default();
-        let answer = recurrent(&row, &assignment, &settings, &mut workspace).unwrap();
+        let settings = GdnSettings::default();
+        let answer = gdn(&row, &ownership, &settings, &mut workspace).unwrap();
         let mut tokens = vec![0; ranks];
         let mut shards = answer.shards.chunks(ranks);
         for s in 0..row.len() {
@@ -253,7 +253,7 @@ proptest! {
         prop_assert!((0..=row.tokens()).contains(&answer.cross_tokens));
         prop_assert!(answer.bound <= answer.score);
         // A used workspace changes nothing.
-        let again = recurrent(&row, &assignment, &settings, &mut workspace).unwrap();
+        let again = gdn(&row, &ownership, &settings, &mut workspace).unwrap();
         prop_assert_eq!(&again, &answer);
 
         let schedules = gdn_schedule_per_rank(&row, &answer);

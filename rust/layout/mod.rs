@@ -33,7 +33,7 @@ pub enum Method {
     /// The best of all layouts under the score, proven where possible.
     #[default]
     Exact,
-    /// The bounded search of the published planner.
+    /// The bounded search of the reference planner.
     Reference,
     /// Everything shared.
     Full,
@@ -41,7 +41,7 @@ pub enum Method {
     None,
 }
 
-/// Proposals that the reference search may spend: the published planner's budget.
+/// Proposals that the reference search may spend: the reference planner's budget.
 pub const BUDGET: usize = 2_000;
 
 /// What to choose and what to report.

@@ -1,4 +1,4 @@
-//! The two published scores: exact integers, and the additive weights the solvers work with.
+//! The two reference scores: exact integers, and the additive weights the solvers work with.
 
 use super::Measures;
 use crate::error::{Error, Result};
@@ -15,7 +15,7 @@ const TINY: i64 = 128;
 /// Microseconds a layer of the first shared level and of each further one (version 1).
 const LEVELS: (i128, i128) = (768, 256);
 
-/// Which published score.
+/// Which reference score.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Version {
     /// Hand-set constants: outside the calibrated classes.

@@ -71,12 +71,12 @@ pub(super) fn tree(rows: &[Vec<i64>]) -> Tree {
                 }
             }
             for token in order.into_iter().rev() {
-                let group = active
+                let pack = active
                     .iter()
                     .copied()
                     .filter(|&r| rows[r][start] == token)
                     .collect();
-                tasks.push((group, start, parent));
+                tasks.push((pack, start, parent));
             }
             continue;
         }

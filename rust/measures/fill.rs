@@ -1,12 +1,12 @@
-//! Fills the measures of a plan: first what needs no layout, then each group's layout or bound.
+//! Fills the measures of a plan: first what needs no layout, then each pack's layout or bound.
 
 use crate::error::{Error, Result};
 use crate::fields::{at_least, settings};
-use crate::gdn::Recurrent;
+use crate::gdn::Gdn;
 use crate::gdn::schedule::{Schedule, gdn_schedule, gdn_schedule_per_rank};
 use crate::heads::{self, HeadWork};
-use crate::measures::{Groups, Measures, Pool, group, plan};
-use crate::ownership::Assignment;
+use crate::measures::{Measures, Packs, Pool, pack, plan};
+use crate::ownership::Ownership;
 use crate::segments::{NONE, Segments};
 use crate::tree::Tree;
 
@@ -21,9 +21,9 @@ settings! {
         tp: i64 = 1, at_least(1);
         /// Context-parallel size.
         cp: i64 = 1, at_least(1);
-        /// The model has recurrent layers.
-        recurrent: bool = false;
-        /// Pending bytes of the recurrent schedule per executed row, state row and packed row:
+        /// The model has gdn layers.
+        gdn: bool = false;
+        /// Pending bytes of the gdn schedule per executed row, state row and packed row:
         /// they decide which rank counts as the busiest.
         gdn_weights: [i64; 3] = [1, 0, 0];
         /// Rank of each adapter slot, from slot 0 on; missing ones count as 0.
@@ -44,7 +44,7 @@ fn round_up(tokens: i64, multiple: i64) -> Option<i64> {
     tokens.checked_add((multiple - tokens % multiple) % multiple)
 }
 
-/// A bound on every layout of a group, priced instead of one.
+/// A bound on every layout of a pack, priced instead of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
     /// No sharing: an upper bound, fit to accept a plan.
@@ -65,19 +65,19 @@ pub enum HeadCount {
     UnionOrSum,
 }
 
-/// The layout of one group, and what its ranks run of it.
+/// The layout of one pack, and what its ranks run of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Exact<'a> {
-    /// Canonical tree of the group's requests, in the group's order.
+    /// Canonical tree of the pack's requests, in the pack's order.
     pub tree: &'a Tree,
     /// Which of its segments are stored once.
     pub shared: &'a [bool],
     /// The packed row, without padding.
     pub segments: &'a Segments,
     /// Owners of the padded packed row; `None` at CP 1.
-    pub assignment: Option<&'a Assignment>,
-    /// Recurrent layout of the padded packed row; `None` at CP 1 or without recurrent layers.
-    pub recurrent: Option<&'a Recurrent>,
+    pub ownership: Option<&'a Ownership>,
+    /// Gdn layout of the padded packed row; `None` at CP 1 or without gdn layers.
+    pub gdn: Option<&'a Gdn>,
     /// How to count head rows.
     pub head: HeadCount,
 }
@@ -86,20 +86,20 @@ pub struct Exact<'a> {
 pub fn start(
     pool: &Pool,
     requests: &[u32],
-    groups: &Groups,
+    packs: &Packs,
     settings: &Settings,
     measures: &mut Measures,
 ) -> Result<()> {
     measures.plan = [0; plan::COUNT];
     measures.plan[plan::COLD] = 1;
-    measures.groups.clear();
-    measures.groups.resize(groups.len(), [0; group::COUNT]);
-    for (g, row) in measures.groups.iter_mut().enumerate() {
-        start_group(pool, groups, g, settings, row)?;
+    measures.packs.clear();
+    measures.packs.resize(packs.len(), [0; pack::COUNT]);
+    for (g, row) in measures.packs.iter_mut().enumerate() {
+        start_pack(pool, packs, g, settings, row)?;
     }
     entries(pool, requests, &mut measures.plan)?;
-    let all_gradient = measures.groups.iter().all(|row| row[group::GRADIENT] == 1);
-    let priceable = !groups.is_empty()
+    let all_gradient = measures.packs.iter().all(|row| row[pack::GRADIENT] == 1);
+    let priceable = !packs.is_empty()
         && all_gradient
         && requests.iter().all(|&r| pool.packed_priceable(r as usize));
     measures.plan[plan::PACKED_PRICEABLE] = i64::from(priceable);
@@ -132,97 +132,93 @@ fn add(sum: &mut i64, value: i64) -> Result<()> {
     Ok(())
 }
 
-fn start_group(
+fn start_pack(
     pool: &Pool,
-    groups: &Groups,
+    packs: &Packs,
     g: usize,
     settings: &Settings,
-    row: &mut [i64; group::COUNT],
+    row: &mut [i64; pack::COUNT],
 ) -> Result<()> {
-    let key = groups.key(g);
-    row[group::GRADIENT] = i64::from(key.gradient);
-    row[group::ADAPTER_RANK] = match settings.adapter_ranks.get(key.slot as usize) {
+    let key = packs.key(g);
+    row[pack::GRADIENT] = i64::from(key.gradient);
+    row[pack::ADAPTER_RANK] = match settings.adapter_ranks.get(key.slot as usize) {
         Some(&rank) if key.slot != 0 => rank,
         _ => 0,
     };
-    row[group::REQUESTS] = groups.requests(g).len() as i64;
-    for &request in groups.requests(g) {
+    row[pack::REQUESTS] = packs.requests(g).len() as i64;
+    for &request in packs.requests(g) {
         let r = request as usize;
-        row[group::LOGICAL] += pool.lengths[r];
-        row[group::HEAD_SUM] += pool.projected[r];
-        row[group::HEAD_LONGEST] = row[group::HEAD_LONGEST].max(pool.projected[r]);
-        row[group::HEAD_TARGET_ROWS] = row[group::HEAD_TARGET_ROWS].max(pool.labelled[r]);
-        add(&mut row[group::HEAD_LABELS], pool.target_entries[r])?;
-        add(&mut row[group::HEAD_TOPK], pool.top_k_entries[r])?;
+        row[pack::LOGICAL] += pool.lengths[r];
+        row[pack::HEAD_SUM] += pool.projected[r];
+        row[pack::HEAD_LONGEST] = row[pack::HEAD_LONGEST].max(pool.projected[r]);
+        row[pack::HEAD_TARGET_ROWS] = row[pack::HEAD_TARGET_ROWS].max(pool.labelled[r]);
+        add(&mut row[pack::HEAD_LABELS], pool.target_entries[r])?;
+        add(&mut row[pack::HEAD_TOPK], pool.top_k_entries[r])?;
         if pool.target_entries[r] > 0 {
-            add(&mut row[group::HEAD_WIDTH], pool.target_width[r])?;
+            add(&mut row[pack::HEAD_WIDTH], pool.target_width[r])?;
         }
-        add(&mut row[group::HEAD_WIDTH], pool.top_k[r])?;
-        row[group::HEAD_TARGETS] |= i64::from(pool.targets[r]);
-        row[group::HEAD_STATISTICS] |= i64::from(pool.targets[r] || pool.top_k[r] > 0);
-        row[group::HEAD_LOGITS] |= i64::from(pool.logits[r]);
+        add(&mut row[pack::HEAD_WIDTH], pool.top_k[r])?;
+        row[pack::HEAD_TARGETS] |= i64::from(pool.targets[r]);
+        row[pack::HEAD_STATISTICS] |= i64::from(pool.targets[r] || pool.top_k[r] > 0);
+        row[pack::HEAD_LOGITS] |= i64::from(pool.logits[r]);
     }
     Ok(())
 }
 
-/// Fills a started group's row from its layout.
+/// Fills a started pack's row from its layout.
 pub fn exact(
     pool: &Pool,
     requests: &[u32],
     layout: &Exact<'_>,
     settings: &Settings,
     work: &mut HeadWork,
-    row: &mut [i64; group::COUNT],
+    row: &mut [i64; pack::COUNT],
 ) -> Result<()> {
     let packed = layout.segments.tokens();
     let padded = settings.padded(packed)?;
-    row[group::PACKED] = packed;
-    row[group::PADDED] = padded;
-    row[group::SEGMENTS] = layout.segments.len() as i64;
+    row[pack::PACKED] = packed;
+    row[pack::PADDED] = padded;
+    row[pack::SEGMENTS] = layout.segments.len() as i64;
     let by_sum = layout.head == HeadCount::UnionOrSum
-        && row[group::HEAD_LONGEST].min(HEAD_CHUNK) == row[group::HEAD_SUM].min(HEAD_CHUNK);
-    row[group::HEAD_ROWS] = if by_sum || row[group::HEAD_SUM] == 0 {
-        row[group::HEAD_SUM]
+        && row[pack::HEAD_LONGEST].min(HEAD_CHUNK) == row[pack::HEAD_SUM].min(HEAD_CHUNK);
+    row[pack::HEAD_ROWS] = if by_sum || row[pack::HEAD_SUM] == 0 {
+        row[pack::HEAD_SUM]
     } else {
         heads::union(pool, requests, layout.tree, layout.shared, work)
     };
-    row[group::HEAD_BOUND] = 0;
-    row[group::LOCAL] = match layout.assignment {
+    row[pack::HEAD_BOUND] = 0;
+    row[pack::LOCAL] = match layout.ownership {
         None => padded,
-        Some(assignment) => busiest(assignment, layout.recurrent, settings)?,
+        Some(ownership) => busiest(ownership, layout.gdn, settings)?,
     };
-    let pending = settings.recurrent && row[group::GRADIENT] == 1;
+    let pending = settings.gdn && row[pack::GRADIENT] == 1;
     schedules(layout, settings, pending, row)
 }
 
 /// Tokens of the rank with the most, in either layout.
-fn busiest(
-    assignment: &Assignment,
-    recurrent: Option<&Recurrent>,
-    settings: &Settings,
-) -> Result<i64> {
+fn busiest(ownership: &Ownership, gdn: Option<&Gdn>, settings: &Settings) -> Result<i64> {
     let most = |tokens: &[i64]| tokens.iter().copied().max().unwrap_or(0);
-    let gdn = recurrent.map_or(0, |layout| most(&layout.rank_tokens));
-    settings.padded(most(&assignment.rank_tokens).max(gdn).max(1))
+    let gdn = gdn.map_or(0, |layout| most(&layout.rank_tokens));
+    settings.padded(most(&ownership.rank_tokens).max(gdn).max(1))
 }
 
-/// What recurrent layers execute and keep: of the whole row, and of the rank with most of it.
+/// What gdn layers execute and keep: of the whole row, and of the rank with most of it.
 fn schedules(
     layout: &Exact<'_>,
     settings: &Settings,
     pending: bool,
-    row: &mut [i64; group::COUNT],
+    row: &mut [i64; pack::COUNT],
 ) -> Result<()> {
     let (mut whole, mut rank) = (Schedule::default(), Schedule::default());
     if pending {
         whole = gdn_schedule(layout.segments);
         rank = whole;
     }
-    if pending && let Some(recurrent) = layout.recurrent {
+    if pending && let Some(gdn) = layout.gdn {
         let ranks = if settings.tp > 1 {
-            gdn_schedule_per_rank(&pad(layout.segments, settings.tp)?, recurrent)
+            gdn_schedule_per_rank(&pad(layout.segments, settings.tp)?, gdn)
         } else {
-            gdn_schedule_per_rank(layout.segments, recurrent)
+            gdn_schedule_per_rank(layout.segments, gdn)
         };
         // the first of equals
         rank = ranks
@@ -231,12 +227,12 @@ fn schedules(
             .max_by_key(|rank| pending_bytes(rank, settings))
             .unwrap_or_default();
     }
-    row[group::GDN_EXECUTED] = whole.executed_rows;
-    row[group::GDN_STATES] = whole.state_rows;
-    row[group::GDN_PACKED] = whole.packed_rows;
-    row[group::GDN_RANK_EXECUTED] = rank.executed_rows;
-    row[group::GDN_RANK_STATES] = rank.state_rows;
-    row[group::GDN_RANK_PACKED] = rank.packed_rows;
+    row[pack::GDN_EXECUTED] = whole.executed_rows;
+    row[pack::GDN_STATES] = whole.state_rows;
+    row[pack::GDN_PACKED] = whole.packed_rows;
+    row[pack::GDN_RANK_EXECUTED] = rank.executed_rows;
+    row[pack::GDN_RANK_STATES] = rank.state_rows;
+    row[pack::GDN_RANK_PACKED] = rank.packed_rows;
     Ok(())
 }
 
@@ -247,49 +243,49 @@ fn pending_bytes(rank: &Schedule, settings: &Settings) -> i128 {
         .saturating_add(i128::from(rank.packed_rows) * packed)
 }
 
-/// Fills a started group's row from a bound on its layouts.
-pub fn bound(bound: Bound, settings: &Settings, row: &mut [i64; group::COUNT]) -> Result<()> {
-    let requests = row[group::REQUESTS];
+/// Fills a started pack's row from a bound on its layouts.
+pub fn bound(bound: Bound, settings: &Settings, row: &mut [i64; pack::COUNT]) -> Result<()> {
+    let requests = row[pack::REQUESTS];
     let (packed, segments, head, rejects) = match bound {
-        Bound::NoSharing => (row[group::LOGICAL], 2 * requests, row[group::HEAD_SUM], 0),
-        Bound::FullSharing(tokens) => (tokens, 1, row[group::HEAD_LONGEST], 1),
-        Bound::Ladder(tokens) => (tokens, 0, row[group::HEAD_LONGEST], 1),
+        Bound::NoSharing => (row[pack::LOGICAL], 2 * requests, row[pack::HEAD_SUM], 0),
+        Bound::FullSharing(tokens) => (tokens, 1, row[pack::HEAD_LONGEST], 1),
+        Bound::Ladder(tokens) => (tokens, 0, row[pack::HEAD_LONGEST], 1),
     };
     let padded = settings.padded(packed)?;
     let rows = match bound {
         Bound::Ladder(_) => padded.div_euclid(settings.cp) + i64::from(padded % settings.cp != 0),
         _ => padded,
     };
-    row[group::PACKED] = packed;
-    row[group::PADDED] = padded;
-    row[group::SEGMENTS] = segments;
-    row[group::HEAD_ROWS] = head;
-    row[group::HEAD_BOUND] = rejects;
-    row[group::LOCAL] = rows;
+    row[pack::PACKED] = packed;
+    row[pack::PADDED] = padded;
+    row[pack::SEGMENTS] = segments;
+    row[pack::HEAD_ROWS] = head;
+    row[pack::HEAD_BOUND] = rejects;
+    row[pack::LOCAL] = rows;
     for column in [
-        group::GDN_EXECUTED,
-        group::GDN_STATES,
-        group::GDN_PACKED,
-        group::GDN_RANK_EXECUTED,
-        group::GDN_RANK_STATES,
-        group::GDN_RANK_PACKED,
+        pack::GDN_EXECUTED,
+        pack::GDN_STATES,
+        pack::GDN_PACKED,
+        pack::GDN_RANK_EXECUTED,
+        pack::GDN_RANK_STATES,
+        pack::GDN_RANK_PACKED,
     ] {
         row[column] = 0;
     }
     Ok(())
 }
 
-/// Sums the groups' rows into the plan's. `even` spreads all packed tokens evenly over the
+/// Sums the packs' rows into the plan's. `even` spreads all packed tokens evenly over the
 /// context-parallel ranks, as the split ladder's bound does.
 pub fn finish(settings: &Settings, even: bool, measures: &mut Measures) -> Result<()> {
-    let Measures { plan, groups } = measures;
+    let Measures { plan, packs } = measures;
     let (mut packed, mut rows, mut unshared) = (0_i64, 0_i64, 0_i64);
     let too_large = Error::Overflow("the packed tokens of a plan");
-    for row in groups.iter() {
-        let padded = settings.padded(row[group::LOGICAL])?;
+    for row in packs.iter() {
+        let padded = settings.padded(row[pack::LOGICAL])?;
         for (sum, value) in [
-            (&mut packed, row[group::PADDED]),
-            (&mut rows, row[group::LOCAL]),
+            (&mut packed, row[pack::PADDED]),
+            (&mut rows, row[pack::LOCAL]),
             (&mut unshared, padded),
         ] {
             *sum = sum.checked_add(value).ok_or(too_large.clone())?;

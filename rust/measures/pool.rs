@@ -198,7 +198,7 @@ impl Pool {
         self.item_offsets[i] as usize..self.item_offsets[i + 1] as usize
     }
 
-    /// True if request `r` asks for any output; the others join no group.
+    /// True if request `r` asks for any output; the others join no pack.
     #[must_use]
     pub fn active(&self, r: usize) -> bool {
         self.targets[r] || self.hidden[r] || self.whole_row(r)

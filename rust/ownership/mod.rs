@@ -1,4 +1,4 @@
-//! Assignment of chunks to context-parallel ranks.
+//! Ownership of chunks to context-parallel ranks.
 
 mod contiguous;
 mod pairs;
@@ -17,15 +17,15 @@ use pairs::ChunkPairs;
 use reference::Search;
 
 pub use profiled::ProfiledWork;
-pub use settings::{AssignSettings, StageWork, WorkloadProfile};
+pub use settings::{OwnershipSettings, StageWork, WorkloadProfile};
 
-/// Ranks that an assignment may have.
+/// Ranks that an ownership may have.
 pub const MOST_RANKS: usize = crate::layout::MOST_RANKS as usize;
 
 result! {
 /// Which rank owns which chunk of a packed row. K chunks, C ranks.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Assignment as "Ownership" {
+pub struct Ownership as "Ownership" {
     /// Context-parallel ranks.
     pub ranks: usize,
     /// Tokens of the packed row.
@@ -42,7 +42,7 @@ pub struct Assignment as "Ownership" {
     pub rank_tokens: Vec<i64>,
     /// The slowest rank's forward + backward milliseconds (query flops with a profile).
     pub score: f64,
-    /// What no assignment of these chunks can go below; `None` where a cost is negative.
+    /// What no ownership of these chunks can go below; `None` where a cost is negative.
     pub bound: Option<f64>,
     /// Milliseconds per rank; empty with a profile.
     pub forward_ms: Vec<f64>,
@@ -92,7 +92,7 @@ python {
 }
 }
 
-impl Assignment {
+impl Ownership {
     fn chunk_start(&self, i: usize) -> i64 {
         (i as i64).saturating_mul(self.chunk).min(self.tokens)
     }
@@ -115,7 +115,7 @@ impl Assignment {
     }
 }
 
-/// Memory that assignments reuse from call to call.
+/// Memory that ownerships reuse from call to call.
 #[derive(Debug, Default)]
 pub struct Workspace {
     pairs: ChunkPairs,
@@ -127,13 +127,13 @@ pub struct Workspace {
 /// Assigns the chunks of a packed row to `ranks` ranks, each a contiguous range but for a
 /// challenger of a workload profile.
 ///
-/// Exactly the published planner's answer: contiguous start, fetch stages, local search.
-pub fn assign(
+/// Exactly the reference planner's answer: contiguous start, fetch stages, local search.
+pub fn own(
     segments: &Segments,
     ranks: usize,
-    settings: &AssignSettings,
+    settings: &OwnershipSettings,
     workspace: &mut Workspace,
-) -> Result<Assignment> {
+) -> Result<Ownership> {
     settings.check()?;
     if ranks == 0 || ranks > MOST_RANKS {
         return Err(Error::input(format!(
@@ -156,14 +156,14 @@ pub fn assign(
     let stages = search.run(start, pairs, settings)?;
     let chunks = pairs.len();
     search.evaluator.set_stages(stages, chunks);
-    let mut made = Assignment {
+    let mut made = Ownership {
         ranks,
         tokens,
         chunk,
         stages: part_of_each(&search.evaluator.bounds),
         contiguous: part_of_each(start),
         rank_tokens: vec![0; ranks],
-        ..Assignment::default()
+        ..Ownership::default()
     };
     let best = &search.best;
     if let Some(profile) = &settings.profile {
@@ -204,10 +204,10 @@ pub fn assign(
 pub fn stage_times(
     segments: &Segments,
     ranks: usize,
-    settings: &AssignSettings,
+    settings: &OwnershipSettings,
     workspace: &mut Workspace,
 ) -> Result<(usize, Vec<f64>)> {
-    let made = assign(segments, ranks, settings, workspace)?;
+    let made = own(segments, ranks, settings, workspace)?;
     if made.owners.is_empty() {
         return Ok((0, vec![0.0; ranks]));
     }
@@ -221,7 +221,7 @@ pub fn stage_times(
 
 impl Workspace {
     /// The contiguous start balances pairs and owned tokens.
-    fn cut_contiguous(&mut self, ranks: usize, settings: &AssignSettings) {
+    fn cut_contiguous(&mut self, ranks: usize, settings: &OwnershipSettings) {
         let pair_ms = settings.local_pair_ms + settings.local_backward_pair_ms;
         let mut sum = 0.0;
         self.sums.clear();
@@ -237,7 +237,7 @@ impl Workspace {
 }
 
 /// A row of padding alone: all zeros.
-fn without_chunks(ranks: usize, settings: &AssignSettings) -> Assignment {
+fn without_chunks(ranks: usize, settings: &OwnershipSettings) -> Ownership {
     let zeros = || vec![0.0; ranks];
     let (forward_ms, backward_ms, work) = if settings.profile.is_some() {
         let work = ProfiledWork {
@@ -251,14 +251,14 @@ fn without_chunks(ranks: usize, settings: &AssignSettings) -> Assignment {
     } else {
         (zeros(), zeros(), None)
     };
-    Assignment {
+    Ownership {
         ranks,
         rank_tokens: vec![0; ranks],
         bound: Some(0.0),
         forward_ms,
         backward_ms,
         work,
-        ..Assignment::default()
+        ..Ownership::default()
     }
 }
 
@@ -271,10 +271,10 @@ fn part_of_each(cuts: &[u32]) -> Vec<u32> {
     parts
 }
 
-/// A time that the slowest rank needs under any assignment of the chunks: an even share of the
+/// A time that the slowest rank needs under any ownership of the chunks: an even share of the
 /// pairs at the cheaper of local and remote, of the merges and of the owned tokens, or the
 /// heaviest chunk alone, and one local stage.
-fn time_bound(settings: &AssignSettings, pairs: &ChunkPairs, ranks: usize) -> Option<f64> {
+fn time_bound(settings: &OwnershipSettings, pairs: &ChunkPairs, ranks: usize) -> Option<f64> {
     if !settings.monotone() {
         return None;
     }

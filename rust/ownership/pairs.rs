@@ -12,7 +12,7 @@ use crate::segments::{NONE, Segments};
 
 use super::settings::ceil_div;
 
-/// Chunks that an assignment may have.
+/// Chunks that an ownership may have.
 const MOST_CHUNKS: i64 = 1 << 20;
 
 /// Consecutive key chunks with equally many pairs, all before the query chunk.

@@ -14,7 +14,7 @@ use crate::fields::result;
 use crate::segments::{NONE, Segments};
 
 result! {
-/// Work of an assignment for a sparse-indexer model: maxima over ranks and pipeline stages.
+/// Work of an ownership for a sparse-indexer model: maxima over ranks and pipeline stages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProfiledWork as "ProfiledWork" {
     /// Flops that follow query tokens.
@@ -115,7 +115,7 @@ impl Problem<'_> {
         found
     }
 
-    /// Counts the work of one assignment.
+    /// Counts the work of one ownership.
     fn measure(&self, spans: &[Span]) -> Result<ProfiledWork> {
         let mut counter = Counter::new(self, spans);
         let mut by_rank = spans.to_vec();
@@ -353,12 +353,12 @@ impl<'a> Counter<'a> {
             self.read_to[s] = end;
         }
         for (cell, tokens) in overlaps(&self.cells, self.problem.segments.starts[s], end) {
-            let group = if cell.rank == rank {
+            let pack = if cell.rank == rank {
                 0
             } else {
                 cell.stage as usize + 1
             };
-            keys[group] += tokens;
+            keys[pack] += tokens;
         }
     }
 

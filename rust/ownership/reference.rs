@@ -1,7 +1,7 @@
 //! Moves chunks at the cuts away from the slowest rank, for each number of fetch stages.
 
 use super::pairs::ChunkPairs;
-use super::settings::AssignSettings;
+use super::settings::OwnershipSettings;
 use super::time::{Evaluator, Plan};
 use crate::cancel;
 use crate::error::Result;
@@ -36,7 +36,7 @@ struct Limits {
 }
 
 impl Limits {
-    fn new(settings: &AssignSettings, chunks: usize) -> Self {
+    fn new(settings: &OwnershipSettings, chunks: usize) -> Self {
         let (stages, steps, candidates) = match chunks {
             128.. => (2, 2, 4),
             64.. => (3, 4, 6),
@@ -56,7 +56,7 @@ impl Search {
         &mut self,
         start: &[u32],
         pairs: &ChunkPairs,
-        settings: &AssignSettings,
+        settings: &OwnershipSettings,
     ) -> Result<usize> {
         let limits = Limits::new(settings, pairs.len());
         let mut chosen = 0;
@@ -80,7 +80,7 @@ impl Search {
         &mut self,
         limits: &Limits,
         pairs: &ChunkPairs,
-        settings: &AssignSettings,
+        settings: &OwnershipSettings,
     ) -> Result<()> {
         let ranks = self.current.cuts.len() - 1;
         let mut steps = limits.steps;
@@ -115,7 +115,7 @@ impl Search {
         &mut self,
         offered: i64,
         pairs: &ChunkPairs,
-        settings: &AssignSettings,
+        settings: &OwnershipSettings,
     ) -> Result<bool> {
         let cuts = &self.current.cuts;
         let rank = self.current.slowest;
@@ -150,7 +150,7 @@ impl Search {
         &mut self,
         found: bool,
         pairs: &ChunkPairs,
-        settings: &AssignSettings,
+        settings: &OwnershipSettings,
     ) -> Result<bool> {
         cancel::check()?;
         self.evaluator

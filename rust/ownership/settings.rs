@@ -1,11 +1,11 @@
-//! What the assignment may be told: chunk sizes, search limits, costs, a model's indexer work.
+//! What the ownership may be told: chunk sizes, search limits, costs, a model's indexer work.
 
 use crate::fields::{at_least, settings};
 
 settings! {
     /// Chunk sizes, search limits and costs. Fields named `*_ms` are milliseconds; the defaults
-    /// are the published planner's, measured on H200.
-    pub struct AssignSettings as "OwnershipSettings" {
+    /// are the reference planner's, measured on H200.
+    pub struct OwnershipSettings as "OwnershipSettings" {
         /// Chunks are multiples of this many tokens.
         block: i64 = 128, at_least(1);
         /// Tokens of a chunk asked for; at least a block is used.
@@ -97,7 +97,7 @@ settings! {
     }
 }
 
-impl AssignSettings {
+impl OwnershipSettings {
     /// True when no cost is negative, so that more work never costs less.
     pub(super) fn monotone(&self) -> bool {
         [

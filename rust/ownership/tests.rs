@@ -1,4 +1,4 @@
-//! Unit tests of the assignment: against dense counts, invariants, limits.
+//! Unit tests of the ownership: against dense counts, invariants, limits.
 
 use proptest::prelude::*;
 
@@ -56,14 +56,14 @@ fn expand(pairs: &ChunkPairs) -> Vec<Vec<i64>> {
         .collect()
 }
 
-fn small(chunk: i64) -> AssignSettings {
-    AssignSettings {
+fn small(chunk: i64) -> OwnershipSettings {
+    OwnershipSettings {
         block: 1,
         chunk,
         remote_host_ms: 0.01,
         local_pair_ms: 0.05,
         owned_token_ms: 0.3,
-        ..AssignSettings::default()
+        ..OwnershipSettings::default()
     }
 }
 
@@ -110,7 +110,7 @@ proptest! {
     fn owners_cover_the_row(segments in forests(), ranks in 1_usize..20, chunk in 1_i64..40) {
         let settings = small(chunk);
         let mut workspace = Workspace::default();
-        let made = assign(&segments, ranks, &settings, &mut workspace).unwrap();
+        let made = own(&segments, ranks, &settings, &mut workspace).unwrap();
         prop_assert_eq!(made.rank_tokens.iter().sum::<i64>(), segments.tokens());
         prop_assert!(made.owners.is_sorted());
         prop_assert!(made.owners.iter().all(|&owner| (owner as usize) < ranks));
@@ -118,18 +118,18 @@ proptest! {
             prop_assert!(made.rank_tokens.iter().all(|&tokens| tokens > 0));
         }
         prop_assert!(made.bound.unwrap() <= made.score);
-        let still = AssignSettings { steps: 0, ..settings.clone() };
-        let start = assign(&segments, ranks, &still, &mut workspace).unwrap();
+        let still = OwnershipSettings { steps: 0, ..settings.clone() };
+        let start = own(&segments, ranks, &still, &mut workspace).unwrap();
         prop_assert!(made.score <= start.score + 1e-9);
         prop_assert_eq!(&start.owners, &made.contiguous);
-        let again = assign(&segments, ranks, &settings, &mut workspace).unwrap();
+        let again = own(&segments, ranks, &settings, &mut workspace).unwrap();
         prop_assert_eq!(again, made);
     }
 
     #[test]
     fn profiles_keep_tokens(segments in forests(), ranks in 1_usize..6, max_ranges in 1_i64..3) {
         let work = StageWork { query_flops: 3, key_hbm_bytes: 1, fetch_bytes: 2, ..StageWork::default() };
-        let settings = AssignSettings {
+        let settings = OwnershipSettings {
             profile: Some(WorkloadProfile {
                 stages: vec![work],
                 query_tile: 4,
@@ -140,7 +140,7 @@ proptest! {
             }),
             ..small(3)
         };
-        let made = assign(&segments, ranks, &settings, &mut Workspace::default()).unwrap();
+        let made = own(&segments, ranks, &settings, &mut Workspace::default()).unwrap();
         let work = made.work.unwrap();
         prop_assert_eq!(made.rank_tokens.iter().sum::<i64>(), segments.tokens());
         prop_assert_eq!(
@@ -157,7 +157,7 @@ proptest! {
 
 #[test]
 fn chunk_sizes() {
-    let default = AssignSettings::default();
+    let default = OwnershipSettings::default();
     assert_eq!(default.chunk_size(100_000, 2), 640);
     assert_eq!(default.chunk_size(700, 1), 512);
     assert_eq!(default.chunk_size(300, 1), 300);
@@ -166,13 +166,13 @@ fn chunk_sizes() {
     assert_eq!(default.chunk_size(7, 4), 1);
     // Fewer tokens than ranks: one chunk.
     assert_eq!(default.chunk_size(5, 8), 5);
-    let unlimited = AssignSettings {
+    let unlimited = OwnershipSettings {
         chunk_budget_base: -1,
         chunk_budget_per_rank: 0,
         ..default.clone()
     };
     assert_eq!(unlimited.chunk_size(1_000_000, 2), 512);
-    let huge = AssignSettings {
+    let huge = OwnershipSettings {
         block: i64::MAX,
         chunk: i64::MAX,
         chunk_budget_base: i64::MAX,
@@ -186,10 +186,10 @@ fn chunk_sizes() {
 #[test]
 fn refuses_in_one_line() {
     let row = Segments::new(&[4, 2], &[-1, 0]).unwrap();
-    let with = |change: fn(&mut AssignSettings), ranks| {
-        let mut settings = AssignSettings::default();
+    let with = |change: fn(&mut OwnershipSettings), ranks| {
+        let mut settings = OwnershipSettings::default();
         change(&mut settings);
-        let made = assign(&row, ranks, &settings, &mut Workspace::default());
+        let made = own(&row, ranks, &settings, &mut Workspace::default());
         made.unwrap_err().to_string()
     };
     assert!(with(|_| (), 0).contains("cp is 0"));
@@ -205,25 +205,25 @@ fn refuses_in_one_line() {
         max_key_tokens: 1,
         max_ranges: 1,
     };
-    let settings = AssignSettings {
+    let settings = OwnershipSettings {
         profile: Some(empty),
-        ..AssignSettings::default()
+        ..OwnershipSettings::default()
     };
-    let made = assign(&row, 2, &settings, &mut Workspace::default());
+    let made = own(&row, 2, &settings, &mut Workspace::default());
     assert!(made.unwrap_err().to_string().contains("profile.stages"));
 }
 
 #[test]
 fn refuses_rows_of_too_many_chunks() {
     let row = Segments::new(&[1 << 30], &[-1]).unwrap();
-    let settings = AssignSettings {
+    let settings = OwnershipSettings {
         block: 1,
         chunk: 1,
         chunk_budget_base: 0,
         chunk_budget_per_rank: 0,
-        ..AssignSettings::default()
+        ..OwnershipSettings::default()
     };
-    let made = assign(&row, 2, &settings, &mut Workspace::default());
+    let made = own(&row, 2, &settings, &mut Workspace::default());
     assert!(made.unwrap_err().to_string().contains("chunks of 1"));
 }
 
@@ -232,8 +232,8 @@ fn a_chain_of_single_tokens_is_one_segment() {
     let n = 5000;
     let chain = Segments::new(&vec![1; n], &(-1..n as i64 - 1).collect::<Vec<_>>()).unwrap();
     let whole = Segments::new(&[n as i64], &[-1]).unwrap();
-    let settings = AssignSettings::default();
+    let settings = OwnershipSettings::default();
     let mut workspace = Workspace::default();
-    let made = assign(&chain, 3, &settings, &mut workspace).unwrap();
-    assert_eq!(made, assign(&whole, 3, &settings, &mut workspace).unwrap());
+    let made = own(&chain, 3, &settings, &mut workspace).unwrap();
+    assert_eq!(made, own(&whole, 3, &settings, &mut workspace).unwrap());
 }

@@ -1,13 +1,13 @@
-//! The time model: what one contiguous assignment costs each rank, forward and backward.
+//! The time model: what one contiguous ownership costs each rank, forward and backward.
 //!
 //! Chunks attend only chunks before them, so a rank fetches from lower ranks alone. Counts are
 //! exact integers; times are float64 in one fixed order of operations, because every rank of a
 //! job must come to the same answer.
 
 use super::pairs::ChunkPairs;
-use super::settings::AssignSettings;
+use super::settings::OwnershipSettings;
 
-/// One contiguous assignment and its times.
+/// One contiguous ownership and its times.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Plan {
     /// Rank `r` owns the chunks `cuts[r]..cuts[r + 1]`.
@@ -77,7 +77,7 @@ impl Evaluator {
         &mut self,
         plan: &mut Plan,
         pairs: &ChunkPairs,
-        settings: &AssignSettings,
+        settings: &OwnershipSettings,
     ) {
         self.count(&plan.cuts, pairs);
         let ranks = plan.cuts.len() - 1;
@@ -105,7 +105,7 @@ impl Evaluator {
         &mut self,
         cuts: &[u32],
         pairs: &ChunkPairs,
-        settings: &AssignSettings,
+        settings: &OwnershipSettings,
     ) -> Vec<f64> {
         self.count(cuts, pairs);
         let width = 1 + 2 * self.stages;
@@ -313,7 +313,7 @@ struct Local {
 }
 
 impl Local {
-    fn stage_ms(self, pair_ms: f64, s: &AssignSettings) -> f64 {
+    fn stage_ms(self, pair_ms: f64, s: &OwnershipSettings) -> f64 {
         let (pairs, tokens) = (self.pairs as f64, self.tokens as f64);
         if self.pairs > 0 {
             s.stage_overhead_ms + pairs * pair_ms + tokens * s.merge_token_ms + 2.0 * s.interval_ms
@@ -324,7 +324,7 @@ impl Local {
 }
 
 /// Forward and backward milliseconds of a rank with chunks.
-fn rank_times(local: Local, remotes: &[Remote], s: &AssignSettings) -> (f64, f64) {
+fn rank_times(local: Local, remotes: &[Remote], s: &OwnershipSettings) -> (f64, f64) {
     let local_forward = local.stage_ms(s.local_pair_ms, s);
     let local_backward = local.stage_ms(s.local_backward_pair_ms, s);
     let owned = local.tokens as f64 * s.owned_token_ms;
@@ -343,7 +343,7 @@ fn active(remotes: &[Remote]) -> impl Iterator<Item = &Remote> {
 
 /// Each fetch starts when the stage before it starts computing; the first is ready after its
 /// own time.
-fn forward_ms(local: f64, remotes: &[Remote], s: &AssignSettings) -> f64 {
+fn forward_ms(local: f64, remotes: &[Remote], s: &OwnershipSettings) -> f64 {
     let mut end = local;
     let mut fetch_starts = 0.0;
     for remote in active(remotes) {
@@ -356,7 +356,7 @@ fn forward_ms(local: f64, remotes: &[Remote], s: &AssignSettings) -> f64 {
 }
 
 /// Remote stages first, each reduced while the next computes, then the local stage.
-fn backward_ms(local: f64, remotes: &[Remote], s: &AssignSettings) -> f64 {
+fn backward_ms(local: f64, remotes: &[Remote], s: &OwnershipSettings) -> f64 {
     let (mut end, mut reduced, mut any) = (0.0, 0.0, false);
     for remote in active(remotes) {
         any = true;
@@ -371,7 +371,7 @@ fn backward_ms(local: f64, remotes: &[Remote], s: &AssignSettings) -> f64 {
 }
 
 impl Remote {
-    fn stage_ms(&self, pair_ms: f64, s: &AssignSettings) -> f64 {
+    fn stage_ms(&self, pair_ms: f64, s: &OwnershipSettings) -> f64 {
         s.stage_overhead_ms
             + self.pairs as f64 * pair_ms
             + self.query_tokens as f64 * s.merge_token_ms
@@ -381,7 +381,7 @@ impl Remote {
     }
 
     /// Grows as the stage has too few tokens or pairs to fill the device.
-    fn underfill_ms(&self, s: &AssignSettings) -> f64 {
+    fn underfill_ms(&self, s: &OwnershipSettings) -> f64 {
         if self.pairs <= 0 && self.query_tokens <= 0 && self.fetched_tokens <= 0 {
             return 0.0;
         }
@@ -401,7 +401,7 @@ impl Remote {
     }
 
     /// A fetch or a reduce moves the larger of what the rank sends and what it receives.
-    fn comm_ms(&self, token_ms: f64, s: &AssignSettings) -> f64 {
+    fn comm_ms(&self, token_ms: f64, s: &OwnershipSettings) -> f64 {
         let tokens = self.sent_tokens.max(self.fetched_tokens);
         let runs = self.sent_runs.max(self.fetched_runs);
         if tokens <= 0 && runs <= 0 {

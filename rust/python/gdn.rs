@@ -5,13 +5,12 @@ use pyo3::prelude::*;
 use super::errors::{detached, refused};
 use super::fields::give_class;
 use crate::gdn::{
-    Recurrent, RecurrentSettings, Schedule, Workspace, gdn_schedule, gdn_schedule_per_rank,
-    recurrent,
+    self as core, Gdn, GdnSettings, Schedule, Workspace, gdn_schedule, gdn_schedule_per_rank,
 };
-use crate::ownership::Assignment;
+use crate::ownership::Ownership;
 use crate::pack::Packing;
 
-give_class!(Recurrent, RecurrentSettings);
+give_class!(Gdn, GdnSettings);
 
 /// Which rank runs which segment of a packed row under its ownership.
 #[pyfunction]
@@ -19,13 +18,13 @@ give_class!(Recurrent, RecurrentSettings);
 fn gdn(
     py: Python<'_>,
     packing: &Packing,
-    ownership: &Assignment,
-    settings: Option<&RecurrentSettings>,
-) -> PyResult<Recurrent> {
+    ownership: &Ownership,
+    settings: Option<&GdnSettings>,
+) -> PyResult<Gdn> {
     let settings = settings.cloned().unwrap_or_default();
     let mut workspace = Workspace::default();
     detached(py, || {
-        recurrent(&packing.segments, ownership, &settings, &mut workspace)
+        core::gdn(&packing.segments, ownership, &settings, &mut workspace)
     })
 }
 
@@ -40,7 +39,7 @@ fn schedule(py: Python<'_>, packing: &Packing) -> PyResult<Schedule> {
 fn schedule_per_rank(
     py: Python<'_>,
     packing: &Packing,
-    placement: &Recurrent,
+    placement: &Gdn,
 ) -> PyResult<Vec<Schedule>> {
     let segments = &packing.segments;
     let cuts = placement.shards.chunks_exact(placement.rank_tokens.len());
@@ -61,8 +60,8 @@ fn schedule_per_rank(
 
 /// Adds this stage's classes and functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Recurrent>()?;
-    module.add_class::<RecurrentSettings>()?;
+    module.add_class::<Gdn>()?;
+    module.add_class::<GdnSettings>()?;
     module.add_class::<Schedule>()?;
     module.add_function(wrap_pyfunction!(gdn, module)?)?;
     module.add_function(wrap_pyfunction!(schedule, module)?)?;

@@ -60,11 +60,11 @@ fn choose_layout(
     let name = method.map(ToString::to_string);
     let method = match name.as_deref() {
         None | Some("exact") => Method::Exact,
-        Some("compatible") => Method::Reference,
+        Some("reference") => Method::Reference,
         Some("full") => Method::Full,
         Some("none") => Method::None,
         Some(other) => {
-            let (given, known) = (short(other), "exact, compatible, full, none");
+            let (given, known) = (short(other), "exact, reference, full, none");
             return Err(refused(
                 py,
                 format!("method is {given}: it must be one of {known}"),

@@ -8,11 +8,11 @@ use pyo3::prelude::*;
 use super::convert::{self, Flags, Ints, short, slice};
 use super::errors::{FEW_ROWS, FEW_TOKENS, detached_unless, to_python};
 use crate::error::{Error, Result};
-use crate::gdn::Recurrent;
+use crate::gdn::Gdn;
 use crate::heads::HeadWork;
 use crate::layout;
-use crate::measures::{self, Columns, Exact, Groups, HeadCount, Labels, Measures, Pool, Settings};
-use crate::ownership::Assignment;
+use crate::measures::{self, Columns, Exact, HeadCount, Labels, Measures, Packs, Pool, Settings};
+use crate::ownership::Ownership;
 use crate::sequences::Rows;
 use crate::tree::Tree;
 
@@ -30,8 +30,8 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         table(&measures::plan::NAMES, &measures::plan::MEANINGS),
     )?;
     module.add(
-        "GROUP_MEASURES",
-        table(&measures::group::NAMES, &measures::group::MEANINGS),
+        "PACK_MEASURES",
+        table(&measures::pack::NAMES, &measures::pack::MEANINGS),
     )?;
     module.add_class::<Settings>()?;
     module.add_class::<PyPool>()?;
@@ -46,7 +46,7 @@ pub(crate) struct PyPool {
     pub(crate) tree: Arc<Tree>,
 }
 
-/// Slot, gradient, routed and the requests of one group.
+/// Slot, gradient, routed and the requests of one pack.
 type GroupColumns<'py> = (u32, bool, bool, Bound<'py, PyArray1<i64>>);
 
 #[pymethods]
@@ -126,16 +126,16 @@ impl PyPool {
         PyArray1::from_slice(py, &self.pool.labelled)
     }
 
-    /// The groups of some requests: slot, gradient, routed and indices of each.
+    /// The packs of some requests: slot, gradient, routed and indices of each.
     #[allow(clippy::needless_pass_by_value)]
-    fn groups<'py>(&self, py: Python<'py>, requests: Ints<'_>) -> PyResult<Vec<GroupColumns<'py>>> {
+    fn packs<'py>(&self, py: Python<'py>, requests: Ints<'_>) -> PyResult<Vec<GroupColumns<'py>>> {
         let picked = self.requests(py, &requests)?;
-        let mut groups = Groups::default();
-        py.detach(|| groups.form(&self.pool, &picked));
-        Ok((0..groups.len())
+        let mut packs = Packs::default();
+        py.detach(|| packs.form(&self.pool, &picked));
+        Ok((0..packs.len())
             .map(|g| {
-                let key = groups.key(g);
-                let members: Vec<i64> = groups.requests(g).iter().map(|&r| i64::from(r)).collect();
+                let key = packs.key(g);
+                let members: Vec<i64> = packs.requests(g).iter().map(|&r| i64::from(r)).collect();
                 (key.slot, key.gradient, key.routed, members.into_pyarray(py))
             })
             .collect())
@@ -173,11 +173,11 @@ fn indices(py: Python<'_>, name: &str, values: &[i64]) -> PyResult<Vec<u32>> {
     made.map_err(|error| to_python(py, &error))
 }
 
-/// Measures of one plan, filled group by group.
+/// Measures of one plan, filled pack by pack.
 #[pyclass(name = "PlanMeasures", module = "waveplan._core")]
 pub(crate) struct PyPlanMeasures {
     pool: Arc<Pool>,
-    groups: Groups,
+    packs: Packs,
     settings: Settings,
     measures: Measures,
     work: HeadWork,
@@ -196,21 +196,21 @@ impl PyPlanMeasures {
     ) -> PyResult<Self> {
         let picked = pool.requests(py, &requests)?;
         let settings = settings.cloned().unwrap_or_default();
-        let mut groups = Groups::default();
-        py.detach(|| groups.form(&pool.pool, &picked));
+        let mut packs = Packs::default();
+        py.detach(|| packs.form(&pool.pool, &picked));
         let mut measures = Measures::default();
-        measures::start(&pool.pool, &picked, &groups, &settings, &mut measures)
+        measures::start(&pool.pool, &picked, &packs, &settings, &mut measures)
             .map_err(|error| to_python(py, &error))?;
         Ok(Self {
             pool: Arc::clone(&pool.pool),
-            groups,
+            packs,
             settings,
             measures,
             work: HeadWork::default(),
         })
     }
 
-    /// Fills group `g` from its layout and, under context parallelism, the ownership and the gdn
+    /// Fills pack `g` from its layout and, under context parallelism, the ownership and the gdn
     /// placement of its packed row, padded to a multiple of TP.
     #[pyo3(signature = (g, tree, shared, *, ownership=None, gdn=None, head_sum=false))]
     #[allow(clippy::needless_pass_by_value, clippy::too_many_arguments)]
@@ -220,8 +220,8 @@ impl PyPlanMeasures {
         g: usize,
         tree: &Tree,
         shared: Flags<'_>,
-        ownership: Option<&Assignment>,
-        gdn: Option<&Recurrent>,
+        ownership: Option<&Ownership>,
+        gdn: Option<&Gdn>,
         head_sum: bool,
     ) -> PyResult<()> {
         let shared = flags(py, "shared", &shared)?;
@@ -229,8 +229,8 @@ impl PyPlanMeasures {
             .map_err(|error| to_python(py, &error))
     }
 
-    /// Fills group `g` from a bound: "none", "full" or "ladder", the latter two with the
-    /// group's full-sharing tokens.
+    /// Fills pack `g` from a bound: "none", "full" or "ladder", the latter two with the
+    /// pack's full-sharing tokens.
     #[pyo3(signature = (g, kind, tokens=0))]
     fn bound(&mut self, py: Python<'_>, g: usize, kind: &str, tokens: i64) -> PyResult<()> {
         let filled = match kind {
@@ -243,37 +243,33 @@ impl PyPlanMeasures {
             ))),
         }
         .and_then(|bound| {
-            self.group(g)?;
-            measures::bound(bound, &self.settings, &mut self.measures.groups[g])
+            self.pack(g)?;
+            measures::bound(bound, &self.settings, &mut self.measures.packs[g])
         });
         filled.map_err(|error| to_python(py, &error))
     }
 
-    /// Sums the groups into the plan's measures; returns those of the plan and of each group.
+    /// Sums the packs into the plan's measures; returns those of the plan and of each pack.
     #[pyo3(signature = (*, even=false))]
     fn finish(&mut self, py: Python<'_>, even: bool) -> PyResult<(Vec<i64>, Vec<Vec<i64>>)> {
         measures::finish(&self.settings, even, &mut self.measures)
             .map_err(|error| to_python(py, &error))?;
         Ok((
             self.measures.plan.to_vec(),
-            self.measures
-                .groups
-                .iter()
-                .map(|row| row.to_vec())
-                .collect(),
+            self.measures.packs.iter().map(|row| row.to_vec()).collect(),
         ))
     }
 }
 
 impl PyPlanMeasures {
-    fn group(&self, g: usize) -> Result<&[u32]> {
-        if g >= self.groups.len() {
+    fn pack(&self, g: usize) -> Result<&[u32]> {
+        if g >= self.packs.len() {
             return Err(Error::input(format!(
-                "group {g} of {}: count from 0",
-                self.groups.len()
+                "pack {g} of {}: count from 0",
+                self.packs.len()
             )));
         }
-        Ok(self.groups.requests(g))
+        Ok(self.packs.requests(g))
     }
 
     fn fill(
@@ -281,42 +277,42 @@ impl PyPlanMeasures {
         g: usize,
         tree: &Tree,
         shared: &[bool],
-        (assignment, recurrent): (Option<&Assignment>, Option<&Recurrent>),
+        (ownership, gdn): (Option<&Ownership>, Option<&Gdn>),
         head_sum: bool,
     ) -> Result<()> {
-        let requests = self.group(g)?;
+        let requests = self.pack(g)?;
         let lengths = requests.iter().map(|&r| self.pool.lengths[r as usize]);
         if tree.rows() != requests.len()
             || !lengths.eq((0..tree.rows()).map(|r| tree.row_length(r)))
         {
             return Err(Error::input(format!(
-                "tree is not of group {g}'s rows: restrict the pool's tree to the group's requests"
+                "tree is not of pack {g}'s rows: restrict the pool's tree to the pack's requests"
             )));
         }
         let shape = layout::shape(tree, shared)?;
         let padded = measures::pad(&shape.segments, self.settings.tp)?;
         let (ranks, tokens) = (self.settings.cp as usize, padded.tokens());
-        let other = |made: &Assignment| made.ranks != ranks || made.tokens != tokens;
-        let elsewhere = |placed: &Recurrent| placed.owner.len() != padded.len();
-        if assignment.map_or(ranks > 1, other) || recurrent.is_some_and(elsewhere) {
+        let other = |made: &Ownership| made.ranks != ranks || made.tokens != tokens;
+        let elsewhere = |placed: &Gdn| placed.owner.len() != padded.len();
+        if ownership.map_or(ranks > 1, other) || gdn.is_some_and(elsewhere) {
             return Err(Error::input(format!(
-                "ownership and gdn must be of group {g}'s {tokens} padded tokens on {ranks} ranks"
+                "ownership and gdn must be of pack {g}'s {tokens} padded tokens on {ranks} ranks"
             )));
         }
         let exact = Exact {
             tree,
             shared,
             segments: &shape.segments,
-            assignment,
-            recurrent,
+            ownership,
+            gdn,
             head: if head_sum {
                 HeadCount::UnionOrSum
             } else {
                 HeadCount::Union
             },
         };
-        let requests = self.groups.requests(g);
-        let row = &mut self.measures.groups[g];
+        let requests = self.packs.requests(g);
+        let row = &mut self.measures.packs[g];
         measures::exact(
             &self.pool,
             requests,

@@ -7,13 +7,13 @@ use super::convert::short;
 use super::errors::{detached, refused};
 use super::fields::{Give, Take, give_class};
 use crate::attention;
-use crate::ownership::{self as core, AssignSettings, Assignment, ProfiledWork, StageWork};
+use crate::ownership::{self as core, Ownership, OwnershipSettings, ProfiledWork, StageWork};
 use crate::ownership::{WorkloadProfile, Workspace};
 use crate::pack::Packing;
 
 give_class!(
-    AssignSettings,
-    Assignment,
+    OwnershipSettings,
+    Ownership,
     ProfiledWork,
     StageWork,
     WorkloadProfile
@@ -31,20 +31,20 @@ fn own(
     py: Python<'_>,
     packing: &Packing,
     cp: &Bound<'_, PyAny>,
-    settings: Option<&AssignSettings>,
+    settings: Option<&OwnershipSettings>,
     method: Option<&Bound<'_, PyString>>,
-) -> PyResult<Assignment> {
-    if let Some(method) = method.filter(|given| *given != "compatible") {
+) -> PyResult<Ownership> {
+    if let Some(method) = method.filter(|given| *given != "reference") {
         let given = short(method.to_string());
         return Err(refused(
             py,
-            format!("method is {given}: it must be compatible"),
+            format!("method is {given}: it must be reference"),
         ));
     }
     let ranks = ranks(cp)?;
     let settings = settings.cloned().unwrap_or_default();
     detached(py, || {
-        core::assign(
+        core::own(
             &packing.segments,
             ranks,
             &settings,
@@ -61,7 +61,7 @@ fn stage_times<'py>(
     py: Python<'py>,
     packing: &Packing,
     cp: &Bound<'py, PyAny>,
-    settings: Option<&AssignSettings>,
+    settings: Option<&OwnershipSettings>,
 ) -> PyResult<[Bound<'py, PyAny>; 3]> {
     let ranks = ranks(cp)?;
     let settings = settings.cloned().unwrap_or_default();
@@ -95,8 +95,8 @@ fn attention_slices<'py>(
 
 /// Adds this stage's classes and functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<AssignSettings>()?;
-    module.add_class::<Assignment>()?;
+    module.add_class::<OwnershipSettings>()?;
+    module.add_class::<Ownership>()?;
     module.add_class::<ProfiledWork>()?;
     module.add_class::<StageWork>()?;
     module.add_class::<WorkloadProfile>()?;

@@ -88,15 +88,15 @@ fn gather_tokens<'py>(
     Ok(tokens.into_pyarray(py))
 }
 
-/// Group ids from 1, parent ids and positions of each packed token.
+/// Pack ids from 1, parent ids and positions of each packed token.
 #[pyfunction]
 fn packed_ids<'py>(
     py: Python<'py>,
     packing: &Packing,
 ) -> PyResult<(Column<'py>, Column<'py>, Column<'py>)> {
-    let [groups, parents, positions] = detached(py, || scattered::ids(packing))?;
+    let [packs, parents, positions] = detached(py, || scattered::ids(packing))?;
     Ok((
-        groups.into_pyarray(py),
+        packs.into_pyarray(py),
         parents.into_pyarray(py),
         positions.into_pyarray(py),
     ))

@@ -15,8 +15,8 @@ use super::price::PyProgram;
 use crate::error::{Error, Result};
 use crate::search::split::Cost;
 use crate::search::{
-    Curves, Ending, Engine, FlatPlan, Found, GroupPlan, Mode, Observation, Observed, Probed,
-    Profile, Profiles, Rates, Session, Settings, Signature, Tried,
+    Attempt, Curves, Ending, Engine, ForwardPlan, Mode, Observation, Observed, Pack, Probed,
+    Profile, Profiles, Rates, SearchResult, Session, Settings, Signature,
 };
 
 /// A profile as Python holds it.
@@ -130,7 +130,7 @@ impl PyEngine {
         requests: Ints<'_>,
         available: i64,
         profiles: HeldProfiles<'_>,
-    ) -> PyResult<(Found, Vec<Probed>)> {
+    ) -> PyResult<(SearchResult, Vec<Probed>)> {
         let count = self.engine.pool().requests();
         let requests = row_indices(py, "requests", slice(py, "requests", &requests)?, count)?;
         let profiles = profiles_from(profiles);
@@ -177,7 +177,7 @@ impl PySession {
 #[pymethods]
 impl PySession {
     /// The whole search, for one data-parallel rank.
-    fn alone(&self, py: Python<'_>) -> PyResult<Found> {
+    fn alone(&self, py: Python<'_>) -> PyResult<SearchResult> {
         self.run(py, Session::alone)
     }
 
@@ -225,7 +225,7 @@ impl PySession {
     }
 
     /// Takes the third agreed table; ends the search on this rank.
-    fn finish(&self, py: Python<'_>, agreed: Ints<'_>) -> PyResult<Found> {
+    fn finish(&self, py: Python<'_>, agreed: Ints<'_>) -> PyResult<SearchResult> {
         self.agree(py, &agreed, Session::finish)
     }
 
@@ -240,7 +240,7 @@ impl PySession {
     }
 }
 
-give_class!(Cost, FlatPlan, GroupPlan, Tried);
+give_class!(Cost, ForwardPlan, Pack, Attempt);
 
 /// Enumerations by name.
 macro_rules! give_name {
@@ -263,10 +263,10 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Observed>()?;
     module.add_class::<PyEngine>()?;
     module.add_class::<PySession>()?;
-    module.add_class::<Found>()?;
+    module.add_class::<SearchResult>()?;
     module.add_class::<Probed>()?;
-    module.add_class::<Tried>()?;
+    module.add_class::<Attempt>()?;
     module.add_class::<Cost>()?;
-    module.add_class::<FlatPlan>()?;
-    module.add_class::<GroupPlan>()
+    module.add_class::<ForwardPlan>()?;
+    module.add_class::<Pack>()
 }

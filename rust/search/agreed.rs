@@ -2,7 +2,7 @@
 //!
 //! The quotes that a search can ask are known beforehand: first those of the widths of growth,
 //! then those of the granules between the last usable and the first failed width, and of the
-//! widths between two granules (none in compatible mode). Every rank prices its own share for all
+//! widths between two granules (none in reference mode). Every rank prices its own share for all
 //! of them, one minimum over the ranks settles each table, and the same search then runs over the
 //! tables on every rank. The answer is that of ranks which settle every quote when it is asked.
 
@@ -81,7 +81,7 @@ impl Exchange {
         self.between(Step::Bisect, quotes)
     }
 
-    /// Takes the second agreed table; entries of the third, which is empty in compatible mode or
+    /// Takes the second agreed table; entries of the third, which is empty in reference mode or
     /// if nothing is left to refine.
     pub fn settle_bisection(&mut self, judge: &Judge, agreed: &[i64]) -> Result<usize> {
         self.started("agree_bisection")?;

@@ -1,7 +1,7 @@
 //! The split ladder over live prices: unsplit, fully shared, then 2, 4, 8, ... subforwards.
 
 use super::Engine;
-use super::plan::{FlatPlan, Mode, Pricer, ROOM, Share};
+use super::plan::{ForwardPlan, Mode, Pricer, ROOM, Share};
 use super::probe::Probed;
 use crate::error::Result;
 use crate::fields::settings;
@@ -10,7 +10,7 @@ use crate::search::split::{self, Cost};
 settings! {
     /// One thing that was tried for a wave that did not fit.
     #[derive(Eq)]
-    pub struct Tried as "Attempt" {
+    pub struct Attempt as "Attempt" {
         /// Forwards: 1 is unsplit.
         parts: usize;
         /// How layouts were chosen; "bound" where a lower bound already said no.
@@ -24,7 +24,7 @@ settings! {
 #[derive(Debug, Clone)]
 pub(super) struct Rung {
     /// Plans in order of execution.
-    pub parts: Vec<FlatPlan>,
+    pub parts: Vec<ForwardPlan>,
     /// The request numbers of each part, counted within the wave's share.
     pub requests: Vec<Vec<u32>>,
     /// Bytes the split needs.
@@ -35,11 +35,11 @@ pub(super) struct Rung {
 #[derive(Debug, Clone)]
 pub(super) struct Refusal {
     /// The unsplit plan with everything shared.
-    pub plan: FlatPlan,
+    pub plan: ForwardPlan,
     /// Bytes of what was tried last.
     pub required: i64,
     /// Everything tried, in order.
-    pub tried: Vec<Tried>,
+    pub tried: Vec<Attempt>,
     /// Splitting is switched off (expert parallelism).
     pub unsplittable: bool,
 }
@@ -47,7 +47,7 @@ pub(super) struct Refusal {
 /// What the ladder found.
 pub(super) enum Climbed {
     /// An unsplit plan fits after all.
-    Whole(Box<FlatPlan>),
+    Whole(Box<ForwardPlan>),
     /// A split fits.
     Split(Rung),
     /// Nothing fits.
@@ -56,7 +56,7 @@ pub(super) enum Climbed {
 
 /// One rung: its parts, their prices and what they need together.
 struct Priced {
-    parts: Vec<FlatPlan>,
+    parts: Vec<ForwardPlan>,
     costs: Vec<Cost>,
     required: i64,
 }
@@ -75,7 +75,7 @@ impl Pricer {
             let plan = self.plan(share, mode, ROOM)?;
             let fits = plan.required() <= available;
             probes.push(Probed::of_plan(0, &plan, fits));
-            tried.push(Tried {
+            tried.push(Attempt {
                 parts: 1,
                 kind: mode.name().to_owned(),
                 required: plan.required(),
@@ -86,7 +86,7 @@ impl Pricer {
             if mode == Mode::Full {
                 full = Some(plan);
             }
-            if !self.engine.settings.compatible && !share.sharing() {
+            if !self.engine.settings.reference && !share.sharing() {
                 break; // every mode packs the rows alike
             }
         }
@@ -120,7 +120,7 @@ impl Pricer {
         order: &[u32],
         count: usize,
         available: i64,
-        tried: &mut Vec<Tried>,
+        tried: &mut Vec<Attempt>,
     ) -> Result<std::result::Result<Rung, i64>> {
         let pool = &self.engine.pool;
         let request = |local: u32| share.requests[local as usize];
@@ -146,7 +146,7 @@ impl Pricer {
         let parts = chunks.len();
         let required = split::rung_required(&lower, self.engine.program.safety());
         if required > available {
-            tried.push(Tried {
+            tried.push(Attempt {
                 parts,
                 kind: "bound".to_owned(),
                 required,
@@ -157,7 +157,7 @@ impl Pricer {
         for &mode in self.engine.split_modes() {
             let priced = self.parts(&shares, mode)?;
             last = priced.required;
-            tried.push(Tried {
+            tried.push(Attempt {
                 parts,
                 kind: mode.name().to_owned(),
                 required: last,
@@ -186,19 +186,19 @@ impl Pricer {
 
 /// Requests of the share (numbered within it) so that sharing stays inside chunks.
 fn order(share: &Share) -> Vec<u32> {
-    let groups: Vec<(&[u32], &[u32])> = share
+    let packs: Vec<(&[u32], &[u32])> = share
         .trees
         .iter()
         .enumerate()
-        .map(|(g, tree)| (share.groups.local(g), tree.terminal.as_slice()))
+        .map(|(g, tree)| (share.packs.local(g), tree.terminal.as_slice()))
         .collect();
-    split::order(share.requests.len(), &groups)
+    split::order(share.requests.len(), &packs)
 }
 
 /// Brings a rung's parts into their order of execution.
 fn arrange(priced: Priced, chunks: &[&[u32]]) -> Rung {
     let order = split::execution_order(&priced.costs);
-    let mut parts: Vec<Option<FlatPlan>> = priced.parts.into_iter().map(Some).collect();
+    let mut parts: Vec<Option<ForwardPlan>> = priced.parts.into_iter().map(Some).collect();
     Rung {
         parts: order.iter().filter_map(|&i| parts[i].take()).collect(),
         requests: order.iter().map(|&i| chunks[i].to_vec()).collect(),
@@ -209,19 +209,19 @@ fn arrange(priced: Priced, chunks: &[&[u32]]) -> Rung {
 impl Engine {
     /// Layout modes of an unsplit plan, in the order tried.
     pub(super) fn unsplit_modes(&self) -> &'static [Mode] {
-        if self.settings.compatible {
+        if self.settings.reference {
             &[Mode::Optimal, Mode::Full]
         } else {
-            &[Mode::Optimal, Mode::Full, Mode::Fitting, Mode::Published]
+            &[Mode::Optimal, Mode::Full, Mode::Fitting, Mode::Reference]
         }
     }
 
     /// Layout modes of a split, in the order tried.
     pub(super) fn split_modes(&self) -> &'static [Mode] {
-        if self.settings.compatible {
+        if self.settings.reference {
             &[Mode::Optimal, Mode::Full]
         } else {
-            &[Mode::Optimal, Mode::Full, Mode::Published]
+            &[Mode::Optimal, Mode::Full, Mode::Reference]
         }
     }
 }

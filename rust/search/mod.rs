@@ -17,28 +17,28 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::fields::{at_least, between, settings};
-use crate::gdn::RecurrentSettings;
+use crate::gdn::GdnSettings;
 use crate::layout::{MOST_RANKS, Scoring, Version};
 use crate::measures::{self, Pool};
-use crate::ownership::AssignSettings;
+use crate::ownership::OwnershipSettings;
 use crate::price::{Program, root};
 use crate::tree::Tree;
 
-pub use attempts::Tried;
+pub use attempts::Attempt;
 pub use observed::{Observation, Observed, Rates};
-pub use plan::{FlatPlan, GroupPlan, Mode};
+pub use plan::{ForwardPlan, Mode, Pack};
 pub use probe::Probed;
 pub use profile::{Curve, Curves, Profile, TRUST_GROWTH};
-pub use wave::{Ending, Found, Session, part_costs, plan, sign};
+pub use wave::{Ending, SearchResult, Session, part_costs, plan, sign};
 
 settings! {
     /// What stays the same from wave to wave of a job.
     #[allow(clippy::struct_excessive_bools)] // independent facts of a job, named one by one
     pub struct Settings as "PlannerSettings" {
-        /// Layout score of groups with gradients; groups without take its version 1.
+        /// Layout score of packs with gradients; packs without take its version 1.
         scoring: Scoring;
-        /// The published order of probes and its layouts.
-        compatible: bool = false;
+        /// The reference order of probes and its layouts.
+        reference: bool = false;
         /// Prices may be believed where no rule that matters to the plan is missing or unmeasured,
         /// else only within eight times what a profile has seen.
         trust_rules: bool = true;
@@ -56,14 +56,14 @@ settings! {
         split: bool = true;
         /// The model has mixture-of-experts layers.
         moe: bool = false;
-        /// Gradient groups need their bucket schedule to be priced (recurrent layers).
+        /// Gradient packs need their bucket schedule to be priced (gdn layers).
         gdn_pending: bool = false;
         /// Gradients of adapters are still to be allocated.
         adapter_pending: bool = false;
         /// Ownership of chunks.
-        assign: AssignSettings = AssignSettings::default();
-        /// The recurrent layout, if the model has one.
-        recurrent: Option<RecurrentSettings> = None;
+        assign: OwnershipSettings = OwnershipSettings::default();
+        /// The gdn layout, if the model has one.
+        gdn: Option<GdnSettings> = None;
     }
 }
 
@@ -72,9 +72,9 @@ settings! {
 pub struct Signature {
     /// Distinct output mixes, ascending.
     pub mixes: Vec<u32>,
-    /// Gradient mode of each group, ascending.
+    /// Gradient mode of each pack, ascending.
     pub gradients: Vec<bool>,
-    /// Gradient mode and adapter rank of each group, ascending; empty without adapters.
+    /// Gradient mode and adapter rank of each pack, ascending; empty without adapters.
     pub adapters: Vec<(bool, i64)>,
 }
 
@@ -140,7 +140,7 @@ impl Engine {
             measures: measures::Settings {
                 tp: settings.tp,
                 cp: settings.cp,
-                recurrent: settings.recurrent.is_some(),
+                gdn: settings.gdn.is_some(),
                 gdn_weights: program.gdn_weights()?,
                 adapter_ranks: std::iter::once(0).chain(ranks).collect(),
             },

@@ -1,4 +1,4 @@
-//! What readings of plans that ran teach: the published rates, and our curves.
+//! What readings of plans that ran teach: the reference rates, and our curves.
 
 use super::profile::Curve;
 use crate::fields::{MOST, at_least, between, positive, settings};
@@ -46,7 +46,7 @@ impl Observation {
 }
 
 settings! {
-    /// The published profile: largest rates per packed token.
+    /// The reference profile: largest rates per packed token.
     pub struct Rates as "Rates" {
         /// Largest compute bytes per packed token.
         bytes_per_token: f64, at_least(0);

@@ -7,11 +7,11 @@ use super::{Engine, Profiles, Signature};
 use crate::cancel;
 use crate::error::Result;
 use crate::fields::result;
-use crate::gdn::{self, Recurrent};
+use crate::gdn::{self, Gdn};
 use crate::heads::HeadWork;
 use crate::layout::{self, Layout, Method, Options, Scoring};
-use crate::measures::{self, Bound, Exact, Groups, HeadCount, Measures, group, plan};
-use crate::ownership::{self, Assignment};
+use crate::measures::{self, Bound, Exact, HeadCount, Measures, Packs, pack, plan};
+use crate::ownership::{self, Ownership};
 use crate::price::{Values, root};
 use crate::search::split::{Cost, scaled};
 use crate::tree::{Tree, TreeWorkspace};
@@ -27,8 +27,8 @@ pub enum Mode {
     Fitting,
     /// Everything shared.
     Full,
-    /// The published planner's bounded search.
-    Published,
+    /// The reference planner's bounded search.
+    Reference,
 }
 
 impl Mode {
@@ -39,7 +39,7 @@ impl Mode {
             Self::Optimal => "optimal",
             Self::Fitting => "fitting",
             Self::Full => "full",
-            Self::Published => "compatible",
+            Self::Reference => "reference",
         }
     }
 }
@@ -47,7 +47,7 @@ impl Mode {
 result! {
     /// Requests of one adapter slot and one gradient mode, packed into one line of tokens.
     #[derive(Debug, Clone)]
-    pub struct GroupPlan as "Pack" {
+    pub struct Pack as "Pack" {
         /// Its adapter slot's name; none for the model's own weights.
         pub adapter: Option<String>,
         /// Computes gradients.
@@ -67,10 +67,10 @@ result! {
         /// No layout of these requests has less work.
         pub work_bound: i128,
         /// Chunks to ranks, of the row padded to a multiple of TP; none at CP 1.
-        pub assignment: Option<Assignment>,
-        /// Segments to ranks; none at CP 1 or without recurrent layers.
-        pub recurrent: Option<Recurrent>,
-        /// Its measures, in the order of `GROUP_MEASURES`.
+        pub ownership: Option<Ownership>,
+        /// Segments to ranks; none at CP 1 or without gdn layers.
+        pub gdn: Option<Gdn>,
+        /// Its measures, in the order of `PACK_MEASURES`.
         pub measures: Vec<i64>,
         @core
         /// The tree of the pool.
@@ -94,19 +94,19 @@ result! {
         /// Tokens of the packed row, without padding.
         #[getter]
         fn packed_tokens(&self) -> i64 {
-            self.measures[group::PACKED]
+            self.measures[pack::PACKED]
         }
 
         /// Tokens of its requests.
         #[getter]
         fn logical_tokens(&self) -> i64 {
-            self.measures[group::LOGICAL]
+            self.measures[pack::LOGICAL]
         }
 
         /// Tokens that sharing saves.
         #[getter]
         fn saved_tokens(&self) -> i64 {
-            self.measures[group::LOGICAL] - self.measures[group::PACKED]
+            self.measures[pack::LOGICAL] - self.measures[pack::PACKED]
         }
 
         /// Prefixes that two or more requests share.
@@ -125,7 +125,7 @@ result! {
         /// Tokens of the busiest rank.
         #[getter]
         fn rows(&self) -> i64 {
-            self.measures[group::LOCAL]
+            self.measures[pack::LOCAL]
         }
 
         /// Tokens of each context-parallel rank, the larger of both layouts.
@@ -152,12 +152,12 @@ result! {
     }
 }
 
-impl GroupPlan {
+impl Pack {
     /// Tokens of each context-parallel rank, the larger of both layouts.
     #[must_use]
     pub fn rank_rows(&self) -> Vec<i64> {
-        match (&self.assignment, &self.recurrent) {
-            (None, _) => vec![self.measures[group::PADDED]],
+        match (&self.ownership, &self.gdn) {
+            (None, _) => vec![self.measures[pack::PADDED]],
             (Some(made), None) => made.rank_tokens.clone(),
             (Some(made), Some(placed)) => placed.model_rows(made),
         }
@@ -167,13 +167,13 @@ impl GroupPlan {
 result! {
     /// One forward: all packs of some requests, run one after another, and its price.
     #[derive(Debug, Clone)]
-    pub struct FlatPlan as "ForwardPlan" {
-        /// How its layouts were chosen: "optimal", "fitting", "full" or "compatible".
+    pub struct ForwardPlan as "ForwardPlan" {
+        /// How its layouts were chosen: "optimal", "fitting", "full" or "reference".
         pub mode: Mode,
         /// Its requests, as pool indices.
         pub requests: Vec<u32>,
         /// Its packs in order of execution.
-        pub groups: Vec<GroupPlan>,
+        pub packs: Vec<Pack>,
         /// Every named result of the price, in the order of `PRICE_ROOTS`.
         pub roots: Vec<i64>,
         /// Its price inside a split.
@@ -228,7 +228,7 @@ result! {
         /// Segments on the longest path of any pack.
         #[getter]
         fn depth(&self) -> i64 {
-            self.groups.iter().map(|group| group.depth).max().unwrap_or(0)
+            self.packs.iter().map(|pack| pack.depth).max().unwrap_or(0)
         }
 
         fn __repr__(&self) -> String {
@@ -238,7 +238,7 @@ result! {
     }
 }
 
-impl FlatPlan {
+impl ForwardPlan {
     /// The memory check's price.
     #[must_use]
     pub fn required(&self) -> i64 {
@@ -278,9 +278,9 @@ fn cost(roots: &[i64], retained: Option<i64>, safety: f64, adapter_slots: u64) -
 }
 
 /// One number for the set of adapter slots that a share trains.
-fn trained_slots(groups: &Groups) -> u64 {
-    let mut slots: Vec<u32> = (0..groups.len())
-        .map(|g| groups.key(g))
+fn trained_slots(packs: &Packs) -> u64 {
+    let mut slots: Vec<u32> = (0..packs.len())
+        .map(|g| packs.key(g))
         .filter(|key| key.gradient && key.slot != 0)
         .map(|key| key.slot)
         .collect();
@@ -300,11 +300,11 @@ pub(super) struct Estimate {
     pub(super) profiled: bool,
 }
 
-/// Some requests with what every layout of them shares: groups, trees, signature.
+/// Some requests with what every layout of them shares: packs, trees, signature.
 #[derive(Debug, Default)]
 pub(super) struct Share {
     pub(super) requests: Vec<u32>,
-    pub(super) groups: Groups,
+    pub(super) packs: Packs,
     pub(super) trees: Vec<Tree>,
     pub(super) profile: Option<usize>,
     base: Measures,
@@ -324,8 +324,8 @@ impl Share {
 pub(super) struct Work {
     tree: TreeWorkspace,
     layout: layout::Workspace,
-    assign: assign::Workspace,
-    recurrent: recurrent::Workspace,
+    assign: ownership::Workspace,
+    gdn: gdn::Workspace,
     heads: HeadWork,
     measures: Measures,
     scale: Scale,
@@ -333,20 +333,20 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Chooses a group's layout. `room` is how far, in thousandths, a fitting layout may go from
+    /// Chooses a pack's layout. `room` is how far, in thousandths, a fitting layout may go from
     /// full sharing to the cost-optimal layout's tokens.
     fn choose(
         &mut self,
         tree: &Tree,
         scoring: &Scoring,
         mode: Mode,
-        compatible: bool,
+        reference: bool,
         room: i64,
     ) -> Result<Layout> {
         let method = match mode {
             Mode::Full => Method::Full,
-            Mode::Published => Method::Reference,
-            Mode::Optimal | Mode::Fitting if compatible => Method::Reference,
+            Mode::Reference => Method::Reference,
+            Mode::Optimal | Mode::Fitting if reference => Method::Reference,
             Mode::Optimal | Mode::Fitting => Method::Exact,
         };
         let options = Options {
@@ -379,7 +379,7 @@ impl Pricer {
         }
     }
 
-    /// Forms groups and trees of `requests`.
+    /// Forms packs and trees of `requests`.
     pub(super) fn load(&mut self, requests: &[u32], share: &mut Share) -> Result<()> {
         let Engine {
             measures: settings,
@@ -390,13 +390,13 @@ impl Pricer {
         share.requests.clear();
         share.requests.extend_from_slice(requests);
         cancel::check()?;
-        share.groups.form(pool, requests);
-        share.trees.resize_with(share.groups.len(), Tree::default);
+        share.packs.form(pool, requests);
+        share.trees.resize_with(share.packs.len(), Tree::default);
         for (g, into) in share.trees.iter_mut().enumerate() {
-            let rows = share.groups.requests(g);
+            let rows = share.packs.requests(g);
             tree.restrict_into(rows, &mut self.work.tree, into)?;
         }
-        measures::start(pool, requests, &share.groups, settings, &mut share.base)?;
+        measures::start(pool, requests, &share.packs, settings, &mut share.base)?;
         self.sign(share);
         Ok(())
     }
@@ -414,12 +414,10 @@ impl Pricer {
         }
         signature.gradients.clear();
         signature.adapters.clear();
-        for row in &share.base.groups {
-            let gradient = row[group::GRADIENT] == 1;
+        for row in &share.base.packs {
+            let gradient = row[pack::GRADIENT] == 1;
             signature.gradients.push(gradient);
-            signature
-                .adapters
-                .push((gradient, row[group::ADAPTER_RANK]));
+            signature.adapters.push((gradient, row[pack::ADAPTER_RANK]));
         }
         signature.gradients.sort_unstable();
         signature.adapters.sort_unstable();
@@ -430,20 +428,20 @@ impl Pricer {
     }
 
     /// Chooses layouts for a share and prices the plan.
-    pub(super) fn plan(&mut self, share: &Share, mode: Mode, room: i64) -> Result<FlatPlan> {
+    pub(super) fn plan(&mut self, share: &Share, mode: Mode, room: i64) -> Result<ForwardPlan> {
         self.work.measures.clone_from(&share.base);
-        let mut groups = Vec::with_capacity(share.groups.len());
-        for g in 0..share.groups.len() {
-            groups.push(self.group(share, g, mode, room, HeadCount::Union)?);
+        let mut packs = Vec::with_capacity(share.packs.len());
+        for g in 0..share.packs.len() {
+            packs.push(self.pack(share, g, mode, room, HeadCount::Union)?);
         }
         let (estimate, covered) = self.finish(share, false)?;
-        for (group, row) in groups.iter_mut().zip(&self.work.measures.groups) {
-            group.measures = row.to_vec();
+        for (pack, row) in packs.iter_mut().zip(&self.work.measures.packs) {
+            pack.measures = row.to_vec();
         }
-        Ok(FlatPlan {
+        Ok(ForwardPlan {
             mode,
             requests: share.requests.clone(),
-            groups,
+            packs,
             measures: self.work.measures.clone(),
             roots: self.work.values.roots().to_vec(),
             cost: self.cost(share),
@@ -453,11 +451,11 @@ impl Pricer {
         })
     }
 
-    /// Prices layouts as the published CP 1 probe does, without a plan.
+    /// Prices layouts as the reference CP 1 probe does, without a plan.
     pub(super) fn estimate(&mut self, share: &Share, mode: Mode) -> Result<Estimate> {
         self.work.measures.clone_from(&share.base);
-        for g in 0..share.groups.len() {
-            self.group(share, g, mode, 0, HeadCount::UnionOrSum)?;
+        for g in 0..share.packs.len() {
+            self.pack(share, g, mode, 0, HeadCount::UnionOrSum)?;
         }
         Ok(self.finish(share, false)?.0)
     }
@@ -466,7 +464,7 @@ impl Pricer {
     pub(super) fn bound(&mut self, share: &Share, bound: fn(i64) -> Bound) -> Result<Estimate> {
         self.work.measures.clone_from(&share.base);
         let settings = &self.engine.measures;
-        for (row, tree) in self.work.measures.groups.iter_mut().zip(&share.trees) {
+        for (row, tree) in self.work.measures.packs.iter_mut().zip(&share.trees) {
             measures::bound(bound(tree.packed_tokens()), settings, row)?;
         }
         let even = matches!(bound(0), Bound::Ladder(_));
@@ -495,7 +493,7 @@ impl Pricer {
         let retained = share
             .profile
             .and_then(|p| self.profiles[p].1.retained(scale));
-        let slots = trained_slots(&share.groups);
+        let slots = trained_slots(&share.packs);
         cost(self.work.values.roots(), retained, scale.safety, slots)
     }
 
@@ -515,7 +513,7 @@ impl Pricer {
             ..Scale::default()
         };
         if profiled {
-            apart.evaluate(&measures.plan, &measures.groups, values)?;
+            apart.evaluate(&measures.plan, &measures.packs, values)?;
             let [packed_priced, logical_bytes, apart_bytes, output] =
                 [0, 1, 2, 3].map(|result| values.root(result));
             scale.packed_priced = packed_priced != 0;
@@ -525,17 +523,17 @@ impl Pricer {
         Ok(())
     }
 
-    fn group(
+    fn pack(
         &mut self,
         share: &Share,
         g: usize,
         mode: Mode,
         room: i64,
         head: HeadCount,
-    ) -> Result<GroupPlan> {
+    ) -> Result<Pack> {
         let engine = Arc::clone(&self.engine);
         let (settings, pool) = (&engine.settings, &engine.pool);
-        let (tree, key) = (&share.trees[g], share.groups.key(g));
+        let (tree, key) = (&share.trees[g], share.packs.key(g));
         let scoring = if key.gradient {
             &settings.scoring
         } else {
@@ -543,30 +541,30 @@ impl Pricer {
         };
         let chosen = self
             .work
-            .choose(tree, scoring, mode, settings.compatible, room)?;
+            .choose(tree, scoring, mode, settings.reference, room)?;
         let shape = layout::shape(tree, &chosen.shared)?;
         let segments = &shape.segments;
-        let (mut assignment, mut recurrent) = (None, None);
+        let (mut ownership, mut gdn) = (None, None);
         if settings.cp > 1 {
             let padded = measures::pad(segments, settings.tp)?;
             let ranks = settings.cp as usize;
-            let made = assign::assign(&padded, ranks, &settings.assign, &mut self.work.assign)?;
-            if let Some(facts) = &settings.recurrent {
-                let work = &mut self.work.recurrent;
-                recurrent = Some(recurrent::recurrent(&padded, &made, facts, work)?);
+            let made = ownership::own(&padded, ranks, &settings.assign, &mut self.work.assign)?;
+            if let Some(facts) = &settings.gdn {
+                let work = &mut self.work.gdn;
+                gdn = Some(gdn::gdn(&padded, &made, facts, work)?);
             }
-            assignment = Some(made);
+            ownership = Some(made);
         }
         let exact = Exact {
             tree,
             shared: &chosen.shared,
             segments,
-            assignment: assignment.as_ref(),
-            recurrent: recurrent.as_ref(),
+            ownership: ownership.as_ref(),
+            gdn: gdn.as_ref(),
             head,
         };
-        let requests = share.groups.requests(g);
-        let row = &mut self.work.measures.groups[g];
+        let requests = share.packs.requests(g);
+        let row = &mut self.work.measures.packs[g];
         measures::exact(
             pool,
             requests,
@@ -575,7 +573,7 @@ impl Pricer {
             &mut self.work.heads,
             row,
         )?;
-        Ok(GroupPlan {
+        Ok(Pack {
             adapter: (key.slot as usize)
                 .checked_sub(1)
                 .and_then(|at| engine.adapters.get(at).cloned()),
@@ -589,12 +587,12 @@ impl Pricer {
             measures: Vec::new(), // known once the plan is finished
             pool_tree: Arc::clone(&engine.tree),
             shared: chosen.shared,
-            assignment,
-            recurrent,
+            ownership,
+            gdn,
         })
     }
 
-    /// Sums the groups, adds what profiles know, and runs the program.
+    /// Sums the packs, adds what profiles know, and runs the program.
     fn finish(&mut self, share: &Share, even: bool) -> Result<(Estimate, bool)> {
         let settings = &self.engine.settings;
         measures::finish(&self.engine.measures, even, &mut self.work.measures)?;
@@ -609,7 +607,7 @@ impl Pricer {
         let Work {
             measures, values, ..
         } = &mut self.work;
-        (self.engine.program).evaluate(&measures.plan, &measures.groups, values)?;
+        (self.engine.program).evaluate(&measures.plan, &measures.packs, values)?;
         let covered = scale.packed <= 0 || profile.is_some_and(|p| p.window() >= scale.packed);
         let believed =
             settings.trust_rules && (settings.margin || values.root(root::UNPRICED) == 0);

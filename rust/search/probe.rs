@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::plan::{Estimate, FlatPlan, Mode, Pricer, ROOM, Share};
+use super::plan::{Estimate, ForwardPlan, Mode, Pricer, ROOM, Share};
 use super::{Engine, Profiles};
 use crate::error::Result;
 use crate::fields::settings;
@@ -18,7 +18,7 @@ settings! {
         width: usize;
         /// Requests of this rank's share.
         requests: usize;
-        /// What was priced: how the layouts of a plan were chosen, or in compatible mode a bound
+        /// What was priced: how the layouts of a plan were chosen, or in reference mode a bound
         /// or an estimate without a plan ("bound:unshared", ...).
         kind: String;
         /// Packed tokens priced.
@@ -43,7 +43,7 @@ fn name(quote: Quote) -> &'static str {
 }
 
 impl Probed {
-    pub(super) fn of_plan(width: usize, plan: &FlatPlan, fits: bool) -> Self {
+    pub(super) fn of_plan(width: usize, plan: &ForwardPlan, fits: bool) -> Self {
         Self {
             width,
             requests: plan.requests.len(),
@@ -64,7 +64,7 @@ pub(super) struct Prober {
     start: usize,
     share: Share,
     loaded: Option<usize>,
-    plans: BTreeMap<(usize, Mode), FlatPlan>,
+    plans: BTreeMap<(usize, Mode), ForwardPlan>,
     best: BTreeMap<usize, Mode>,
     estimates: BTreeMap<(usize, Quote), Estimate>,
 }
@@ -118,7 +118,7 @@ impl Prober {
     }
 
     /// The plan of a width that was priced, or is priced now.
-    pub(super) fn take(&mut self, width: usize, quote: Quote) -> Result<FlatPlan> {
+    pub(super) fn take(&mut self, width: usize, quote: Quote) -> Result<ForwardPlan> {
         let mode = self.mode(width, quote)?;
         self.plan(width, mode)?;
         match self.plans.remove(&(width, mode)) {
@@ -144,12 +144,12 @@ impl Prober {
         })
     }
 
-    fn plan(&mut self, width: usize, mode: Mode) -> Result<&FlatPlan> {
+    fn plan(&mut self, width: usize, mode: Mode) -> Result<&ForwardPlan> {
         if !self.plans.contains_key(&(width, mode)) {
             self.share(width)?;
             let same = self.twin(width, mode);
             let plan = match same {
-                Some(twin) => FlatPlan { mode, ..twin },
+                Some(twin) => ForwardPlan { mode, ..twin },
                 None => self.pricer.plan(&self.share, mode, ROOM)?,
             };
             self.plans.insert((width, mode), plan);
@@ -158,11 +158,11 @@ impl Prober {
     }
 
     /// The plan of full sharing, if another mode has already shared everything.
-    fn twin(&self, width: usize, mode: Mode) -> Option<FlatPlan> {
+    fn twin(&self, width: usize, mode: Mode) -> Option<ForwardPlan> {
         let other = self.plans.get(&(width, Mode::Optimal))?;
         let everything = mode == Mode::Full
-            && (other.groups.iter().zip(&self.share.trees)).all(|(group, tree)| {
-                (0..tree.len()).all(|s| group.shared[s] || !tree.is_decision(s))
+            && (other.packs.iter().zip(&self.share.trees)).all(|(pack, tree)| {
+                (0..tree.len()).all(|s| pack.shared[s] || !tree.is_decision(s))
             });
         everything.then(|| other.clone())
     }
@@ -197,7 +197,7 @@ impl Prober {
     /// Where only full sharing fits in memory, looks for a layout between it and the
     /// cost-optimal one that fits too.
     pub(super) fn refine(&mut self, width: usize) -> Result<()> {
-        let known = |mode| self.plans.get(&(width, mode)).map(FlatPlan::required);
+        let known = |mode| self.plans.get(&(width, mode)).map(ForwardPlan::required);
         let (Some(full), Some(optimal)) = (known(Mode::Full), known(Mode::Optimal)) else {
             return Ok(());
         };
@@ -237,9 +237,9 @@ impl Prober {
     fn estimable(&mut self, width: usize) -> Result<bool> {
         self.share(width)?;
         let settings = self.pricer.engine.settings();
-        if settings.compatible && !self.pricer.engine.parallel() {
-            let groups = &self.share.groups;
-            let mut keys = (0..groups.len()).map(|g| groups.key(g));
+        if settings.reference && !self.pricer.engine.parallel() {
+            let packs = &self.share.packs;
+            let mut keys = (0..packs.len()).map(|g| packs.key(g));
             return Ok(!keys.any(|key| {
                 let named = key.slot != 0;
                 (key.gradient && settings.gdn_pending)

@@ -93,7 +93,7 @@ impl From<&Observed> for Curves {
 /// A profile of one signature.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Profile {
-    /// Compatible mode.
+    /// Reference mode.
     Rates(Rates),
     /// The default.
     Observed(Curves),

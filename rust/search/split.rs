@@ -49,14 +49,14 @@ impl Cost {
 
 /// Requests in the order of the tree, so that contiguous cuts keep sharing inside a chunk.
 ///
-/// `groups` gives, per group, the requests' indices and the terminal tree segment of each;
-/// requests of no group follow in input order.
+/// `packs` gives, per pack, the requests' indices and the terminal tree segment of each;
+/// requests of no pack follow in input order.
 #[must_use]
-pub fn order(requests: usize, groups: &[(&[u32], &[u32])]) -> Vec<u32> {
+pub fn order(requests: usize, packs: &[(&[u32], &[u32])]) -> Vec<u32> {
     let mut ordered = Vec::with_capacity(requests);
     let mut seen = vec![false; requests];
     let mut keyed: Vec<(u32, u32)> = Vec::new();
-    for (members, terminals) in groups {
+    for (members, terminals) in packs {
         keyed.clear();
         keyed.extend(
             members
@@ -190,8 +190,8 @@ mod tests {
 
     #[test]
     fn requests_follow_their_tree_and_idle_ones_come_last() {
-        let groups: [(&[u32], &[u32]); 2] = [(&[0, 3, 4], &[5, 1, 5]), (&[2], &[0])];
-        assert_eq!(order(5, &groups), [3, 0, 4, 2, 1]);
+        let packs: [(&[u32], &[u32]); 2] = [(&[0, 3, 4], &[5, 1, 5]), (&[2], &[0])];
+        assert_eq!(order(5, &packs), [3, 0, 4, 2, 1]);
     }
 
     #[test]

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use super::agreed::Exchange;
-use super::attempts::{Climbed, Tried};
-use super::plan::{FlatPlan, Mode, Pricer, Share};
+use super::attempts::{Attempt, Climbed};
+use super::plan::{ForwardPlan, Mode, Pricer, Share};
 use super::probe::{Probed, Prober};
 use super::{Engine, Profiles, Signature};
 use crate::error::{Error, Result};
@@ -41,7 +41,7 @@ impl Ending {
 result! {
     /// What a search ended with, as this rank sees it.
     #[derive(Debug, Clone)]
-    pub struct Found as "SearchResult" {
+    pub struct SearchResult as "SearchResult" {
         /// "wave", "split" or "refused".
         pub kind: Ending,
         /// Items over all data-parallel ranks.
@@ -53,13 +53,13 @@ result! {
         /// No profile covers it.
         pub cold: bool,
         /// What runs, in order; of a refusal the fully shared plan.
-        pub plans: Vec<FlatPlan>,
+        pub plans: Vec<ForwardPlan>,
         /// Per part of a split, its requests, numbered within the wave's share.
         pub part_requests: Vec<Vec<u32>>,
         /// The plan that did not fit or was not trusted at the width where the search stopped.
-        pub stopped: Option<FlatPlan>,
+        pub stopped: Option<ForwardPlan>,
         /// Of a refusal: everything tried, in order.
-        pub tried: Vec<Tried>,
+        pub tried: Vec<Attempt>,
         /// Splitting is switched off (expert parallelism).
         pub unsplittable: bool,
         @core
@@ -108,7 +108,7 @@ impl Session {
     ) -> Result<Self> {
         let settings = engine.settings();
         let geometry = Geometry::new(engine.pool().items(), start, settings.dp)?;
-        let composite = !settings.compatible;
+        let composite = !settings.reference;
         let judge = Judge::new(composite);
         Ok(Self {
             geometry,
@@ -132,7 +132,7 @@ impl Session {
     }
 
     /// The whole search with live quotes: for one data-parallel rank.
-    pub fn alone(&mut self) -> Result<Found> {
+    pub fn alone(&mut self) -> Result<SearchResult> {
         let outcome = width::search(self.geometry, self.hint, &mut self.judge, &mut self.prober)?;
         if let Outcome::Wave(width, _) = outcome {
             self.judge.choose(width, &mut self.prober)?;
@@ -180,7 +180,7 @@ impl Session {
         self.exchange.bisection(&mut self.prober)
     }
 
-    /// Takes the second agreed table; entries of the third, which is empty in compatible mode.
+    /// Takes the second agreed table; entries of the third, which is empty in reference mode.
     pub fn agree_bisection(&mut self, agreed: &[i64]) -> Result<usize> {
         self.exchange.settle_bisection(&self.judge, agreed)
     }
@@ -191,12 +191,12 @@ impl Session {
     }
 
     /// Takes the third agreed table and ends the search.
-    pub fn finish(&mut self, agreed: &[i64]) -> Result<Found> {
+    pub fn finish(&mut self, agreed: &[i64]) -> Result<SearchResult> {
         let outcome = self.exchange.settle(&mut self.judge, agreed)?;
         self.end(outcome)
     }
 
-    fn end(&mut self, outcome: Outcome) -> Result<Found> {
+    fn end(&mut self, outcome: Outcome) -> Result<SearchResult> {
         let (width, stop) = match outcome {
             Outcome::Cold(width, stop) | Outcome::Wave(width, stop) => (width, stop),
             Outcome::Ladder => return self.ladder(),
@@ -218,25 +218,25 @@ impl Session {
             }
             _ => None,
         };
-        Ok(Found {
+        Ok(SearchResult {
             required,
             cold: !planned.covered,
             stop,
             stopped,
-            ..Found::whole(width, self.prober.items(width).collect(), planned)
+            ..SearchResult::whole(width, self.prober.items(width).collect(), planned)
         })
     }
 
-    fn ladder(&mut self) -> Result<Found> {
+    fn ladder(&mut self) -> Result<SearchResult> {
         let width = self.geometry.min_width;
         let items = self.prober.items(width).collect();
         Ok(found(width, items, self.prober.climb(width)?))
     }
 }
 
-impl Found {
+impl SearchResult {
     /// One forward, after the ladder.
-    fn whole(width: usize, items: Vec<usize>, plan: FlatPlan) -> Self {
+    fn whole(width: usize, items: Vec<usize>, plan: ForwardPlan) -> Self {
         Self {
             kind: Ending::Wave,
             width,
@@ -254,10 +254,10 @@ impl Found {
 }
 
 /// What the ladder found, as the end of a search.
-fn found(width: usize, items: Vec<usize>, climbed: Climbed) -> Found {
+fn found(width: usize, items: Vec<usize>, climbed: Climbed) -> SearchResult {
     match climbed {
-        Climbed::Whole(plan) => Found::whole(width, items, *plan),
-        Climbed::Split(rung) => Found {
+        Climbed::Whole(plan) => SearchResult::whole(width, items, *plan),
+        Climbed::Split(rung) => SearchResult {
             kind: Ending::Split,
             width,
             items,
@@ -270,12 +270,12 @@ fn found(width: usize, items: Vec<usize>, climbed: Climbed) -> Found {
             unsplittable: false,
             stop: Stop::Memory(width),
         },
-        Climbed::Refused(refusal) => Found {
+        Climbed::Refused(refusal) => SearchResult {
             kind: Ending::Refused,
             required: refusal.required,
             tried: refusal.tried,
             unsplittable: refusal.unsplittable,
-            ..Found::whole(width, items, refusal.plan)
+            ..SearchResult::whole(width, items, refusal.plan)
         },
     }
 }
@@ -309,7 +309,7 @@ pub fn plan(
     profiles: Arc<Profiles>,
     requests: &[u32],
     available: i64,
-) -> Result<(Found, Vec<Probed>)> {
+) -> Result<(SearchResult, Vec<Probed>)> {
     let mut pricer = Pricer::new(engine, profiles);
     let mut share = Share::default();
     let mut probes = Vec::new();

@@ -1,7 +1,7 @@
 //! The width search, as a machine that asks for a verdict and is told.
 //!
 //! [`Machine`] walks widths: the minimum wave, a hint, doubling, bisection over granules and, but
-//! in compatible mode, over the multiples of the rank count. [`Judge`] makes one width's verdict out of *quotes* (one price of one kind) the way the published planner does:
+//! in reference mode, over the multiples of the rank count. [`Judge`] makes one width's verdict out of *quotes* (one price of one kind) the way the reference planner does:
 //! bounds first where they are valid, exact plans otherwise. Neither prices anything, so the same
 //! code runs over live prices and over a table that all ranks have agreed on.
 
@@ -223,7 +223,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Starts at the minimum wave; `hint` is the largest width used so far; `fine`: the published
+    /// Starts at the minimum wave; `hint` is the largest width used so far; `fine`: the reference
     /// search stops at a granule, ours goes on to the widest.
     #[must_use]
     pub fn new(geometry: Geometry, hint: Option<usize>, fine: bool) -> Self {
@@ -335,7 +335,7 @@ impl Machine {
     }
 }
 
-/// Kinds of prices of one width. The first four are estimates that need no plan; the published
+/// Kinds of prices of one width. The first four are estimates that need no plan; the reference
 /// search uses them where they bound a plan's price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Quote {
@@ -416,7 +416,7 @@ pub trait Quotes {
 /// Makes verdicts of widths out of quotes and remembers what earlier widths decided.
 #[derive(Debug, Clone, Default)]
 pub struct Judge {
-    /// One composite quote a width instead of the published order of probes.
+    /// One composite quote a width instead of the reference order of probes.
     composite: bool,
     /// Verdicts made from estimates.
     estimates: BTreeMap<usize, Option<Verdict>>,
@@ -498,7 +498,7 @@ impl Judge {
         Ok(verdict)
     }
 
-    /// Prices the chosen width once more, as the published search does.
+    /// Prices the chosen width once more, as the reference search does.
     pub fn choose(&mut self, width: usize, quotes: &mut impl Quotes) -> Result<()> {
         if self.decided(width).is_none() {
             quotes.quote(width, self.executed(width))?;
@@ -584,7 +584,7 @@ impl Judge {
 }
 
 /// Runs machine and judge over `quotes` to the end: to the widest with composite quotes, else by
-/// granules as published.
+/// granules as reference.
 pub fn search(
     geometry: Geometry,
     hint: Option<usize>,

@@ -29,24 +29,24 @@ fn by_definition(rows: &[Vec<i64>]) -> Tree {
     let all: Vec<usize> = (0..rows.len()).filter(|&i| !rows[i].is_empty()).collect();
     let mut pending = vec![(all, 0, NONE)];
     while let Some((members, at, parent)) = pending.pop() {
-        let mut groups: Vec<Vec<usize>> = Vec::new();
+        let mut packs: Vec<Vec<usize>> = Vec::new();
         for i in members {
-            let found = groups.iter_mut().find(|g| rows[g[0]][at] == rows[i][at]);
+            let found = packs.iter_mut().find(|g| rows[g[0]][at] == rows[i][at]);
             match found {
-                Some(group) => group.push(i),
-                None => groups.push(vec![i]),
+                Some(pack) => pack.push(i),
+                None => packs.push(vec![i]),
             }
         }
-        // The last pushed is visited first, so a lone group goes on, others wait in order.
-        for group in groups.into_iter().rev() {
-            pending.push((group, at, parent));
+        // The last pushed is visited first, so a lone pack goes on, others wait in order.
+        for pack in packs.into_iter().rev() {
+            pending.push((pack, at, parent));
         }
-        let Some((group, at, parent)) = pending.pop() else {
+        let Some((pack, at, parent)) = pending.pop() else {
             break;
         };
-        let shortest = group.iter().map(|&i| rows[i].len()).min().unwrap();
+        let shortest = pack.iter().map(|&i| rows[i].len()).min().unwrap();
         let mut end = at;
-        while end < shortest && group.iter().all(|&i| rows[i][end] == rows[group[0]][end]) {
+        while end < shortest && pack.iter().all(|&i| rows[i][end] == rows[pack[0]][end]) {
             end += 1;
         }
         let segment = tree.parent.len() as u32;
@@ -57,10 +57,10 @@ fn by_definition(rows: &[Vec<i64>]) -> Tree {
             NONE => 1,
             p => tree.depth[p as usize] + 1,
         });
-        tree.count.push(group.len() as u32);
-        tree.first_row.push(group[0] as u32);
+        tree.count.push(pack.len() as u32);
+        tree.first_row.push(pack[0] as u32);
         let (ended, below): (Vec<_>, Vec<_>) =
-            group.into_iter().partition(|&i| rows[i].len() == end);
+            pack.into_iter().partition(|&i| rows[i].len() == end);
         for i in ended {
             tree.terminal[i] = segment;
         }

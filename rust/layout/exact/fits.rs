@@ -8,7 +8,7 @@ use crate::layout::scoring::Weights;
 use crate::layout::{Forest, Measures, Score};
 
 /// A layout that a price found.
-struct Found {
+struct SearchResult {
     chosen: Vec<bool>,
     measures: Measures,
 }
@@ -22,7 +22,7 @@ pub(in crate::layout) fn fits(
     cheapest: &[bool],
     most_tokens: i64,
 ) -> Result<Best> {
-    let measured = |chosen: Vec<bool>| Found {
+    let measured = |chosen: Vec<bool>| SearchResult {
         measures: forest.measure(&chosen),
         chosen,
     };
@@ -81,7 +81,7 @@ pub(in crate::layout) fn fits(
     }
 }
 
-fn scored(weights: &Weights, found: &Found) -> Best {
+fn scored(weights: &Weights, found: &SearchResult) -> Best {
     Best {
         chosen: found.chosen.clone(),
         score: weights.score(&found.measures),

@@ -1,4 +1,4 @@
-//! The bounded refinement of the published planner, proposal for proposal.
+//! The bounded refinement of the reference planner, proposal for proposal.
 //!
 //! A proposal changes one subtree or a few decisions; its measures are those of the state it
 //! comes from, less what the subtree added, plus what it adds now.

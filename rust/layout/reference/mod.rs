@@ -1,4 +1,4 @@
-//! The published planner's search: its mandatory family, then its bounded refinement.
+//! The reference planner's search: its mandatory family, then its bounded refinement.
 
 mod beam;
 mod bits;
@@ -26,7 +26,7 @@ pub(super) struct Workspace {
 }
 
 /// The chosen layout and what the search spent.
-pub(super) struct Found {
+pub(super) struct SearchResult {
     pub(super) chosen: Vec<bool>,
     /// Proposals spent, and those that were new layouts.
     pub(super) work: usize,
@@ -35,7 +35,7 @@ pub(super) struct Found {
     members: Vec<Member>,
 }
 
-impl Found {
+impl SearchResult {
     /// Distinct layouts of the mandatory family.
     pub(super) fn mandatory(&self) -> usize {
         self.members.len()
@@ -51,7 +51,7 @@ impl Workspace {
         weights: &Weights,
         budget: usize,
         target: Option<&[bool]>,
-    ) -> Result<Found> {
+    ) -> Result<SearchResult> {
         let Self { keys, arena } = self;
         keys.reserve(forest.len());
         arena.reset(forest.len());
@@ -62,7 +62,7 @@ impl Workspace {
             Refinement::new(forest, weights, keys, arena, &members, budget, target);
         let refined = refinement.run(points)?;
         let words = arena.words(refined.incumbent.set);
-        Ok(Found {
+        Ok(SearchResult {
             chosen: (0..forest.len()).map(|i| bits::has(words, i)).collect(),
             work: refined.work,
             evaluated: refined.evaluated,
@@ -72,7 +72,7 @@ impl Workspace {
     }
 
     /// The policies of the family that give the found layout.
-    pub(super) fn labels(&self, forest: &Forest, found: &Found) -> Vec<Label> {
+    pub(super) fn labels(&self, forest: &Forest, found: &SearchResult) -> Vec<Label> {
         family::labels(
             forest,
             &found.chosen,

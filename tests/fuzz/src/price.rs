@@ -14,10 +14,10 @@ pub fn check(data: &[u8]) {
         .map(|i| node(&mut draw, i as u32, hostile))
         .collect();
     let roots = draw.list(6, |draw| index(draw, nodes.len() as u32, hostile));
-    let per_group = per_group(&nodes);
+    let per_pack = per_pack(&nodes);
     let program = Program::new(nodes.clone(), roots.clone(), 1.1);
-    let valid = per_group.as_ref().is_some_and(|per_group| {
-        (roots.iter()).all(|&root| per_group.get(root as usize) == Some(&false))
+    let valid = per_pack.as_ref().is_some_and(|per_pack| {
+        (roots.iter()).all(|&root| per_pack.get(root as usize) == Some(&false))
     });
     assert_eq!(program.is_ok(), valid, "{nodes:?} {roots:?}");
     let Ok(program) = program else {
@@ -35,7 +35,7 @@ pub fn check(data: &[u8]) {
     };
     let plan = numbers(&mut draw, 5);
     let width = draw.below(5);
-    let groups = match draw.below(8) {
+    let packs = match draw.below(8) {
         7 => numbers(&mut draw, 11),
         _ => (0..draw.below(4) * width)
             .flat_map(|_| numbers(&mut draw, 1).into_iter().chain([1]).take(1))
@@ -43,12 +43,12 @@ pub fn check(data: &[u8]) {
     };
     let mut values = Values::default();
     // A second evaluation over used memory answers the same.
-    let first = program.evaluate_flat(&plan, &groups, width, &mut values);
+    let first = program.evaluate_flat(&plan, &packs, width, &mut values);
     let roots_found = first.clone().map(|()| values.roots().to_vec());
     program
         .evaluate_flat(&[1; 9], &[2; 18], 9, &mut values)
         .ok();
-    let again = program.evaluate_flat(&plan, &groups, width, &mut values);
+    let again = program.evaluate_flat(&plan, &packs, width, &mut values);
     assert_eq!(again, first);
     let read = |kind: fn(&Node) -> Option<u32>| {
         let measures = nodes.iter().filter_map(kind);
@@ -58,16 +58,16 @@ pub fn check(data: &[u8]) {
         Node::Plan(m) => Some(*m),
         _ => None,
     });
-    let group_width = read(|node| match node {
+    let pack_width = read(|node| match node {
         Node::Pack(m) => Some(*m),
         _ => None,
     });
-    let fits = plan.len() >= plan_width && width >= group_width.max(1) && groups.len() % width == 0;
+    let fits = plan.len() >= plan_width && width >= pack_width.max(1) && packs.len() % width == 0;
     if !fits {
         assert!(matches!(first, Err(Error::Input(_))));
         return;
     }
-    let mut slow = Slow::new(&nodes, &plan, groups.chunks_exact(width).collect());
+    let mut slow = Slow::new(&nodes, &plan, packs.chunks_exact(width).collect());
     match slow.values(&roots) {
         Ok(expected) => assert_eq!(roots_found, Ok(expected), "{nodes:?}"),
         Err(Fault::Overflow) => assert_eq!(first, Err(Error::Overflow("a price")), "{nodes:?}"),
@@ -75,9 +75,9 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// Whether each node has one value a group; `None` if a node uses a later one, or scales by what
+/// Whether each node has one value a pack; `None` if a node uses a later one, or scales by what
 /// is no number.
-fn per_group(nodes: &[Node]) -> Option<Vec<bool>> {
+fn per_pack(nodes: &[Node]) -> Option<Vec<bool>> {
     let mut found: Vec<bool> = Vec::new();
     for node in nodes {
         let used: Vec<u32> = match *node {

@@ -275,9 +275,9 @@ fn check_views(rows: &[Vec<i64>], packing: &Packing, draw: &mut Draw<'_>) {
         let spelled: Vec<i64> = own.iter().map(|&at| tokens[at as usize]).collect();
         assert_eq!(&spelled, row);
     }
-    let [groups, parents, at] = scattered::ids(packing).unwrap();
+    let [packs, parents, at] = scattered::ids(packing).unwrap();
     assert_eq!(
-        attention::parse(&groups, &parents),
+        attention::parse(&packs, &parents),
         Ok(packing.segments.clone())
     );
     for (r, row) in rows.iter().enumerate() {

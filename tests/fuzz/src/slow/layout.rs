@@ -1,5 +1,5 @@
 //! Layouts by their definitions: the packed row of a set of chosen segments, its measures and
-//! score, all sets, the mandatory family, and the published refinement.
+//! score, all sets, the mandatory family, and the reference refinement.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -337,7 +337,7 @@ impl Search<'_> {
     }
 }
 
-/// The published refinement with so many proposals.
+/// The reference refinement with so many proposals.
 #[must_use]
 pub fn refine(tree: &Tree, scoring: &Scoring, budget: usize) -> Refined {
     let points: Vec<Point> = (family(tree).into_iter())

@@ -14,40 +14,40 @@ pub enum Fault {
     Zero,
 }
 
-/// A plan, its groups, and the nodes asked so far.
+/// A plan, its packs, and the nodes asked so far.
 #[derive(Debug)]
 pub struct Slow<'a> {
     nodes: &'a [Node],
     plan: &'a [i64],
-    groups: Vec<&'a [i64]>,
+    packs: Vec<&'a [i64]>,
     known: HashMap<(u32, Option<usize>), Result<i64, Fault>>,
 }
 
 impl<'a> Slow<'a> {
     /// Of checked nodes.
     #[must_use]
-    pub fn new(nodes: &'a [Node], plan: &'a [i64], groups: Vec<&'a [i64]>) -> Self {
+    pub fn new(nodes: &'a [Node], plan: &'a [i64], packs: Vec<&'a [i64]>) -> Self {
         Self {
             nodes,
             plan,
-            groups,
+            packs,
             known: HashMap::new(),
         }
     }
 
-    /// The value of a node of the plan, or of one group.
-    pub fn value(&mut self, node: u32, group: Option<usize>) -> Result<i64, Fault> {
-        if let Some(known) = self.known.get(&(node, group)) {
+    /// The value of a node of the plan, or of one pack.
+    pub fn value(&mut self, node: u32, pack: Option<usize>) -> Result<i64, Fault> {
+        if let Some(known) = self.known.get(&(node, pack)) {
             return *known;
         }
-        let value = self.fresh(node, group);
-        self.known.insert((node, group), value);
+        let value = self.fresh(node, pack);
+        self.known.insert((node, pack), value);
         value
     }
 
-    fn fresh(&mut self, node: u32, group: Option<usize>) -> Result<i64, Fault> {
+    fn fresh(&mut self, node: u32, pack: Option<usize>) -> Result<i64, Fault> {
         let node = self.nodes[node as usize];
-        let mut two = |a: u32, b: u32| match (self.value(a, group), self.value(b, group)) {
+        let mut two = |a: u32, b: u32| match (self.value(a, pack), self.value(b, pack)) {
             (Ok(a), Ok(b)) => Ok((i128::from(a), i128::from(b))),
             (Err(Fault::Overflow), _) | (_, Err(Fault::Overflow)) => Err(Fault::Overflow),
             _ => Err(Fault::Zero),
@@ -56,7 +56,7 @@ impl<'a> Slow<'a> {
             Node::Const(value) => i128::from(value),
             Node::Plan(measure) => i128::from(self.plan[measure as usize]),
             Node::Pack(measure) => {
-                i128::from(self.groups[group.expect("only inside a fold")][measure as usize])
+                i128::from(self.packs[pack.expect("only inside a fold")][measure as usize])
             }
             Node::Add(a, b) => two(a, b).map(|(a, b)| a + b)?,
             Node::Sub(a, b) => two(a, b).map(|(a, b)| a - b)?,
@@ -82,11 +82,11 @@ impl<'a> Slow<'a> {
             Node::Less(a, b) => two(a, b).map(|(a, b)| i128::from(a < b))?,
             Node::Equal(a, b) => two(a, b).map(|(a, b)| i128::from(a == b))?,
             Node::Choose(a, b, c) => {
-                let picked = if self.value(a, group)? == 0 { c } else { b };
-                i128::from(self.value(picked, group)?)
+                let picked = if self.value(a, pack)? == 0 { c } else { b };
+                i128::from(self.value(picked, pack)?)
             }
             Node::Scale(a, factor) => {
-                let product = self.value(a, group)? as f64 * factor;
+                let product = self.value(a, pack)? as f64 * factor;
                 if product.abs() >= 2.0_f64.powi(63) {
                     return Err(Fault::Overflow);
                 }
@@ -107,10 +107,10 @@ impl<'a> Slow<'a> {
         i64::try_from(exact).map_err(|_| Fault::Overflow)
     }
 
-    /// The value of a node in each group; an overflow comes before a division by zero.
+    /// The value of a node in each pack; an overflow comes before a division by zero.
     fn each(&mut self, node: u32) -> Result<Vec<i64>, Fault> {
-        let all: Vec<_> = (0..self.groups.len())
-            .map(|group| self.value(node, Some(group)))
+        let all: Vec<_> = (0..self.packs.len())
+            .map(|pack| self.value(node, Some(pack)))
             .collect();
         if all.contains(&Err(Fault::Overflow)) {
             return Err(Fault::Overflow);

@@ -1,5 +1,5 @@
 //! The width search and the ladder's cut, step by step: with composite quotes to the widest,
-//! else as the published planner does them.
+//! else as the reference planner does them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,9 +2,9 @@
 
 use crate::measures::Pool;
 
-/// What the requests of one group have in common.
+/// What the requests of one pack have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GroupKey {
+pub struct PackKey {
     /// Adapter slot, 0 for none.
     pub slot: u32,
     /// Computes gradients.
@@ -13,29 +13,29 @@ pub struct GroupKey {
     pub routed: bool,
 }
 
-/// The groups of some requests, in the order in which their first requests come. Reusable.
+/// The packs of some requests, in the order in which their first requests come. Reusable.
 #[derive(Debug, Clone, Default)]
-pub struct Groups {
-    keys: Vec<GroupKey>,
+pub struct Packs {
+    keys: Vec<PackKey>,
     offsets: Vec<u32>,
     requests: Vec<u32>,
     local: Vec<u32>,
     inactive: Vec<u32>,
-    group_of_key: Vec<u32>,
+    pack_of_key: Vec<u32>,
     chosen: Vec<u32>,
 }
 
-/// No group has this key yet, or the request joins none.
+/// No pack has this key yet, or the request joins none.
 const NO_GROUP: u32 = u32::MAX;
 
-impl Groups {
-    /// Forms the groups of `requests` (pool indices); requests without an output join none.
+impl Packs {
+    /// Forms the packs of `requests` (pool indices); requests without an output join none.
     pub fn form(&mut self, pool: &Pool, requests: &[u32]) {
         self.keys.clear();
         self.inactive.clear();
         self.chosen.clear();
-        self.group_of_key.clear();
-        self.group_of_key.resize(pool.slots as usize * 4, NO_GROUP);
+        self.pack_of_key.clear();
+        self.pack_of_key.resize(pool.slots as usize * 4, NO_GROUP);
         self.offsets.clear();
         self.offsets.push(0);
         for &request in requests {
@@ -45,40 +45,40 @@ impl Groups {
                 self.inactive.push(request);
                 continue;
             }
-            let key = GroupKey {
+            let key = PackKey {
                 slot: pool.slot[r],
                 gradient: pool.gradient[r],
                 routed: pool.routed[r] > 0,
             };
             let code =
                 key.slot as usize * 4 + usize::from(key.gradient) * 2 + usize::from(key.routed);
-            if self.group_of_key[code] == NO_GROUP {
-                self.group_of_key[code] = self.keys.len() as u32;
+            if self.pack_of_key[code] == NO_GROUP {
+                self.pack_of_key[code] = self.keys.len() as u32;
                 self.keys.push(key);
                 self.offsets.push(0);
             }
-            let group = self.group_of_key[code];
-            self.chosen.push(group);
-            self.offsets[group as usize + 1] += 1;
+            let pack = self.pack_of_key[code];
+            self.chosen.push(pack);
+            self.offsets[pack as usize + 1] += 1;
         }
         self.place(requests);
     }
 
-    /// Sorts the requests by group, keeping their order.
+    /// Sorts the requests by pack, keeping their order.
     fn place(&mut self, requests: &[u32]) {
-        for group in 1..self.offsets.len() {
-            self.offsets[group] += self.offsets[group - 1];
+        for pack in 1..self.offsets.len() {
+            self.offsets[pack] += self.offsets[pack - 1];
         }
         let active = requests.len() - self.inactive.len();
         self.requests.clear();
         self.requests.resize(active, 0);
         self.local.clear();
         self.local.resize(active, 0);
-        self.group_of_key.clear();
-        self.group_of_key.extend_from_slice(&self.offsets);
-        for (i, (&request, &group)) in requests.iter().zip(&self.chosen).enumerate() {
-            if group != NO_GROUP {
-                let at = &mut self.group_of_key[group as usize];
+        self.pack_of_key.clear();
+        self.pack_of_key.extend_from_slice(&self.offsets);
+        for (i, (&request, &pack)) in requests.iter().zip(&self.chosen).enumerate() {
+            if pack != NO_GROUP {
+                let at = &mut self.pack_of_key[pack as usize];
                 self.requests[*at as usize] = request;
                 self.local[*at as usize] = i as u32;
                 *at += 1;
@@ -86,7 +86,7 @@ impl Groups {
         }
     }
 
-    /// Number of groups.
+    /// Number of packs.
     #[must_use]
     pub fn len(&self) -> usize {
         self.keys.len()
@@ -98,25 +98,25 @@ impl Groups {
         self.keys.is_empty()
     }
 
-    /// What group `g` has in common.
+    /// What pack `g` has in common.
     #[must_use]
-    pub fn key(&self, g: usize) -> GroupKey {
+    pub fn key(&self, g: usize) -> PackKey {
         self.keys[g]
     }
 
-    /// The requests of group `g` (pool indices), in the order given.
+    /// The requests of pack `g` (pool indices), in the order given.
     #[must_use]
     pub fn requests(&self, g: usize) -> &[u32] {
         &self.requests[self.offsets[g] as usize..self.offsets[g + 1] as usize]
     }
 
-    /// Where each request of group `g` stood in the slice given to `form`.
+    /// Where each request of pack `g` stood in the slice given to `form`.
     #[must_use]
     pub fn local(&self, g: usize) -> &[u32] {
         &self.local[self.offsets[g] as usize..self.offsets[g + 1] as usize]
     }
 
-    /// Requests that join no group (pool indices).
+    /// Requests that join no pack (pool indices).
     #[must_use]
     pub fn inactive(&self) -> &[u32] {
         &self.inactive
@@ -135,25 +135,25 @@ mod tests {
         pool.slot = vec![0, 2, 0, 0, 2, 1];
         pool.slots = 3;
         pool.targets[3] = false;
-        let mut groups = Groups::default();
+        let mut packs = Packs::default();
         for _ in 0..2 {
-            groups.form(&pool, &[4, 3, 2, 1, 0]);
-            assert_eq!(groups.len(), 3);
-            assert_eq!(groups.requests(0), [4, 1]);
-            assert_eq!(groups.requests(1), [2]);
-            assert_eq!(groups.requests(2), [0]);
-            assert_eq!(groups.local(0), [0, 3]);
-            assert_eq!(groups.inactive(), [3]);
+            packs.form(&pool, &[4, 3, 2, 1, 0]);
+            assert_eq!(packs.len(), 3);
+            assert_eq!(packs.requests(0), [4, 1]);
+            assert_eq!(packs.requests(1), [2]);
+            assert_eq!(packs.requests(2), [0]);
+            assert_eq!(packs.local(0), [0, 3]);
+            assert_eq!(packs.inactive(), [3]);
             assert_eq!(
-                groups.key(0),
-                GroupKey {
+                packs.key(0),
+                PackKey {
                     slot: 2,
                     gradient: true,
                     routed: false
                 }
             );
         }
-        groups.form(&pool, &[]);
-        assert!(groups.is_empty());
+        packs.form(&pool, &[]);
+        assert!(packs.is_empty());
     }
 }
