@@ -18,7 +18,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 KEPT = HERE / "instructions.json"
-WORK = ("requests", "tree", "layout", "assignment", "search")
+WORK = ("requests", "tree", "layout", "ownership", "search")
 TOLERANCE = 0.05
 
 

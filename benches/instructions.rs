@@ -11,7 +11,7 @@ use waveplan::measures::{Columns, Labels, Pool, plan};
 use waveplan::ownership::{self, OwnershipSettings, own};
 use waveplan::price::{Node, Program, ROOTS, root};
 use waveplan::search::{Ending, Engine, Session, Settings};
-use waveplan::sequences::Rows;
+use waveplan::sequences::Sequences;
 use waveplan::tree::Tree;
 
 /// Numbers that look random (`SplitMix64`).
@@ -112,10 +112,10 @@ fn asked(seed: u64, offsets: &[i64]) -> Asked {
     made
 }
 
-/// Rows checked, no token negative, and the columns of their requests.
+/// Sequences checked, no token negative, and the columns of their requests.
 #[inline(never)]
 fn measured_requests(tokens: &[i64], offsets: &[i64], asked: &Asked) -> Result<i64> {
-    Rows::new(tokens, offsets)?.refuse_negative()?;
+    Sequences::new(tokens, offsets)?.refuse_negative()?;
     let pool = Pool::new(&Columns {
         lengths: &asked.lengths,
         targets: &asked.targets,
@@ -127,7 +127,7 @@ fn measured_requests(tokens: &[i64], offsets: &[i64], asked: &Asked) -> Result<i
         gradient: &asked.gradient,
         slot: &asked.slot,
         routed: &asked.routed,
-        item_sizes: &vec![1; asked.lengths.len()],
+        group_sizes: &vec![1; asked.lengths.len()],
     })?;
     let numbers: i64 = pool.mix.iter().map(|&mix| i64::from(mix)).sum();
     Ok(numbers + pool.runs.len() as i64 + pool.projected.iter().sum::<i64>())
@@ -136,10 +136,12 @@ fn measured_requests(tokens: &[i64], offsets: &[i64], asked: &Asked) -> Result<i
 /// The pool's tree, packed tokens of every prefix, and the trees of sixteen waves.
 #[inline(never)]
 fn measured_tree(tokens: &[i64], offsets: &[i64]) -> Result<i64> {
-    let tree = Tree::build(&Rows::new(tokens, offsets)?)?;
+    let tree = Tree::build(&Sequences::new(tokens, offsets)?)?;
     let mut sum: i64 = tree.packed_prefixes().packed.iter().sum();
     for wave in 0..16 {
-        let rows: Vec<u32> = (0..tree.rows() as u32).filter(|r| r % 16 <= wave).collect();
+        let rows: Vec<u32> = (0..tree.sequences() as u32)
+            .filter(|r| r % 16 <= wave)
+            .collect();
         sum += tree.restrict(&rows)?.packed_tokens();
     }
     Ok(sum)
@@ -157,7 +159,7 @@ fn measured_layout(tree: &Tree) -> Result<i64> {
     Ok(sum)
 }
 
-/// Chunks and segments of one packed row to four and to eight ranks.
+/// Chunks and segments of one pack to four and to eight ranks.
 #[inline(never)]
 fn measured_assignment(tree: &Tree, shared: &[bool]) -> Result<i64> {
     let segments = layout::shape(tree, shared)?.segments;
@@ -199,7 +201,7 @@ fn engine(tokens: &[i64], offsets: &[i64]) -> Result<Engine> {
         gradient: &yes,
         slot: &vec![0; count],
         routed: &zeros,
-        item_sizes: &ones,
+        group_sizes: &ones,
     })?;
     let nodes = vec![
         Node::Const(0),
@@ -222,7 +224,7 @@ fn engine(tokens: &[i64], offsets: &[i64]) -> Result<Engine> {
         ..Settings::default()
     };
     let program = Arc::new(Program::new(nodes, roots, 1.1)?);
-    let tree = Tree::build(&Rows::new(tokens, offsets)?)?;
+    let tree = Tree::build(&Sequences::new(tokens, offsets)?)?;
     Engine::new(
         settings,
         program,
@@ -247,7 +249,7 @@ fn run(name: &str) -> Result<i64> {
     if name == "search" {
         return measured_search(engine(&tokens, &offsets)?);
     }
-    let tree = Tree::build(&Rows::new(&tokens, &offsets)?)?;
+    let tree = Tree::build(&Sequences::new(&tokens, &offsets)?)?;
     if name == "layout" {
         return measured_layout(&tree);
     }

@@ -1,10 +1,10 @@
-"""Exact against compatible layouts on real rollouts and synthetic pools: work saved, time.
+"""Exact against reference layouts on real rollouts and synthetic pools: work saved, time.
 
 Usage: python benches/layouts.py [--data FOLDER] [--repeat N] [--json FILE] [NAME ...]
 
 Waves are runs of consecutive rows, of several widths. Each is laid out under the scores of two
 fitted tables at CP 1, 2 and 4. "saved" is how much less work the exact layout is predicted to
-take than the one of the published bounded search; both are scored alike. Times are medians of
+take than the one of the reference bounded search; both are scored alike. Times are medians of
 one layout on a tree that is already built.
 """
 
@@ -29,7 +29,7 @@ import workloads  # noqa: E402
 
 CORPORA = ("tau_turns_open", "tau_retail_open", "math_grpo_open", "coding_open")
 POOLS = {
-    "grpo 8x8": lambda: workloads.grpo(8, groups=8, k=8),
+    "grpo 8x8": lambda: workloads.grpo(8, packs=8, k=8),
     "agentic 3x8": lambda: workloads.agentic(38, trees=3, requests=8),
     "short 1024": lambda: workloads.short(1024, count=1024),
     "wave 779k": workloads.wave_779k,
@@ -39,7 +39,7 @@ POOLS = {
 }
 TABLES = {"dense-h2560": (32, 24), "gdn-moe-h2048": (40, 30)}
 WIDTHS = (16, 32, 64, 128, 256, 512)
-TIMES = ("exact_us", "bounded_us", "compatible_us")
+TIMES = ("exact_us", "bounded_us", "reference_us")
 
 
 def scorings():
@@ -63,7 +63,7 @@ def chosen(tree, scoring, method, counts, repeat):
 def waves(rows):
     """Trees of runs of consecutive rows, and of all rows."""
     tree = waveplan.tree(rows)
-    count = tree.row_count
+    count = tree.sequence_count
     for width in WIDTHS:
         if width < count:
             for start in range(0, count - width + 1, width):
@@ -77,9 +77,9 @@ def measure(rows, repeat):
     for width, tree in waves(rows):
         for name, scoring in scorings():
             exact, exact_us = chosen(tree, scoring, "exact", False, repeat)
-            bounded, bounded_us = chosen(tree, scoring, "compatible", True, repeat)
-            compatible, compatible_us = chosen(tree, scoring, "compatible", False, repeat)
-            if compatible.score != bounded.score or exact.score > bounded.score:
+            bounded, bounded_us = chosen(tree, scoring, "reference", True, repeat)
+            reference, reference_us = chosen(tree, scoring, "reference", False, repeat)
+            if reference.score != bounded.score or exact.score > bounded.score:
                 raise AssertionError(f"width {width}, {name}: {exact.score} {bounded.score}")
             records.append(
                 {
@@ -91,7 +91,7 @@ def measure(rows, repeat):
                     "same": exact.score == bounded.score,
                     "exact_us": exact_us,
                     "bounded_us": bounded_us,
-                    "compatible_us": compatible_us,
+                    "reference_us": reference_us,
                 }
             )
     return records
@@ -118,7 +118,7 @@ def line(name, records):
 def corpus(path):
     """The rows of a corpus file."""
     with np.load(path) as data:
-        return waveplan.Rows(data["tokens"].astype(np.int64), data["offsets"])
+        return waveplan.Sequences(data["tokens"].astype(np.int64), data["offsets"])
 
 
 def main() -> None:

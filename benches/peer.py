@@ -1,4 +1,4 @@
-"""Our planner beside the published one: searches, growth, memory, threads, and a plot.
+"""Our planner beside the reference one: searches, growth, memory, threads, and a plot.
 
     python benches/peer.py [--repeat N] [--quick]
 
@@ -106,7 +106,7 @@ def summary(made: dict[str, Any]) -> str:
         "",
         scaling.growth_table("", made["growth"]["tokens"]).markdown(),
         "",
-        "Rows of 2,000 tokens, their number doubles:",
+        "Sequences of 2,000 tokens, their number doubles:",
         "",
         scaling.growth_table("", made["growth"]["rows"]).markdown(),
         "",

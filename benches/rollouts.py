@@ -38,7 +38,7 @@ def main(folder: Path) -> None:
                     integer(len(waves)),
                     integer(max((wave.width for wave in waves), default=0)),
                     integer(sum(wave.plan.packed_tokens for wave in waves)),
-                    integer(max((int(wave.plan.rank_rows.max()) for wave in waves), default=0)),
+                    integer(max((int(wave.plan.rank_tokens.max()) for wave in waves), default=0)),
                     integer(len(run.refused)),
                     f"{seconds:.3f}",
                 )

@@ -20,7 +20,7 @@ import numpy as np
 
 from waveplan.bench import peer
 from waveplan.bench.reference import Reference
-from waveplan.bench.workloads import Rows, grpo
+from waveplan.bench.workloads import Sequences, grpo
 from waveplan.report.table import Table, integer, seconds
 
 CP = 2
@@ -29,22 +29,22 @@ EVERYTHING = 1 << 60
 SERIES = ("rows", "tokens")
 
 
-def series(name: str, smallest: bool = False) -> list[tuple[int, Rows]]:
+def series(name: str, smallest: bool = False) -> list[tuple[int, Sequences]]:
     """Pools of one series, smallest first: (size, rows). Groups of eight share a prompt.
 
     "rows": 8 to 4,096 rows of 2,000 tokens; "tokens": 64 rows with 16 k to 16 M tokens in all.
     """
     if name == "rows":
         sizes = [8 << i for i in range(10)]
-        make: Callable[[int], Rows] = lambda n: _pool(n, 2_000)  # noqa: E731
+        make: Callable[[int], Sequences] = lambda n: _pool(n, 2_000)  # noqa: E731
     else:
         sizes = [1 << i for i in range(14, 25)]
         make = lambda total: _pool(64, total // 64)  # noqa: E731
     return [(size, make(size)) for size in (sizes[:2] if smallest else sizes)]
 
 
-def _pool(rows: int, length: int) -> Rows:
-    """Rows of about one length, a quarter of it shared by eight."""
+def _pool(rows: int, length: int) -> Sequences:
+    """Sequences of about one length, a quarter of it shared by eight."""
     quarter = length // 4
     low, high = 3 * quarter - quarter // 8, 3 * quarter + quarter // 8
     return grpo(rows, rows // 8, 8, (quarter, quarter), (low, high))
@@ -56,7 +56,7 @@ def growth(
     """Medians along a series: ours, one reading of the tokens, and the reference's.
 
     Args:
-        reference: time the published planner too, until one search takes `patience` seconds.
+        reference: time the reference planner too, until one search takes `patience` seconds.
     """
     table = []
     for size, rows in series(name, smallest):
@@ -83,7 +83,7 @@ def growth(
     return table
 
 
-def _reference(rows: Rows, total: int) -> float:
+def _reference(rows: Sequences, total: int) -> float:
     rank = Reference(CP, EVERYTHING)
     requests = rank.requests(rows)
     rank.trust(requests, total)
@@ -132,7 +132,7 @@ def _measure(tokens: int, rows: int) -> None:
     print(values.nbytes + offsets.nbytes, max(0, _resident("VmHWM") - before))
 
 
-def threads(groups: int = 8, k: int = 8, searches: int = 30, repeat: int = 60) -> dict[str, Any]:
+def threads(packs: int = 8, k: int = 8, searches: int = 30, repeat: int = 60) -> dict[str, Any]:
     """Cold searches a second of one planner and of two, in threads and in processes.
 
     Two processes share nothing but the machine, so what two threads lose beside them is what they
@@ -141,9 +141,9 @@ def threads(groups: int = 8, k: int = 8, searches: int = 30, repeat: int = 60) -
     over pairs of windows next to each other.
 
     Args:
-        groups: of each planner's pool, `k` rows each. searches: in one window.
+        packs: of each planner's pool, `k` rows each. searches: in one window.
     """
-    given = (groups, k, searches)
+    given = (packs, k, searches)
     ours: list[Connection] = []
     theirs: list[Connection] = []
     spawn = multiprocessing.get_context("spawn")
@@ -172,7 +172,7 @@ def threads(groups: int = 8, k: int = 8, searches: int = 30, repeat: int = 60) -
         end.send(False)
     one, process, two, processes = np.quantile(rates, 0.95, axis=0).tolist()
     return {
-        "rows": groups * k,
+        "rows": packs * k,
         "one": one,
         "two": two,
         "ratio": two / one,
@@ -205,9 +205,9 @@ def halves(tokens: int, repeat: int = 40) -> tuple[float, float]:
     return one, two
 
 
-def _serve(end: Connection, seed: int, groups: int, k: int, searches: int) -> None:
+def _serve(end: Connection, seed: int, packs: int, k: int, searches: int) -> None:
     """Plans the same pool whenever asked, until told to stop."""
-    tokens, offsets = peer.columns(grpo(8 + seed, groups=groups, k=k))
+    tokens, offsets = peer.columns(grpo(8 + seed, packs=packs, k=k))
     ours = peer.Ours(CP, 64 << 30, len(tokens))
     ours.cold(tokens, offsets)
     end.send(True)

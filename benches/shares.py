@@ -31,7 +31,7 @@ PARTS = (
     ("shared prefixes compared, tree", r"memcmp|_core.*(waveplan::tree|common_prefix)"),
     ("layouts", r"_core.*waveplan::layout"),
     ("chunks to ranks", r"_core.*waveplan::(assign|segments)"),
-    ("recurrent segments", r"_core.*waveplan::recurrent"),
+    ("gdn segments", r"_core.*waveplan::gdn"),
     ("measures and prices", r"_core.*waveplan::(measures|price|heads|split)"),
     ("search, the rest of the core", r"_core"),
     ("interpreter", r"python"),

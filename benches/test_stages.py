@@ -1,6 +1,6 @@
 """Every stage of planning, ours alone: `pytest benches/test_stages.py` (pytest-benchmark).
 
-The pools are those of `waveplan.bench.workloads`; searches are in compatible mode at CP 2, so that
+The pools are those of `waveplan.bench.workloads`; searches are in reference mode at CP 2, so that
 they can be read beside docs/speed.md. With `--benchmark-disable` every stage runs once, untimed.
 """
 
@@ -20,7 +20,7 @@ from waveplan.pricing import bind
 from waveplan.profiles import Observed
 from waveplan.refusal import WaveRefused
 from waveplan.scoring import from_table
-from waveplan.tree import tree as build_tree
+from waveplan.stages import tree as build_tree
 
 CP = 2
 SCORING = from_table("gdn-moe-h2048", layers=40, gdn_layers=30, cp=CP)
@@ -36,7 +36,7 @@ def arrays(name: str) -> tuple[Any, Any]:
 
 @cache
 def rows(name: str) -> Any:
-    return waveplan.Rows(*arrays(name))
+    return waveplan.Sequences(*arrays(name))
 
 
 @cache
@@ -69,7 +69,7 @@ def searched(name: str) -> peer.Ours:
 
 @cache
 def layout(name: str) -> Any:
-    return waveplan.choose_layout(tree(name), SCORING, "compatible")
+    return waveplan.choose_layout(tree(name), SCORING, "reference")
 
 
 @cache
@@ -105,7 +105,7 @@ def test_read_the_tokens(benchmark: Any, name: str) -> None:
 
 @pools
 def test_requests(benchmark: Any, name: str) -> None:
-    benchmark(lambda: waveplan.Requests(waveplan.Rows(*arrays(name))))
+    benchmark(lambda: waveplan.Requests(waveplan.Sequences(*arrays(name))))
 
 
 @pools
@@ -120,7 +120,7 @@ def test_restrict(benchmark: Any, name: str) -> None:
 
 
 @pools
-@pytest.mark.parametrize("method", ["exact", "compatible", "full"])
+@pytest.mark.parametrize("method", ["exact", "reference", "full"])
 def test_layout(benchmark: Any, name: str, method: str) -> None:
     benchmark(lambda: waveplan.choose_layout(tree(name), SCORING, method))
 
@@ -135,13 +135,13 @@ def test_layout_within_tokens(benchmark: Any, name: str) -> None:
 
 @pools
 def test_pack(benchmark: Any, name: str) -> None:
-    """The packed row of a layout."""
+    """The pack of a layout."""
     benchmark(layout(name).pack)
 
 
 @pools
 def test_pack_rows(benchmark: Any, name: str) -> None:
-    """The packed row of tokens, everything shared."""
+    """The pack of tokens, everything shared."""
     benchmark(lambda: waveplan.pack(rows(name)))
 
 
@@ -184,20 +184,20 @@ def test_assign(benchmark: Any, name: str, ranks: int) -> None:
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_recurrent(benchmark: Any, name: str, ranks: int) -> None:
     packed = packing(name)
-    assignment = waveplan.own(packed, ranks)
+    ownership = waveplan.own(packed, ranks)
     settings = waveplan.GdnSettings.from_shape(2048, 16, 32, 128, 128, 4)
-    benchmark(lambda: waveplan.gdn(packed, assignment, settings))
+    benchmark(lambda: waveplan.gdn(packed, ownership, settings))
 
 
 @pools
 @pytest.mark.parametrize("labels", ["all", "answers", "runs"])
 def test_measures(benchmark: Any, name: str, labels: str) -> None:
-    """Everything a price needs of one layout, head rows and recurrent schedules included."""
+    """Everything a price needs of one layout, head rows and gdn schedules included."""
     pool, built, shared = requests(name, labels)._core, tree(name), layout(name).shared
     everything = np.arange(len(pool))
 
     def measure() -> Any:
-        made = _core.PlanMeasures(pool, everything, _core.MeasureSettings(recurrent=True))
+        made = _core.PlanMeasures(pool, everything, _core.MeasureSettings(gdn=True))
         made.exact(0, built, shared)
         return made.finish()
 
@@ -211,7 +211,7 @@ def test_measures_bound(benchmark: Any, name: str) -> None:
     everything = np.arange(len(pool))
 
     def measure() -> Any:
-        made = _core.PlanMeasures(pool, everything, _core.MeasureSettings(recurrent=True))
+        made = _core.PlanMeasures(pool, everything, _core.MeasureSettings(gdn=True))
         made.bound(0, "full", packed)
         return made.finish()
 

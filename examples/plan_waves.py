@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from waveplan import Budget, Planner, Requests, Rows, Topology, Training, format_bytes, models
+from waveplan import Budget, Planner, Requests, Sequences, Topology, Training, format_bytes, models
 
 HERE = Path(__file__).parent
 
@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--available", default="3GiB")
     args = parser.parse_args()
 
-    rows = Rows.load(args.rows)
+    rows = Sequences.load(args.rows)
     # Only the completions are labelled where the file says where they begin.
     targets = rows.columns.get("first_target", True)
     planner = Planner(
@@ -32,12 +32,12 @@ def main() -> None:
     waves = planner.waves(Requests(rows, targets=targets), on_refusal="skip")
     for number, wave in enumerate(waves, 1):
         print(f"wave {number}: {wave.width} requests, {format_bytes(wave.required)}")
-        for group in wave.groups:
-            saved = 1 - group.packed_tokens / int(rows.lengths[group.requests].sum())
-            print(f"  {group.packed_tokens} packed tokens, {saved:.0%} saved")
-            if group.assignment is not None:
+        for pack in wave.packs:
+            saved = 1 - pack.packed_tokens / int(rows.lengths[pack.requests].sum())
+            print(f"  {pack.packed_tokens} packed tokens, {saved:.0%} saved")
+            if pack.ownership is not None:
                 for rank in range(planner.topology.cp):
-                    ranges = group.assignment.ranges(rank).tolist()
+                    ranges = pack.ownership.ranges(rank).tolist()
                     print(f"  rank {rank} owns packed tokens {ranges}")
         print(f"  not wider: {wave.stopped}")
     for refused in waves.refused:

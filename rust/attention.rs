@@ -1,4 +1,4 @@
-//! Who attends whom in a packed row: the parser of per-token ids, and the attention slices.
+//! Who attends whom in a pack: the parser of per-token ids, and the attention slices.
 
 use rustc_hash::FxHashMap;
 
@@ -17,10 +17,10 @@ struct Run {
     parent: i64,
 }
 
-/// Segments of a packed row given as ids per token, refused unless they describe a forest.
+/// Segments of a pack given as ids per token, refused unless they describe a forest.
 ///
 /// A run of equal `group_ids` is a segment; its `parent_ids` name its parent's pack, or its
-/// own pack for a root. The row at position 0 may also name -1. Pack -1 is padding and must
+/// own pack for a root. The pack at position 0 may also name -1. Pack -1 is padding and must
 /// be a tail; a last run whose negative parent repeats an earlier (pack, parent) pair counts
 /// as padding too. The tokens of the answer are the valid ones; the rest is padding.
 ///
@@ -164,7 +164,7 @@ pub fn slices(segments: &Segments) -> Result<(Vec<i64>, Vec<i64>)> {
     let count = slice_count(segments)?;
     if count > MOST_SLICES {
         return Err(Error::input(format!(
-            "the packed row has {count} attention slices: at most {MOST_SLICES} are listed"
+            "the pack has {count} attention slices: at most {MOST_SLICES} are listed"
         )));
     }
     let count = count as usize;
@@ -200,8 +200,8 @@ mod tests {
 
     #[test]
     fn padding_alone_has_no_segments() {
-        for row in [&[][..], &[-1, -1]] {
-            let parsed = parse(row, row).unwrap();
+        for pack in [&[][..], &[-1, -1]] {
+            let parsed = parse(pack, pack).unwrap();
             assert!(parsed.is_empty());
             assert_eq!(parsed.tokens(), 0);
         }

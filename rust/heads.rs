@@ -1,6 +1,6 @@
-//! Head rows: how many packed rows the output head projects.
+//! Head sequences: how many packs the output head projects.
 //!
-//! A labelled row that several requests share is projected once. Counting works on intervals
+//! A labelled sequence that several requests share is projected once. Counting works on intervals
 //! of positions over the segments that a layout stores once. A request's intervals are cut at
 //! the end of its deepest shared segment: what lies behind is its own, what lies before joins
 //! the union of a shared segment. As long as that union is one interval it stays one, and is
@@ -113,7 +113,7 @@ impl Unions<'_> {
         }
     }
 
-    /// Rows of a request whose deepest shared segment is `deepest`: those behind it; the
+    /// Sequences of a request whose deepest shared segment is `deepest`: those behind it; the
     /// others join its union and those above.
     fn spread(&mut self, stored: &Stored<'_>, runs: &[(i64, i64)], deepest: u32) -> i64 {
         let end = stored.end(deepest);
@@ -128,7 +128,7 @@ impl Unions<'_> {
         own
     }
 
-    /// Rows of the union of `segment`; its part before the segment joins the next one above.
+    /// Sequences of the union of `segment`; its part before the segment joins the next one above.
     fn settle(&mut self, stored: &Stored<'_>, segment: u32) -> i64 {
         let (low, high) = self.span[segment as usize];
         let above = stored.above(segment);
@@ -150,8 +150,8 @@ impl Unions<'_> {
     }
 }
 
-/// Packed rows that the head projects for `requests`, under the layout that stores the
-/// segments marked in `shared` once. Row `i` of the tree is `requests[i]`.
+/// Packed sequences that the head projects for `requests`, under the layout that stores the
+/// segments marked in `shared` once. Sequence `i` of the tree is `requests[i]`.
 #[must_use]
 pub fn union(
     pool: &Pool,
@@ -184,7 +184,7 @@ pub fn union(
         map: &mut work.map,
         words: &mut work.words,
     };
-    let mut rows = 0;
+    let mut sequences = 0;
     for (&request, &terminal) in requests.iter().zip(&tree.terminal) {
         if terminal == NONE {
             continue;
@@ -192,27 +192,27 @@ pub fn union(
         let r = request as usize;
         let deepest = work.holder[terminal as usize];
         let whole = [(0, pool.lengths[r])];
-        let runs = if pool.whole_row(r) {
+        let runs = if pool.whole_pack(r) {
             &whole
         } else {
             pool.runs(r)
         };
         if let &[(low, high)] = runs {
             let end = stored.end(deepest);
-            rows += (high - low.max(end)).max(0);
+            sequences += (high - low.max(end)).max(0);
             if low < end {
                 unions.join(&stored, deepest, low, high.min(end));
             }
         } else {
-            rows += unions.spread(&stored, runs, deepest);
+            sequences += unions.spread(&stored, runs, deepest);
         }
     }
     for s in (0..segments).rev() {
         if shared[s] {
-            rows += unions.settle(&stored, s as u32);
+            sequences += unions.settle(&stored, s as u32);
         }
     }
-    rows
+    sequences
 }
 
 #[cfg(test)]
@@ -224,9 +224,9 @@ mod tests {
 
     use super::*;
     use crate::measures::pool::tests::plain_pool;
-    use crate::sequences::Rows;
+    use crate::sequences::Sequences;
 
-    /// Rows 0 and 1 share 10 tokens, of which 4 are all that row 2 has in common with them.
+    /// Sequences 0 and 1 share 10 tokens, of which 4 are all that sequence 2 has in common with them.
     fn tree() -> Tree {
         Tree {
             parent: vec![NONE, 0, 1, 1, 0],
@@ -235,7 +235,7 @@ mod tests {
             depth: vec![1, 2, 3, 3, 2],
             subtree: vec![5, 4, 3, 4, 5],
             count: vec![3, 2, 1, 1, 1],
-            first_row: vec![0, 0, 0, 1, 2],
+            first_sequence: vec![0, 0, 0, 1, 2],
             terminal: vec![2, 3, 4],
         }
     }
@@ -271,22 +271,22 @@ mod tests {
         let mut work = HeadWork::default();
         let full = [true, true, false, false, false];
         // 0..4: 0..3 and 3; 4..10: 5..8 and 9; tails: 13, 10, 4
-        let rows = union(&pool, &[0, 1, 2], &tree(), &full, &mut work);
-        assert_eq!(rows, 4 + 4 + 3);
+        let sequences = union(&pool, &[0, 1, 2], &tree(), &full, &mut work);
+        assert_eq!(sequences, 4 + 4 + 3);
     }
 
     /// The same count with a set of packed positions.
     fn naive(pool: &Pool, requests: &[u32], tree: &Tree, shared: &[bool]) -> i64 {
         let mut stored = HashSet::new();
-        for (row, &request) in requests.iter().enumerate() {
+        for (sequence, &request) in requests.iter().enumerate() {
             let r = request as usize;
             let mut wanted: Vec<i64> = pool.runs(r).iter().flat_map(|run| run.0..run.1).collect();
-            if pool.whole_row(r) {
+            if pool.whole_pack(r) {
                 wanted = (0..pool.lengths[r]).collect();
             }
             for position in wanted {
-                let mut place = (NONE, row, position);
-                let mut at = tree.terminal[row];
+                let mut place = (NONE, sequence, position);
+                let mut at = tree.terminal[sequence];
                 while at != NONE {
                     let s = at as usize;
                     if shared[s] && position < tree.end[s] {
@@ -310,25 +310,25 @@ mod tests {
 
         #[test]
         fn union_equals_a_set_of_positions(
-            rows in list(list(0_i64..2, 0..12), 1..9),
+            sequences in list(list(0_i64..2, 0..12), 1..9),
             masks in list(any::<u16>(), 9),
             whole in list(0_u8..6, 9),
             sharing in list(any::<bool>(), 64),
             keep in list(any::<bool>(), 9),
             repeat in prop_oneof![Just(1), Just(23), Just(64), Just(100)],
         ) {
-            let rows: Vec<Vec<i64>> = (rows.iter())
-                .map(|row| row.iter().flat_map(|&token| vec![token; repeat]).collect())
+            let sequences: Vec<Vec<i64>> = (sequences.iter())
+                .map(|sequence| sequence.iter().flat_map(|&token| vec![token; repeat]).collect())
                 .collect();
-            let tokens: Vec<i64> = rows.concat();
+            let tokens: Vec<i64> = sequences.concat();
             let mut offsets = vec![0];
-            offsets.extend(rows.iter().scan(0, |at, row| { *at += row.len() as i64; Some(*at) }));
-            let lengths: Vec<i64> = rows.iter().map(|row| row.len() as i64).collect();
+            offsets.extend(sequences.iter().scan(0, |at, sequence| { *at += sequence.len() as i64; Some(*at) }));
+            let lengths: Vec<i64> = sequences.iter().map(|sequence| sequence.len() as i64).collect();
             let mut pool = plain_pool(&lengths, &lengths);
             pool.run_offsets = vec![0];
-            for (row, mask) in rows.iter().zip(&masks) {
-                let mask: Vec<bool> = (0..row.len())
-                    .map(|i| mask >> (i * 16 / row.len().max(1)) & 1 == 1)
+            for (sequence, mask) in sequences.iter().zip(&masks) {
+                let mask: Vec<bool> = (0..sequence.len())
+                    .map(|i| mask >> (i * 16 / sequence.len().max(1)) & 1 == 1)
                     .collect();
                 crate::measures::pool::runs_of(&mask, &mut pool.runs);
                 pool.run_offsets.push(pool.runs.len() as u32);
@@ -336,8 +336,8 @@ mod tests {
             for (logits, &draw) in pool.logits.iter_mut().zip(&whole) {
                 *logits = draw == 0;
             }
-            let tree = Tree::build(&Rows::new(&tokens, &offsets).unwrap()).unwrap();
-            let picked: Vec<u32> = (0..rows.len() as u32).filter(|&r| keep[r as usize]).collect();
+            let tree = Tree::build(&Sequences::new(&tokens, &offsets).unwrap()).unwrap();
+            let picked: Vec<u32> = (0..sequences.len() as u32).filter(|&r| keep[r as usize]).collect();
             let tree = tree.restrict(&picked).unwrap();
             let shared: Vec<bool> = (0..tree.len()).map(|s| tree.is_decision(s) && sharing[s]).collect();
             let mut work = HeadWork::default();

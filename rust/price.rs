@@ -26,7 +26,7 @@ macro_rules! results {
 
 results! {
     REQUIRED "required" "What a plan must find available: the memory check's price.";
-    RAW "raw" "The same before the safety factor.";
+    ESTIMATE "estimate" "The same before the safety factor.";
     STATIC "static" "Compute bytes of the rules alone, without any profile.";
     OUTPUT "output" "Output bytes, counted once.";
     FORWARD_REQUIRED "forward_required" "`REQUIRED` without the backward part and without buffer growth.";
@@ -49,7 +49,7 @@ results! {
     STATE "state" "Bytes of one gdn state; weighs ranks.";
     OUTPUT_ROW "output_row" "Bytes a gdn layer saves per packed token; weighs ranks.";
     MARGIN "margin" "The part of `REQUIRED` that stands in for uncharged rules.";
-    UNPRICED "unpriced" "How many rules that matter to this plan are uncharged or unmeasured.";
+    DOUBTFUL "doubtful" "How many rules that matter to this plan are uncharged or unmeasured.";
 }
 
 /// One operation. Operands are indices of earlier nodes.

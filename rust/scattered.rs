@@ -1,7 +1,7 @@
-//! Rows and labels that lie in arrays of their own, as another package holds them.
+//! Sequences and labels that lie in arrays of their own, as another package holds them.
 //!
-//! Nothing here copies what it reads: hashes of rows, the tokens of a packed row, and the head
-//! rows of requests whose packed positions are known token by token.
+//! Nothing here copies what it reads: hashes of sequences, the tokens of a pack, and the head
+//! sequences of requests whose packed positions are known token by token.
 
 use crate::cancel;
 use crate::error::{Error, Result};
@@ -28,11 +28,11 @@ fn fold(a: u64, b: u64) -> u64 {
     (product as u64) ^ ((product >> 64) as u64)
 }
 
-/// Keyed 128-bit hash of a row: for look-ups within one process, not a signature.
+/// Keyed 128-bit hash of a sequence: for look-ups within one process, not a signature.
 ///
 /// Two chains of folded multiplications with different keys, four words a step.
 #[must_use]
-pub fn hash_row(tokens: &[i64], key: [u64; 2]) -> u128 {
+pub fn hash_sequence(tokens: &[i64], key: [u64; 2]) -> u128 {
     let seed = fold(key[0] ^ tokens.len() as u64, MIX[0]);
     let mut left = [seed ^ MIX[1], seed ^ MIX[2]];
     let mut right = [fold(key[1] ^ seed, MIX[3]), fold(key[1] ^ seed, MIX[1])];
@@ -57,12 +57,12 @@ pub fn hash_row(tokens: &[i64], key: [u64; 2]) -> u128 {
     (u128::from(end(left, key[0])) << 64) | u128::from(end(right, key[1]))
 }
 
-/// The tokens of a packed row, from the first row of each segment.
-pub fn gather(packing: &Packing, rows: &[&[i64]]) -> Result<Vec<i64>> {
-    if rows.len() != packing.last.len() {
+/// The tokens of a pack, from the first sequence of each segment.
+pub fn gather(packing: &Packing, sequences: &[&[i64]]) -> Result<Vec<i64>> {
+    if sequences.len() != packing.last.len() {
         return Err(Error::input(format!(
-            "there are {} rows, but the packed row has {}: they must be the rows it was made of",
-            rows.len(),
+            "there are {} sequences, but the pack has {}: they must be the sequences it was made of",
+            sequences.len(),
             packing.last.len()
         )));
     }
@@ -71,17 +71,19 @@ pub fn gather(packing: &Packing, rows: &[&[i64]]) -> Result<Vec<i64>> {
     let mut tokens = Vec::with_capacity(segments.tokens() as usize);
     for s in 0..segments.len() {
         cancel::check_at(s)?;
-        let start = packing.row_start[s] as usize;
+        let start = packing.sequence_start[s] as usize;
         let end = start + segments.length(s) as usize;
-        let part = (packing.rows_of(s).first())
-            .and_then(|&row| rows[row as usize].get(start..end))
-            .ok_or_else(|| Error::input(format!("segment {s} does not lie in its first row")))?;
+        let part = (packing.sequences_of(s).first())
+            .and_then(|&sequence| sequences[sequence as usize].get(start..end))
+            .ok_or_else(|| {
+                Error::input(format!("segment {s} does not lie in its first sequence"))
+            })?;
         tokens.extend_from_slice(part);
     }
     Ok(tokens)
 }
 
-/// Segment number from 1, its parent's (its own at a root) and the position in the row, per
+/// Segment number from 1, its parent's (its own at a root) and the position in the sequence, per
 /// packed token.
 pub fn ids(packing: &Packing) -> Result<[Vec<i64>; 3]> {
     packing.refuse_absent()?;
@@ -93,21 +95,21 @@ pub fn ids(packing: &Packing) -> Result<[Vec<i64>; 3]> {
         let parent = segments.parent(s).unwrap_or(s);
         columns[0].extend(std::iter::repeat_n(s as i64 + 1, length as usize));
         columns[1].extend(std::iter::repeat_n(parent as i64 + 1, length as usize));
-        columns[2].extend(packing.row_start[s]..packing.row_start[s] + length);
+        columns[2].extend(packing.sequence_start[s]..packing.sequence_start[s] + length);
     }
     Ok(columns)
 }
 
-/// Packed positions of all rows, one row after another, and where each begins.
+/// Packed positions of all sequences, one sequence after another, and where each begins.
 pub fn positions(packing: &Packing) -> Result<(Vec<i64>, Vec<i64>)> {
     let segments = &packing.segments;
-    let rows = packing.last.len();
-    let mut offsets = Vec::with_capacity(rows + 1);
+    let sequences = packing.last.len();
+    let mut offsets = Vec::with_capacity(sequences + 1);
     offsets.push(0);
     let mut flat = Vec::new();
-    for row in 0..rows {
-        cancel::check_at(row)?;
-        for s in packing.path(row) {
+    for sequence in 0..sequences {
+        cancel::check_at(sequence)?;
+        for s in packing.path(sequence) {
             let start = segments.starts[s as usize];
             flat.extend(start..start + segments.length(s as usize));
         }
@@ -215,7 +217,7 @@ impl Marks {
 }
 
 /// Distinct positions that the head projects; counts no further than `most`.
-pub fn projected_rows(requests: &[HeadRow<'_>], most: usize) -> Result<usize> {
+pub fn projected_tokens(requests: &[HeadRow<'_>], most: usize) -> Result<usize> {
     let mut marks = Marks::new(check(requests)?);
     for request in requests {
         for position in request.projected(false) {
@@ -228,7 +230,7 @@ pub fn projected_rows(requests: &[HeadRow<'_>], most: usize) -> Result<usize> {
     Ok(marks.count)
 }
 
-/// Rows of the head's first chunk that holds a position of a request with labels: the largest
+/// Sequences of the head's first chunk that holds a position of a request with labels: the largest
 /// chunk whose backward runs, as only the last may be short.
 pub fn target_chunk(requests: &[HeadRow<'_>], chunk: usize) -> Result<usize> {
     let size = check(requests)?;
@@ -255,7 +257,7 @@ pub fn target_chunk(requests: &[HeadRow<'_>], chunk: usize) -> Result<usize> {
 mod tests {
     use super::*;
 
-    fn row<'a>(positions: &'a [i64], labels: Option<&'a [i64]>, every: bool) -> HeadRow<'a> {
+    fn sequence<'a>(positions: &'a [i64], labels: Option<&'a [i64]>, every: bool) -> HeadRow<'a> {
         HeadRow {
             positions,
             labels,
@@ -268,11 +270,11 @@ mod tests {
         let shared = [0, 1, 2, 3];
         let labels = [-100, 7, 7, -100];
         let requests = [
-            row(&shared, Some(&labels), false),
-            row(&[0, 1, 64, 65], Some(&[7, -100, -100, 7]), false),
-            row(&[200], None, false),
+            sequence(&shared, Some(&labels), false),
+            sequence(&[0, 1, 64, 65], Some(&[7, -100, -100, 7]), false),
+            sequence(&[200], None, false),
         ];
-        let count = |most| projected_rows(&requests, most).unwrap();
+        let count = |most| projected_tokens(&requests, most).unwrap();
         assert_eq!((count(usize::MAX), count(3)), (4, 3));
         assert_eq!(labelled(&labels, 4), 2);
         assert_eq!(labelled(&labels, 2), 2);
@@ -282,7 +284,10 @@ mod tests {
     #[test]
     fn the_target_chunk_starts_at_a_multiple() {
         let every: Vec<i64> = (0..10).collect();
-        let requests = [row(&every, None, true), row(&[9], Some(&[1]), false)];
+        let requests = [
+            sequence(&every, None, true),
+            sequence(&[9], Some(&[1]), false),
+        ];
         let chunk = |size| target_chunk(&requests, size).unwrap();
         assert_eq!((chunk(4), chunk(3), chunk(100)), (2, 1, 10));
         assert_eq!(target_chunk(&requests[..1], 4), Ok(0));
@@ -291,31 +296,31 @@ mod tests {
     #[test]
     fn refuses_positions_and_labels_that_lie() {
         for bad in [
-            row(&[-1], None, true),
-            row(&[i64::MAX], None, true),
-            row(&[0, 1], Some(&[1, 2, 3]), false),
-            row(&[], Some(&[1]), false),
+            sequence(&[-1], None, true),
+            sequence(&[i64::MAX], None, true),
+            sequence(&[0, 1], Some(&[1, 2, 3]), false),
+            sequence(&[], Some(&[1]), false),
         ] {
-            assert!(projected_rows(&[bad], 9).is_err());
+            assert!(projected_tokens(&[bad], 9).is_err());
         }
     }
 
     #[test]
     fn hashes_differ_by_key_length_place_and_bit() {
-        let rows: Vec<Vec<i64>> = (0..70)
+        let sequences: Vec<Vec<i64>> = (0..70)
             .flat_map(|n| {
                 let base: Vec<i64> = vec![0; n];
                 let changed = (0..n).map(move |i| {
-                    let mut row = vec![0; n];
-                    row[i] = 1 << (i % 63);
-                    row
+                    let mut sequence = vec![0; n];
+                    sequence[i] = 1 << (i % 63);
+                    sequence
                 });
                 std::iter::once(base).chain(changed)
             })
             .collect();
-        let mut seen: Vec<u128> = rows.iter().map(|r| hash_row(r, [1, 2])).collect();
-        seen.push(hash_row(&rows[9], [1, 3]));
-        seen.push(hash_row(&rows[9], [2, 2]));
+        let mut seen: Vec<u128> = sequences.iter().map(|r| hash_sequence(r, [1, 2])).collect();
+        seen.push(hash_sequence(&sequences[9], [1, 3]));
+        seen.push(hash_sequence(&sequences[9], [2, 2]));
         let count = seen.len();
         seen.sort_unstable();
         seen.dedup();

@@ -1,14 +1,14 @@
-//! The segments of one packed row: what every stage after packing works on.
+//! The segments of one pack: what every stage after packing works on.
 
 use crate::error::{Error, Result};
 
-/// "No parent", "no segment", "no row".
+/// "No parent", "no segment", "no pack".
 pub const NONE: u32 = u32::MAX;
 
-/// Segments of one packed row in packed order; a parent comes before its children.
+/// Segments of one pack in packed order; a parent comes before its children.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Segments {
-    /// Packed start of each segment, and the row's length at the end: S + 1 entries.
+    /// Packed start of each segment, and the pack's length at the end: S + 1 entries.
     pub starts: Vec<i64>,
     /// Index of the parent segment, [`NONE`] for a root.
     pub parents: Vec<u32>,
@@ -77,7 +77,7 @@ impl Segments {
         self.starts[i + 1] - self.starts[i]
     }
 
-    /// Tokens of the packed row.
+    /// Tokens of the pack.
     #[must_use]
     pub fn tokens(&self) -> i64 {
         self.starts.last().copied().unwrap_or(0)

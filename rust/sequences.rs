@@ -1,21 +1,21 @@
-//! Ragged token rows, borrowed.
+//! Ragged token sequences, borrowed.
 
 use crate::cancel;
 use crate::error::{Error, Result};
 
-/// Rows of token ids: row `i` is `tokens[offsets[i]..offsets[i + 1]]`. A view, never a copy.
+/// Sequences of token ids: sequence `i` is `tokens[offsets[i]..offsets[i + 1]]`. A view, never a copy.
 #[derive(Debug, Clone, Copy)]
-pub struct Rows<'a> {
+pub struct Sequences<'a> {
     tokens: &'a [i64],
     offsets: &'a [i64],
 }
 
-impl<'a> Rows<'a> {
+impl<'a> Sequences<'a> {
     /// Checks the offsets: they start at 0, never fall, and end at the number of tokens.
     pub fn new(tokens: &'a [i64], offsets: &'a [i64]) -> Result<Self> {
         let Some((&first, _)) = offsets.split_first() else {
             return Err(Error::input(
-                "offsets is empty: give n + 1 offsets for n rows, starting at 0",
+                "offsets is empty: give n + 1 offsets for n sequences, starting at 0",
             ));
         };
         if first != 0 {
@@ -39,30 +39,30 @@ impl<'a> Rows<'a> {
             )));
         }
         if offsets.len() > u32::MAX as usize {
-            return Err(Error::Overflow("the number of rows"));
+            return Err(Error::Overflow("the number of sequences"));
         }
         Ok(Self { tokens, offsets })
     }
 
-    /// Number of rows.
+    /// Number of sequences.
     #[must_use]
     pub fn len(&self) -> usize {
         self.offsets.len() - 1
     }
 
-    /// True without any row.
+    /// True without any sequence.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Row `i`. The slice is in range because `new` checked the offsets once.
+    /// Sequence `i`. The slice is in range because `new` checked the offsets once.
     #[must_use]
-    pub fn row(&self, i: usize) -> &'a [i64] {
+    pub fn sequence(&self, i: usize) -> &'a [i64] {
         &self.tokens[self.offsets[i] as usize..self.offsets[i + 1] as usize]
     }
 
-    /// Length of row `i`.
+    /// Length of sequence `i`.
     #[must_use]
     pub fn length(&self, i: usize) -> usize {
         (self.offsets[i + 1] - self.offsets[i]) as usize
@@ -78,17 +78,17 @@ impl<'a> Rows<'a> {
                 continue;
             }
             let at = block * BLOCK + tokens.iter().position(|&token| token < 0).unwrap_or(0);
-            let row = self.offsets.partition_point(|&start| start <= at as i64) - 1;
+            let sequence = self.offsets.partition_point(|&start| start <= at as i64) - 1;
             return Err(Error::input(format!(
-                "rows[{row}][{}] is {}: token ids must be at least 0",
-                at - self.offsets[row] as usize,
+                "sequences[{sequence}][{}] is {}: token ids must be at least 0",
+                at - self.offsets[sequence] as usize,
                 self.tokens[at]
             )));
         }
         Ok(())
     }
 
-    /// All tokens, one row after another.
+    /// All tokens, one sequence after another.
     #[must_use]
     pub fn tokens(&self) -> &'a [i64] {
         self.tokens
@@ -110,8 +110,11 @@ mod tests {
         let mut tokens = vec![7; 10_000];
         let offsets = [0, 0, 3, 3, 9_000, 10_000];
         let refused = |tokens: &[i64]| {
-            let rows = Rows::new(tokens, &offsets).unwrap();
-            rows.refuse_negative().err().map(|error| error.to_string())
+            let sequences = Sequences::new(tokens, &offsets).unwrap();
+            sequences
+                .refuse_negative()
+                .err()
+                .map(|error| error.to_string())
         };
         assert_eq!(refused(&tokens), None);
         for (at, place) in [
@@ -121,7 +124,10 @@ mod tests {
             (0, "[1][0]"),
         ] {
             tokens[at] = i64::MIN;
-            let message = format!("rows{place} is {}: token ids must be at least 0", i64::MIN);
+            let message = format!(
+                "sequences{place} is {}: token ids must be at least 0",
+                i64::MIN
+            );
             assert_eq!(refused(&tokens), Some(message));
         }
     }
@@ -130,11 +136,14 @@ mod tests {
     fn refuses_offsets_that_lie() {
         let tokens = [1, 2, 3];
         for offsets in [&[][..], &[1, 3], &[0, 2, 1, 3], &[0, 4], &[0, 2]] {
-            assert!(matches!(Rows::new(&tokens, offsets), Err(Error::Input(_))));
+            assert!(matches!(
+                Sequences::new(&tokens, offsets),
+                Err(Error::Input(_))
+            ));
         }
-        let rows = Rows::new(&tokens, &[0, 0, 2, 3]).unwrap();
+        let sequences = Sequences::new(&tokens, &[0, 0, 2, 3]).unwrap();
         assert_eq!(
-            (rows.len(), rows.row(1), rows.length(0)),
+            (sequences.len(), sequences.sequence(1), sequences.length(0)),
             (3, &[1, 2][..], 0)
         );
     }

@@ -1,4 +1,4 @@
-//! The canonical radix tree of token rows, and what it answers without reading tokens again.
+//! The canonical radix tree of token sequences, and what it answers without reading tokens again.
 
 mod build;
 mod restrict;
@@ -8,19 +8,19 @@ mod tests;
 use crate::error::Result;
 use crate::fields::result;
 use crate::segments::NONE;
-use crate::sequences::Rows;
+use crate::sequences::Sequences;
 
 pub use restrict::TreeWorkspace;
 
 result! {
-    /// Full radix tree of n rows: S segments, parents before children (depth first), siblings in
-    /// the order in which the rows first reach them. A segment is a run of tokens that the same
-    /// rows share. Positions count from the start of a row.
+    /// Full radix tree of n sequences: S segments, parents before children (depth first), siblings in
+    /// the order in which the sequences first reach them. A segment is a run of tokens that the same
+    /// sequences share. Positions count from the start of a sequence.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct Tree as "Tree" {
         /// Parent segment, `NONE` (-1 in Python) for a root (S entries).
         pub parent: Vec<u32>,
-        /// First position of the segment in its rows (S entries).
+        /// First position of the segment in its sequences (S entries).
         pub start: Vec<i64>,
         /// One past its last position (S entries).
         pub end: Vec<i64>,
@@ -28,11 +28,11 @@ result! {
         pub depth: Vec<u32>,
         /// One past the last segment of the subtree: those below `s` are `s + 1..subtree[s]`.
         pub subtree: Vec<u32>,
-        /// How many rows run through the segment; two or more make it a decision (S entries).
+        /// How many sequences run through the segment; two or more make it a decision (S entries).
         pub count: Vec<u32>,
-        /// The first row, in input order, that runs through the segment (S entries).
-        pub first_row: Vec<u32>,
-        /// Per row: the segment where it ends (`NONE` for an empty row).
+        /// The first sequence, in input order, that runs through the segment (S entries).
+        pub first_sequence: Vec<u32>,
+        /// Per sequence: the segment where it ends (`NONE` for an empty sequence).
         pub terminal: Vec<u32>,
     }
     python {
@@ -40,63 +40,63 @@ result! {
             self.len()
         }
 
-        /// Number of rows.
+        /// Number of sequences.
         #[getter]
-        fn row_count(&self) -> usize {
-            self.rows()
+        fn sequence_count(&self) -> usize {
+            self.sequences()
         }
 
-        /// Rows that run through each segment, ascending; S lists.
-        #[getter(rows)]
-        fn py_rows<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+        /// Sequences that run through each segment, ascending; S lists.
+        #[getter(sequences)]
+        fn py_sequences<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
             let members = || crate::pack::members(&self.parent, &self.terminal);
-            let (offsets, rows) = detached(py, members)?;
-            ragged(py, &rows, &offsets)
+            let (offsets, sequences) = detached(py, members)?;
+            ragged(py, &sequences, &offsets)
         }
 
-        /// Segments of two or more rows: those that may be stored once or replayed.
+        /// Segments of two or more sequences: those that may be stored once or replayed.
         #[getter]
         fn decisions<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
             let all = (0..self.len()).filter(|&s| self.is_decision(s));
             all.map(|s| s as i64).collect::<Vec<i64>>().give(py)
         }
 
-        /// Full-sharing tokens of the first 0, 1, ... n rows, [n + 1].
+        /// Full-sharing tokens of the first 0, 1, ... n sequences, [n + 1].
         #[getter(packed_prefixes)]
         fn py_packed_prefixes<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
             py.detach(|| self.packed_prefixes()).packed.give(py)
         }
 
-        /// Leading tokens of each row that an earlier row already holds, [n].
+        /// Leading tokens of each sequence that an earlier sequence already holds, [n].
         #[getter]
         fn shared_prefixes<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
             py.detach(|| self.packed_prefixes()).shared.give(py)
         }
 
-        /// Packed tokens of the first `rows` rows (all by default) with everything shared.
-        #[pyo3(signature = (rows=None))]
-        fn packed(&self, py: Python<'_>, rows: Option<i64>) -> PyResult<i64> {
-            let Some(n) = rows else {
+        /// Packed tokens of the first `sequences` sequences (all by default) with everything shared.
+        #[pyo3(signature = (sequences=None))]
+        fn packed(&self, py: Python<'_>, sequences: Option<i64>) -> PyResult<i64> {
+            let Some(n) = sequences else {
                 return Ok(self.packed_tokens());
             };
             let prefixes = py.detach(|| self.packed_prefixes());
             let found = usize::try_from(n).ok().and_then(|n| prefixes.packed.get(n));
             found.copied().ok_or_else(|| {
-                refused(py, format!("rows is {n}: the tree has {}", self.rows()))
+                refused(py, format!("sequences is {n}: the tree has {}", self.sequences()))
             })
         }
 
-        /// The tree of some of the rows, in the order given and numbered anew; reads no token.
+        /// The tree of some of the sequences, in the order given and numbered anew; reads no token.
         #[pyo3(name = "restrict")]
-        fn py_restrict(&self, py: Python<'_>, rows: &Bound<'_, PyAny>) -> PyResult<Self> {
-            let rows = ints("rows", rows)?;
-            let rows = row_indices(py, "rows", slice(py, "rows", &rows)?, self.rows())?;
-            let tree = detached(py, || self.restrict(&rows))?;
+        fn py_restrict(&self, py: Python<'_>, sequences: &Bound<'_, PyAny>) -> PyResult<Self> {
+            let sequences = ints("sequences", sequences)?;
+            let sequences = sequence_indices(py, "sequences", slice(py, "sequences", &sequences)?, self.sequences())?;
+            let tree = detached(py, || self.restrict(&sequences))?;
             refuse_empty(py, &tree)?;
             Ok(tree)
         }
 
-        /// The packed row that stores the flagged segments once (one flag a segment).
+        /// The pack that stores the flagged segments once (one flag a segment).
         #[allow(clippy::needless_pass_by_value)] // PyO3 hands over owned arguments
         fn pack(&self, py: Python<'_>, shared: Flags<'_>) -> PyResult<crate::pack::Packing> {
             // Copied, so that what is checked stays true while other threads run.
@@ -105,39 +105,39 @@ result! {
         }
 
         fn __repr__(&self) -> String {
-            let (segments, rows) = (self.len(), self.rows());
-            format!("Tree({segments} segments, {rows} rows, {} tokens)", self.packed_tokens())
+            let (segments, sequences) = (self.len(), self.sequences());
+            format!("Tree({segments} segments, {sequences} sequences, {} tokens)", self.packed_tokens())
         }
     }
 }
 
-/// Full-sharing counts of every prefix of a list of n rows.
+/// Full-sharing counts of every prefix of a list of n sequences.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Prefixes {
-    /// Packed tokens of the first k rows, for k = 0..=n (n + 1 entries).
+    /// Packed tokens of the first k sequences, for k = 0..=n (n + 1 entries).
     pub packed: Vec<i64>,
-    /// Per row: its leading tokens that an earlier row of the list already holds (n entries).
+    /// Per sequence: its leading tokens that an earlier sequence of the list already holds (n entries).
     pub shared: Vec<i64>,
 }
 
 impl Tree {
-    /// Builds the tree in one pass over the tokens. A token that no other row shares is read
-    /// at most once, and the unshared tail of a row not at all. Empty rows are allowed.
-    pub fn build(rows: &Rows<'_>) -> Result<Self> {
-        build::build(rows.len(), |i| rows.row(i), None)
+    /// Builds the tree in one pass over the tokens. A token that no other sequence shares is read
+    /// at most once, and the unshared tail of a sequence not at all. Empty sequences are allowed.
+    pub fn build(sequences: &Sequences<'_>) -> Result<Self> {
+        build::build(sequences.len(), |i| sequences.sequence(i), None)
     }
 
-    /// The same for rows cut to `limits[i]` leading tokens (clamped to `0..=length`).
+    /// The same for sequences cut to `limits[i]` leading tokens (clamped to `0..=length`).
     ///
     /// # Panics
-    /// If there are fewer limits than rows.
-    pub fn build_limited(rows: &Rows<'_>, limits: &[i64]) -> Result<Self> {
-        build::build(rows.len(), |i| rows.row(i), Some(limits))
+    /// If there are fewer limits than sequences.
+    pub fn build_limited(sequences: &Sequences<'_>, limits: &[i64]) -> Result<Self> {
+        build::build(sequences.len(), |i| sequences.sequence(i), Some(limits))
     }
 
-    /// The same for rows that lie apart from each other.
-    pub fn build_scattered(rows: &[&[i64]], limits: Option<&[i64]>) -> Result<Self> {
-        build::build(rows.len(), |i| rows[i], limits)
+    /// The same for sequences that lie apart from each other.
+    pub fn build_scattered(sequences: &[&[i64]], limits: Option<&[i64]>) -> Result<Self> {
+        build::build(sequences.len(), |i| sequences[i], limits)
     }
 
     /// Number of segments.
@@ -146,15 +146,15 @@ impl Tree {
         self.parent.len()
     }
 
-    /// True without any segment: no rows, or empty rows only.
+    /// True without any segment: no sequences, or empty sequences only.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.parent.is_empty()
     }
 
-    /// Number of rows, empty ones included.
+    /// Number of sequences, empty ones included.
     #[must_use]
-    pub fn rows(&self) -> usize {
+    pub fn sequences(&self) -> usize {
         self.terminal.len()
     }
 
@@ -164,16 +164,16 @@ impl Tree {
         self.end[s] - self.start[s]
     }
 
-    /// Tokens of row `r`.
+    /// Tokens of sequence `r`.
     #[must_use]
-    pub fn row_length(&self, r: usize) -> i64 {
+    pub fn sequence_length(&self, r: usize) -> i64 {
         match self.terminal[r] {
             NONE => 0,
             s => self.end[s as usize],
         }
     }
 
-    /// True if two or more rows run through segment `s`.
+    /// True if two or more sequences run through segment `s`.
     #[must_use]
     pub fn is_decision(&self, s: usize) -> bool {
         self.count[s] >= 2
@@ -185,11 +185,11 @@ impl Tree {
         self.start.iter().zip(&self.end).map(|(s, e)| e - s).sum()
     }
 
-    /// The rows that end at each segment: those of `s` are
-    /// `rows[offsets[s]..offsets[s + 1]]`, in input order. Empty rows are left out. As segments
-    /// come depth first, the rows through `s` are `rows[offsets[s]..offsets[subtree[s]]]`.
+    /// The sequences that end at each segment: those of `s` are
+    /// `sequences[offsets[s]..offsets[s + 1]]`, in input order. Empty sequences are left out. As segments
+    /// come depth first, the sequences through `s` are `sequences[offsets[s]..offsets[subtree[s]]]`.
     #[must_use]
-    pub fn terminal_rows(&self) -> (Vec<u32>, Vec<u32>) {
+    pub fn terminal_sequences(&self) -> (Vec<u32>, Vec<u32>) {
         let mut offsets = vec![0_u32; self.len() + 1];
         let ends = || self.terminal.iter().copied().filter(|&s| s != NONE);
         for s in ends() {
@@ -199,14 +199,14 @@ impl Tree {
             offsets[s + 1] += offsets[s];
         }
         let mut next = offsets.clone();
-        let mut rows = vec![0_u32; offsets[self.len()] as usize];
-        for (row, &s) in self.terminal.iter().enumerate() {
+        let mut sequences = vec![0_u32; offsets[self.len()] as usize];
+        for (sequence, &s) in self.terminal.iter().enumerate() {
             if s != NONE {
                 let at = &mut next[s as usize];
-                rows[*at as usize] = row as u32;
+                sequences[*at as usize] = sequence as u32;
                 *at += 1;
             }
         }
-        (offsets, rows)
+        (offsets, sequences)
     }
 }

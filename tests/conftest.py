@@ -70,7 +70,7 @@ def golden_cases(pattern: str) -> list[dict]:
 
 
 def corpus_rows(name: str, rows: list[int] | None = None) -> list[np.ndarray]:
-    """Rows of a corpus file (all, or those listed, in that order) as int64 arrays."""
+    """Sequences of a corpus file (all, or those listed, in that order) as int64 arrays."""
     with np.load(data_folder() / name) as data:
         tokens, offsets = data["tokens"].astype(np.int64), data["offsets"]
     picked = range(len(offsets) - 1) if rows is None else rows

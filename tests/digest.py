@@ -28,7 +28,7 @@ def planner(cp: int, free: str = "6GiB", **options: Any) -> Planner:
 def pools() -> dict[str, list[np.ndarray]]:
     """Pools of every shape: shared prompts, trees, equal rows, ties, many short rows."""
     return {
-        "grpo": workloads.grpo(1, groups=6, k=4, prompt=(100, 500), completion=(50, 400)),
+        "grpo": workloads.grpo(1, packs=6, k=4, prompt=(100, 500), completion=(50, 400)),
         "agentic": workloads.agentic(2),
         "near": workloads.near_identical(3),
         "comb": workloads.one_token(4, count=24),
@@ -44,8 +44,8 @@ def text(waves: Iterable[Wave]) -> str:
     made = []
     for wave in waves:
         positions = [
-            [group.packing.positions(i).tolist() for i in range(len(group.requests))]
-            for group in wave.groups
+            [pack.packing.positions(i).tolist() for i in range(len(pack.requests))]
+            for pack in wave.packs
         ]
         price = wave.price.to_dict()
         made.append({"wave": wave.to_dict(), "positions": positions, "price": price})
@@ -57,9 +57,9 @@ def digest() -> str:
     kept = hashlib.sha256()
     for name, rows in pools().items():
         for cp in (1, 2, 4):
-            for compatible in (False, True):
-                plans = planner(cp, compatible=compatible)
-                kept.update(f"{name} {cp} {compatible}".encode())
+            for reference in (False, True):
+                plans = planner(cp, mode="reference" if reference else "best")
+                kept.update(f"{name} {cp} {reference}".encode())
                 kept.update(text(plans.waves(rows, on_refusal="skip")).encode())
     return kept.hexdigest()
 

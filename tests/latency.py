@@ -93,11 +93,11 @@ def delays(presser: Presser, call: Callable[[], Any], real: bool) -> tuple[float
 
 def comb(rows: int) -> Any:
     """Row i is the first i tokens of one chain and a token of its own."""
-    from waveplan import Rows
+    from waveplan import Sequences
 
     chain = np.arange(rows) % 1000
     parts = [np.append(chain[:i], 2000 + i) for i in range(rows)]
-    return Rows(np.concatenate(parts), np.cumsum([0, *map(len, parts)]))
+    return Sequences(np.concatenate(parts), np.cumsum([0, *map(len, parts)]))
 
 
 def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -108,33 +108,33 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
         Packing,
         Planner,
         Requests,
-        Rows,
         Scoring,
+        Sequences,
         StageWork,
         Topology,
         Training,
         WorkloadProfile,
         models,
     )
-    from waveplan.assignment import stage_times
     from waveplan.pricing.resident import resident
+    from waveplan.stages import stage_times
 
     rng = np.random.default_rng(1)
     count = 1_000_000
     offsets = np.arange(count + 1) * 20
     narrow = rng.integers(0, 50_000, 20 * count).astype(np.int32)
     listed = narrow[:4_000_000].tolist()
-    yield "rows int32", lambda: Rows(narrow, offsets)
-    yield "rows list", lambda: Rows(listed, [0, len(listed)])
-    yield "rows matrix", lambda: Rows.from_any(narrow.reshape(count, 20))
+    yield "rows int32", lambda: Sequences(narrow, offsets)
+    yield "rows list", lambda: Sequences(listed, [0, len(listed)])
+    yield "rows matrix", lambda: Sequences.from_any(narrow.reshape(count, 20))
     nested = [listed[i : i + 20] for i in range(0, len(listed), 20)]
-    yield "rows nested lists", lambda: Rows.from_any(nested)
-    rows = Rows(narrow, offsets)
+    yield "rows nested lists", lambda: Sequences.from_any(nested)
+    rows = Sequences(narrow, offsets)
     yield "rows take", lambda: rows.take(np.arange(count)[::-1])
     yield "rows check_tokens", rows.check_tokens
 
     chain = comb(3000)
-    wide = Rows(np.arange(count), np.arange(count + 1))
+    wide = Sequences(np.arange(count), np.arange(count + 1))
     yield "tree of many", lambda: waveplan.tree(rows)
     yield "tree of a chain", lambda: waveplan.tree(chain)
     tree, deep = waveplan.tree(rows), waveplan.tree(chain)
@@ -148,13 +148,13 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "packing ids", lambda: Packing(packed).position_ids
     lengths, parents = packed.lengths, packed.parents
     yield "packing from segments", lambda: Packing.from_segments(lengths, parents)
-    groups, above = packed.group_ids, packed.parent_ids
-    yield "packing from ids", lambda: Packing.from_ids(groups, above)
+    packs, above = packed.group_ids, packed.parent_ids
+    yield "packing from ids", lambda: Packing.from_ids(packs, above)
 
     score = Scoring(version=1, tp=1, cp=2, layers=28, gdn_layers=0, uses_gdn=True)
     least = int((deep.end - deep.start).sum())
     yield "layout exact", lambda: waveplan.choose_layout(deep, score, method="exact")
-    yield "layout compatible", lambda: waveplan.choose_layout(deep, score, method="compatible")
+    yield "layout reference", lambda: waveplan.choose_layout(deep, score, method="reference")
     yield (
         "layout that fits",
         lambda: waveplan.choose_layout(deep, score, most_tokens=least + least // 50),
@@ -175,24 +175,24 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     line = Packing.from_segments(np.ones(8000, np.int64), np.arange(-1, 7999))
     yield "attention slices", lambda: waveplan.attention_slices(line)
     owned = waveplan.own(some, 64)
-    yield "recurrent", lambda: waveplan.gdn(some, owned)
-    yield "recurrent many segments", lambda: waveplan.gdn(packed, waveplan.own(packed, 8))
+    yield "gdn", lambda: waveplan.gdn(some, owned)
+    yield "gdn many segments", lambda: waveplan.gdn(packed, waveplan.own(packed, 8))
     placed = waveplan.gdn(some, owned)
-    yield "recurrent schedule", lambda: waveplan.gdn_schedule(packed)
-    yield "recurrent schedules", lambda: waveplan.gdn_schedule_per_rank(some, placed)
+    yield "gdn schedule", lambda: waveplan.gdn_schedule(packed)
+    yield "gdn schedules", lambda: waveplan.gdn_schedule_per_rank(some, placed)
 
     yield "requests", lambda: Requests(rows)
     yield "requests one label row each", lambda: Requests(rows, targets=np.arange(count) % 20)
     mask = rng.random(20 * count) < 0.5
     yield "requests mask", lambda: Requests(rows, targets=mask).labelled
     masks = [mask[i : i + 20] for i in range(0, 4_000_000, 20)]
-    part = Rows(narrow[:4_000_000], offsets[:200_001])
+    part = Sequences(narrow[:4_000_000], offsets[:200_001])
     yield "requests masks", lambda: Requests(part, targets=masks)
     mixed = (np.arange(count) % 7).tolist()
     names = [f"adapter {i}" for i in mixed]
     yield "requests options", lambda: Requests(rows, adapter=names, top_k=[i + 1 for i in mixed])
     pool, chain_pool = Requests(rows), Requests(comb(1500))
-    yield "requests groups", lambda: pool.groups(np.arange(count)[::-1])
+    yield "requests groups", lambda: pool.packs(np.arange(count)[::-1])
 
     def planner(**options: Any) -> Planner:
         training = Training(recompute="full", lora_rank=8)
@@ -201,8 +201,8 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
 
     yield "waves of many", lambda: planner().wave(pool)
     yield "waves of a chain", lambda: list(planner().waves(chain_pool))
-    yield "waves compatible", lambda: list(planner(compatible=True).waves(chain_pool))
-    yield "waves compatible of many", lambda: planner(compatible=True).wave(pool)
+    yield "waves reference", lambda: list(planner(mode="reference").waves(chain_pool))
+    yield "waves reference of many", lambda: planner(mode="reference").wave(pool)
     yield "plan of many", lambda: planner().plan(pool, limit=1 << 60).to_dict()
     yield "plan of a chain", lambda: planner().plan(chain_pool, limit=1 << 60).to_dict()
     yield "signature of many", lambda: planner().signature_of(pool, np.arange(count))
@@ -225,7 +225,7 @@ def files(folder: Path, part: Any, narrow: Any, offsets: Any) -> Iterator[tuple[
     import pyarrow.parquet as pq
     from digest import pools
 
-    from waveplan import Model, Rows
+    from waveplan import Model, Sequences
     from waveplan.cli import main
 
     np.savez_compressed(folder / "rows.npz", tokens=narrow, offsets=offsets)
@@ -236,10 +236,10 @@ def files(folder: Path, part: Any, narrow: Any, offsets: Any) -> Iterator[tuple[
     with pa.ipc.new_file(folder / "rows.arrow", table.schema) as writer:
         writer.write_table(table)
     for name in ("npz", "jsonl", "parquet", "arrow"):
-        yield f"read .{name}", lambda name=name: Rows.load(folder / f"rows.{name}")
+        yield f"read .{name}", lambda name=name: Sequences.load(folder / f"rows.{name}")
     long = folder / "long.jsonl"
     long.write_text('{"tokens": [7' + ",7" * 6_291_400 + "]}\n")
-    yield "read the longest line", lambda: Rows.load(long)
+    yield "read the longest line", lambda: Sequences.load(long)
     config = folder / "config.json"
     config.write_text(json.dumps({"hidden_size": 64, "eos": [7] * 5_000_000}))
     yield "read a long config", lambda: refusal(lambda: Model.from_hf(config))

@@ -51,14 +51,14 @@ HOSTILE: list[Any] = [
 def use() -> list[Any]:
     """One run through the library, which calls most of the core; what it made."""
     made: list[Any] = []
-    for cp, compatible in ((1, True), (2, False)):
+    for cp, reference in ((1, True), (2, False)):
         facts = models.get("qwen3.6-35b-a3b"), Topology(cp=cp), Training()
-        planner = Planner(*facts, "24GiB", compatible=compatible)
+        planner = Planner(*facts, "24GiB", mode="reference" if reference else "best")
         pool = Requests(ROWS, targets=[0, 1, [1, -100, 3, 4], None], adapter=["a", None, "a", None])
         waves = planner.waves(pool)
         for wave in waves:
             planner.observe(wave, wave.required)
-            made += [wave, *wave.plan.groups]
+            made += [wave, *wave.plan.packs]
         made += [planner, pool, waves, planner.make_engine(pool), planner.waves(pool).session()]
     tree, packing = waveplan.tree(ROWS), waveplan.pack(ROWS)
     layout = waveplan.choose_layout(tree, planner.scoring)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from digest import digest, planner, pools, text
 
-from waveplan import Requests, Rows, tree
+from waveplan import Requests, Sequences, tree
 
 POOLS = pools()
 
@@ -74,13 +74,13 @@ def test_storage_of_rows_changes_nothing(name: str) -> None:
         "read-only": frozen,
     }
     for how, values in stored.items():
-        assert plans(Rows(values, offsets)) == wanted, how
-        assert plans(Rows(values, offsets.astype(np.int32))) == wanted, how
+        assert plans(Sequences(values, offsets)) == wanted, how
+        assert plans(Sequences(values, offsets.astype(np.int32))) == wanted, how
     assert plans([row.astype(np.int32) for row in rows]) == wanted
     assert plans([row.tolist() for row in rows]) == wanted
-    assert plans(Requests(Rows(tokens, offsets))) == wanted
+    assert plans(Requests(Sequences(tokens, offsets))) == wanted
     padded = np.concatenate([np.full(5, -1), tokens, np.full(3, -1)])
-    assert plans(Rows(padded[5:-3], offsets)) == wanted, "part of a larger array"
+    assert plans(Sequences(padded[5:-3], offsets)) == wanted, "part of a larger array"
 
 
 @pytest.mark.parametrize("cp", [1, 2])
@@ -105,12 +105,12 @@ def test_pools_planned_before_change_nothing() -> None:
 
 
 def test_compatible_mode_remembers_the_widest_wave_as_published() -> None:
-    used = planner(1, compatible=True)
+    used = planner(1, mode="reference")
     widths = [wave.width for wave in used.waves(POOLS["short"], on_refusal="skip")]
-    assert used.widest == max(widths)
+    assert used.width_hint == max(widths)
     ours = planner(1)
     list(ours.waves(POOLS["short"]))
-    assert ours.widest is None
+    assert ours.width_hint is None
 
 
 @pytest.mark.parametrize("name", ["grpo", "near", "ties", "prefixes"])
@@ -136,15 +136,15 @@ def test_permuting_equal_rows_changes_only_their_indices(name: str) -> None:
         # Groups: the same requests in the same order, by their new places.
         picks = rng.permutation(len(listed))[:20]
         both = zip(
-            Requests(listed, gradient=gradient[was]).groups(picks),
-            mixed.groups(was[picks]),
+            Requests(listed, gradient=gradient[was]).packs(picks),
+            mixed.packs(was[picks]),
             strict=True,
         )
         for mine, theirs in both:
             assert was[mine.indices].tolist() == theirs.indices.tolist()
         # Trees: of the requests named by where they were, in the order of the places.
         mine, theirs = tree(pool.rows).restrict(was[picks]), tree(dealt.rows).restrict(picks)
-        for column in ("parent", "start", "end", "count", "first_row", "terminal"):
+        for column in ("parent", "start", "end", "count", "first_sequence", "terminal"):
             assert getattr(mine, column).tolist() == getattr(theirs, column).tolist()
         # The plan: nothing but who is where.
         assert plan_of(dealt) == whole

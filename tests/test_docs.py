@@ -68,9 +68,9 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "tests" / "data").mkdir(parents=True)
     shutil.copy(ROOT / "tests" / "data" / "peaks.json", folder / "tests" / "data")
     shutil.copy(ROOT / "tests" / "data" / "peaks.json", folder)
-    from waveplan import Rows
+    from waveplan import Sequences
 
-    rows = Rows.load(folder / "rollouts.jsonl")
+    rows = Sequences.load(folder / "rollouts.jsonl")
     arrays: dict[str, Any] = {"tokens": rows.tokens, "offsets": rows.offsets, **rows.columns}
     np.savez(folder / "rollouts.npz", **arrays)
     return folder

@@ -19,8 +19,8 @@ from waveplan import (
     Budget,
     Planner,
     Requests,
-    Rows,
     Scoring,
+    Sequences,
     Topology,
     Training,
     _core,
@@ -44,16 +44,16 @@ def handler() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def comb(rows: int) -> Rows:
+def comb(rows: int) -> Sequences:
     """Row i is the first i tokens of one chain and a token of its own."""
     chain = np.arange(rows) % 1000
     parts = [np.append(chain[:i], 2000 + i) for i in range(rows)]
     offsets = np.cumsum([0, *map(len, parts)])
-    return Rows(np.concatenate(parts), offsets)
+    return Sequences(np.concatenate(parts), offsets)
 
 
 COMB = comb(800)
-MANY = Rows(np.arange(400_000), np.arange(400_001))
+MANY = Sequences(np.arange(400_000), np.arange(400_001))
 TREE, WIDE = waveplan.tree(COMB), waveplan.tree(MANY)
 PACKED, PACKED_WIDE = waveplan.pack(COMB), waveplan.pack(MANY)
 SCORE = Scoring(version=1, tp=1, cp=2, layers=28, gdn_layers=0, uses_gdn=True)
@@ -80,8 +80,8 @@ def fitting() -> list[int]:
     return [] if found is None else found.decisions.tolist()
 
 
-def widths(compatible: bool) -> list[tuple[int, int]]:
-    waves = planner(compatible=compatible).waves(REQUESTS)
+def widths(reference: bool) -> list[tuple[int, int]]:
+    waves = planner(mode="reference" if reference else "best").waves(REQUESTS)
     return [(wave.width, wave.required) for wave in waves]
 
 
@@ -91,13 +91,13 @@ CALLS: dict[str, Callable[[], Any]] = {
     "pack": lambda: len(waveplan.pack(MANY)),
     "members": lambda: len(PACKED_WIDE.members),
     "exact": lambda: layout("exact"),
-    "compatible": lambda: layout("compatible"),
+    "reference": lambda: layout("reference"),
     "fitting": fitting,
     "own": lambda: waveplan.own(PACKED_WIDE, 4).owners.tolist(),
     "slices": lambda: len(waveplan.attention_slices(PACKED)[0]),
     "requests": lambda: Requests(MANY).labelled.sum(),
     "waves": lambda: widths(False),
-    "compatible waves": lambda: widths(True),
+    "reference waves": lambda: widths(True),
     "plan": lambda: planner().plan(REQUESTS, limit=1 << 60).fingerprint,
 }
 
@@ -132,8 +132,8 @@ def test_an_interrupted_planner_gives_its_usual_waves() -> None:
         if interrupted(waves.plan_next, after):
             # Later only where Ctrl-C came between the search's last step and the caller's next.
             assert waves.start in (0, len(expected[0][0]))
-            assert one.widest is None
-        waves.start, one.widest = 0, None
+            assert one.width_hint is None
+        waves.start, one.width_hint = 0, None
     found = [(wave.indices.tolist(), wave.required) for wave in waves]
     assert found == expected
 
@@ -144,7 +144,7 @@ def test_an_interrupt_while_waiting_for_a_prefetched_wave() -> None:
     waves = one.waves(REQUESTS)
     waves.prefetch()
     interrupted(waves.plan_next, 0.001)
-    waves.start, one.widest = 0, None
+    waves.start, one.width_hint = 0, None
     assert [wave.width for wave in waves] == expected
 
 
@@ -168,10 +168,10 @@ import atexit, numpy as np
 # Runs last, when the search has ended.
 atexit.register(lambda: print(ahead._made, ahead._thread.is_alive()))
 import waveplan.ahead
-from waveplan import Planner, Requests, Rows, Topology, Training, models
+from waveplan import Planner, Requests, Sequences, Topology, Training, models
 lengths = np.arange(1, {rows} + 1)
 tokens = np.concatenate([np.append(np.zeros(n - 1, np.int64), n) for n in lengths.tolist()])
-requests = Requests(Rows(tokens, np.append(0, np.cumsum(lengths))))
+requests = Requests(Sequences(tokens, np.append(0, np.cumsum(lengths))))
 planner = Planner(models.get("Qwen3-0.6B"), Topology(), Training(), "1TiB")
 planner.prefetch(requests)
 ahead = planner._ahead

@@ -33,8 +33,8 @@ def planner(free: int | str = "24GiB", cp: int = 1, dp: int = 1, **options: Any)
     return Planner(MODEL, Topology(dp=dp, cp=cp), Training(), free, **options)
 
 
-def grpo(groups: int = 4, k: int = 4, seed: int = 5) -> list[np.ndarray]:
-    return workloads.grpo(seed, groups=groups, k=k, prompt=(200, 900), completion=(50, 700))
+def grpo(packs: int = 4, k: int = 4, seed: int = 5) -> list[np.ndarray]:
+    return workloads.grpo(seed, packs=packs, k=k, prompt=(200, 900), completion=(50, 700))
 
 
 def test_a_first_wave_grows_under_measured_rules_and_not_under_profiles() -> None:
@@ -50,35 +50,35 @@ def test_a_first_wave_grows_under_measured_rules_and_not_under_profiles() -> Non
 
 
 def test_a_rule_that_is_off_needs_a_profile_or_a_margin() -> None:
-    """The published rules charge no pending saves of recurrent layers under CP."""
+    """The reference rules charge no pending saves of gdn layers under CP."""
     rows = grpo()
     wave = planner(cp=2, rules=reference_rules()).wave(rows)
     assert wave.width == 1
     assert wave.stopped.kind == "trust"
     assert "gdn.pending" in str(wave.stopped)
-    assert any(rule.startswith("gdn.pending") for rule in wave.unpriced)
+    assert any(rule.startswith("gdn.pending") for rule in wave.doubtful)
     assert planner(cp=1, rules=reference_rules()).wave(rows).width == len(rows)
     kept = planner(cp=2, rules=reference_rules(), margin=0.25)
-    assert kept.limit == int(24 * GIB / 1.25)
+    assert kept.available == int(24 * GIB / 1.25)
     assert kept.wave(rows).width == len(rows)
     assert planner(cp=2).wave(rows).width == len(rows), "our rules charge them"
 
 
 @pytest.mark.parametrize("cp", [1, 2, 4])
-@pytest.mark.parametrize("compatible", [False, True])
-def test_waves_run_every_item_once_and_fit(cp: int, compatible: bool) -> None:
-    rows = grpo(groups=8, k=5)
-    plans = planner("8GiB", cp=cp, compatible=compatible)
+@pytest.mark.parametrize("reference", [False, True])
+def test_waves_run_every_item_once_and_fit(cp: int, reference: bool) -> None:
+    rows = grpo(packs=8, k=5)
+    plans = planner("8GiB", cp=cp, mode="reference" if reference else "best")
     waves = list(plans.waves(rows))
     assert np.concatenate([wave.indices for wave in waves]).tolist() == list(range(len(rows)))
-    assert all(wave.required <= wave.limit == 8 * GIB for wave in waves)
+    assert all(wave.required <= wave.available == 8 * GIB for wave in waves)
     for wave in waves:
-        seen = np.sort(np.concatenate([group.requests for group in wave.groups]))
+        seen = np.sort(np.concatenate([pack.requests for pack in wave.packs]))
         assert seen.tolist() == np.sort(wave.rows).tolist() == wave.indices.tolist()
 
 
 def test_ranks_take_strided_shares() -> None:
-    rows = grpo(groups=8, k=5)
+    rows = grpo(packs=8, k=5)
     taken = []
     for rank in range(3):
         plans = planner("4GiB", dp=3, agreement=Alone(dp_rank=rank))
@@ -89,7 +89,7 @@ def test_ranks_take_strided_shares() -> None:
 
 
 def test_memory_stops_a_wave_and_says_where() -> None:
-    wave = planner("6GiB", cp=2).wave(grpo(groups=8, k=5))
+    wave = planner("6GiB", cp=2).wave(grpo(packs=8, k=5))
     stopped = wave.stopped
     assert stopped.kind == "memory"
     assert stopped.width > wave.width
@@ -98,7 +98,7 @@ def test_memory_stops_a_wave_and_says_where() -> None:
     assert stopped.required > 6 * GIB
     binding = stopped.binding
     assert binding is not None
-    rows = max(stopped.plan.groups, key=lambda group: group.rows).rank_rows
+    rows = max(stopped.plan.packs, key=lambda pack: pack.rows).rank_tokens
     assert rows[binding.rank] == rows.max()
     assert binding.phase in ("forward", "backward")
     assert binding.term in stopped.plan.price.terms
@@ -107,7 +107,7 @@ def test_memory_stops_a_wave_and_says_where() -> None:
 
 def test_probes_tell_every_price() -> None:
     plans = planner("6GiB", cp=2)
-    wave = plans.wave(grpo(groups=8, k=5))
+    wave = plans.wave(grpo(packs=8, k=5))
     widths = {probe.width for probe in wave.probes}
     assert {1, 2, 4, wave.width, wave.stopped.width} <= widths
     rejected = {probe.width for probe in wave.probes if not probe.fits}
@@ -137,10 +137,10 @@ def test_a_refusal_tells_what_was_tried_and_what_would_fit() -> None:
     with pytest.raises(WaveRefused) as caught:
         plans.plan(rows)
     refusal = caught.value
-    assert refusal.limit == 8 * GIB
-    assert refusal.required > refusal.limit
-    assert refusal.tried[0].parts == 1
-    assert max(tried.parts for tried in refusal.tried) == 2
+    assert refusal.available == 8 * GIB
+    assert refusal.required > refusal.available
+    assert refusal.attempts[0].parts == 1
+    assert max(tried.parts for tried in refusal.attempts) == 2
     assert refusal.binding.term in refusal.price.terms
     changes = {change.kind: change.value for change in refusal.change}
     planner(changes["budget"]).plan(rows)
@@ -156,9 +156,9 @@ def test_a_refusal_tells_what_was_tried_and_what_would_fit() -> None:
 
 
 def test_the_best_oversized_plan_may_be_asked_for() -> None:
-    rows = [*grpo(groups=1), np.arange(60_000)]
+    rows = [*grpo(packs=1), np.arange(60_000)]
     waves = list(planner("8GiB").waves(rows, on_refusal="oversized"))
-    assert [wave.required <= wave.limit for wave in waves] == [True, False]
+    assert [wave.required <= wave.available for wave in waves] == [True, False]
     assert waves[1].indices.tolist() == [4]
     with pytest.raises(WaveRefused) as caught:
         planner("8GiB").wave(rows, start=4)
@@ -168,7 +168,7 @@ def test_the_best_oversized_plan_may_be_asked_for() -> None:
 
 @pytest.mark.parametrize("dp", [1, 3])
 def test_one_more_item_a_rank_would_not_fit(dp: int) -> None:
-    """However many items are left: the published search steps by 8 or 32 of them."""
+    """However many items are left: the reference search steps by 8 or 32 of them."""
     rows = workloads.unique(6, count=400, total=400_000)
     plans = Planner(MODEL, Topology(dp=dp), Training(), "34GiB")
     waves = list(plans.waves(rows))
@@ -179,7 +179,7 @@ def test_one_more_item_a_rank_would_not_fit(dp: int) -> None:
 
 
 def test_planning_ahead_never_changes_a_wave() -> None:
-    pool = Requests(grpo(groups=8, k=5))
+    pool = Requests(grpo(packs=8, k=5))
 
     def run(ahead: bool) -> list[Any]:
         plans = planner("8GiB", cp=2, trust="profile")
@@ -193,7 +193,7 @@ def test_planning_ahead_never_changes_a_wave() -> None:
             if i % 2 == 0:  # the profile changes after the wave was planned ahead
                 plans.observe(wave, peak_bytes=10**9 + 10**8 * i)
             if i == 3:
-                plans.limit //= 2
+                plans.available //= 2
             made.append(wave.to_dict())
         return made
 
@@ -233,21 +233,21 @@ def test_expert_parallelism_switches_splitting_off() -> None:
     plans = Planner(MODEL, Topology(cp=2, ep=2), Training(), "8GiB")
     with pytest.raises(WaveRefused, match="expert parallelism") as caught:
         plans.plan([np.arange(90_000), np.arange(90_000) + 5])
-    assert {tried.parts for tried in caught.value.tried} == {1}
+    assert {tried.parts for tried in caught.value.attempts} == {1}
 
 
 def test_a_plan_owns_its_stages() -> None:
     rows = grpo()
     plan = planner(cp=2).plan(Requests(rows, gradient=[i % 3 > 0 for i in range(len(rows))]))
-    assert [group.gradient for group in plan.groups] == [False, True]
-    for group in plan.groups:
-        assert group.packing.packed_tokens == group.packed_tokens
-        assert group.assignment is not None
-        assert group.assignment.rank_tokens.sum() == group.packed_tokens
-        assert group.rank_rows.max() == group.rows
-        assert group.work >= group.work_bound
-        assert group.tree.row_count == len(group.requests)
-    assert plan.packed_tokens == sum(group.packed_tokens for group in plan.groups)
+    assert [pack.gradient for pack in plan.packs] == [False, True]
+    for pack in plan.packs:
+        assert pack.packing.packed_tokens == pack.packed_tokens
+        assert pack.ownership is not None
+        assert pack.ownership.rank_tokens.sum() == pack.packed_tokens
+        assert pack.rank_tokens.max() == pack.rows
+        assert pack.work >= pack.work_bound
+        assert pack.tree.sequence_count == len(pack.requests)
+    assert plan.packed_tokens == sum(pack.packed_tokens for pack in plan.packs)
 
 
 def test_plans_are_stable_json_with_a_fingerprint() -> None:
@@ -296,7 +296,7 @@ def test_wrong_values_are_one_line_errors(call: Any, text: str) -> None:
 rows_lists = st.builds(
     lambda kind, seed, size: {
         "grpo": lambda: workloads.grpo(
-            seed, groups=1 + size // 4, k=3, prompt=(20, 400), completion=(5, 300)
+            seed, packs=1 + size // 4, k=3, prompt=(20, 400), completion=(5, 300)
         ),
         "blocks": lambda: workloads.blocks(seed, count=3 + size, block=(16, 400)),
         "one_token": lambda: workloads.one_token(seed, count=2 + size, length=300, step=11),
@@ -331,23 +331,23 @@ def test_never_narrower_than_the_published_planner(
     pool = Requests(rows, gradient=gradient)
     tokens = sum(map(len, rows))
     widths = []
-    for compatible in (True, False):
+    for reference in (True, False):
         plans = planner(
             1 << 50,
             cp=cp,
             rules=reference_rules(),
             trust="profile",
-            compatible=compatible,
+            mode="reference" if reference else "best",
             scoring=score,
         )
         seen = max(1, int(tokens * trust))
         plans.profiles[plans.signature_of(pool)] = (
-            Rates(0.0, seen) if compatible else Observed(later=((seen, 0),), here=True)
+            Rates(0.0, seen) if reference else Observed(later=((seen, 0),), here=True)
         )
         if not widths:
             least = plans.wave(pool).required * 0.05
             limit = int(least + point * plans.plan(pool).required)
-        plans.widest, plans.limit = hint, limit
+        plans.width_hint, plans.available = hint, limit
         try:
             widths.append(plans.wave(pool).width)
         except WaveRefused:
@@ -359,7 +359,7 @@ def test_never_narrower_than_the_published_planner(
 def test_the_ladders_bound_is_at_most_the_exact_price(
     rows: list[np.ndarray], cp: int, retained: float | None
 ) -> None:
-    plans = planner(1 << 50, cp=cp, compatible=True)
+    plans = planner(1 << 50, cp=cp, mode="reference")
     pool = Requests(rows)
     everything = np.arange(len(rows), dtype=np.int64)
     if retained is not None:
@@ -377,11 +377,11 @@ def test_under_context_parallelism_whole_plans_decide() -> None:
     even = [np.arange(4096), np.arange(4096) + 5000]
     uneven = [np.arange(7000), np.arange(300) + 9000]
     for rows in (even, uneven):
-        wave = planner("100GiB", cp=2, compatible=True).wave(Requests(rows, items=[2]))
+        wave = planner("100GiB", cp=2, mode="reference").wave(Requests(rows, groups=[2]))
         assert {probe.kind for probe in wave.probes} <= {"optimal", "full"}
-        group = wave.groups[0]
-        assert group.rows == group.rank_rows.max()
-        assert group.rows * 2 >= group.packed_tokens
+        pack = wave.packs[0]
+        assert pack.rows == pack.rank_tokens.max()
+        assert pack.rows * 2 >= pack.packed_tokens
 
 
 def test_adapter_gradients_are_charged_while_they_are_pending() -> None:
@@ -397,23 +397,23 @@ def test_a_group_tells_what_is_shared_and_how_even_it_is() -> None:
     prefix = np.arange(3_000)
     rows = [np.concatenate([prefix, np.arange(9_000 * i, 9_000 * i + 400)]) for i in range(1, 5)]
     plan = Planner(MODEL, Topology(cp=2), Training(), 1 << 40).plan(rows)
-    (group,) = plan.groups
-    assert (group.decisions, group.shared_decisions, group.depth) == (1, 1, 2)
-    assert group.logical_tokens == sum(map(len, rows))
-    assert group.saved_tokens == 3 * 3_000 == group.logical_tokens - group.packed_tokens
-    assert group.balance == group.rank_rows.max() / group.rank_rows.mean() >= 1
-    assert plan.to_dict()["forwards"][0]["groups"][0]["saved_tokens"] == 9_000
+    (pack,) = plan.packs
+    assert (pack.decisions, pack.shared_decisions, pack.depth) == (1, 1, 2)
+    assert pack.logical_tokens == sum(map(len, rows))
+    assert pack.saved_tokens == 3 * 3_000 == pack.logical_tokens - pack.packed_tokens
+    assert pack.balance == pack.rank_tokens.max() / pack.rank_tokens.mean() >= 1
+    assert plan.to_dict()["forwards"][0]["packs"][0]["saved_tokens"] == 9_000
 
 
 def test_what_is_set_later_is_checked_as_well() -> None:
     plans = planner()
     for width in (-5, 1.5, "x"):
         with pytest.raises(InputError, match="widest"):
-            plans.widest = width  # type: ignore[assignment]
+            plans.width_hint = width  # type: ignore[ownership]
     with pytest.raises(InputError, match="profiles"):
-        plans.profiles = {}  # type: ignore[assignment]
+        plans.profiles = {}  # type: ignore[ownership]
     with pytest.raises(InputError, match="other kind"):
-        plans.profiles = Profiles(published=True)
+        plans.profiles = Profiles(reference=True)
     waves = plans.waves(grpo())
     waves.start = -1
     with pytest.raises(InputError, match="start"):
@@ -421,8 +421,8 @@ def test_what_is_set_later_is_checked_as_well() -> None:
 
 
 def test_numpys_own_bools_are_flags() -> None:
-    plans = planner(compatible=np.True_)
-    assert plans.compatible is True
+    plans = planner(mode="reference")
+    assert plans.mode == "reference"
     wave = plans.wave(grpo())
     plans.observe(wave, 1 << 30, whole=np.bool_(True))
     (rates,) = (plans.profiles[signature] for signature in plans.profiles)

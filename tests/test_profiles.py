@@ -49,8 +49,8 @@ def rows(*lengths: int) -> list[np.ndarray]:
     return [np.arange(n, dtype=np.int64) + 100_000 * i for i, n in enumerate(lengths)]
 
 
-def learned(profile: Profile, *lengths: int, compatible: bool = False) -> int:
-    plans = planner(compatible=compatible)
+def learned(profile: Profile, *lengths: int, reference: bool = False) -> int:
+    plans = planner(mode="reference" if reference else "best")
     pool = Requests(rows(*lengths))
     plans.profiles[plans.signature_of(pool)] = profile
     return int(plans.plan(pool).measures.plan[LEARNED])
@@ -75,31 +75,31 @@ def test_a_tiny_first_call_does_not_price_a_large_one() -> None:
     assert again == price + both.fixed, "a new process pays for its first call"
 
 
-@pytest.mark.parametrize("compatible", [False, True])
-def test_a_learned_peak_does_not_vanish_beyond_the_trust_window(compatible: bool) -> None:
+@pytest.mark.parametrize("reference", [False, True])
+def test_a_learned_peak_does_not_vanish_beyond_the_trust_window(reference: bool) -> None:
     seen = Observation(10, 10, 40, 10**9)
-    profile: Profile = Rates(0.0, 0).after(seen) if compatible else Observed().after(seen)
-    inside = learned(profile, 80, compatible=compatible)
-    beyond = learned(profile, 81, compatible=compatible)
+    profile: Profile = Rates(0.0, 0).after(seen) if reference else Observed().after(seen)
+    inside = learned(profile, 80, mode="reference" if reference else "best")
+    beyond = learned(profile, 81, mode="reference" if reference else "best")
     assert inside > 7 * 10**9
     assert beyond >= inside
 
 
-@pytest.mark.parametrize("compatible", [False, True])
-def test_retained_memory_is_no_fraction_of_a_backward_peak(compatible: bool) -> None:
+@pytest.mark.parametrize("reference", [False, True])
+def test_retained_memory_is_no_fraction_of_a_backward_peak(reference: bool) -> None:
     """A forward of 60 GiB that retains 30 and a backward of 100, run as two halves.
 
     Both halves' retained 30 and one half's transient 35 are 65, with the factor 71.5 GiB; half
     of each half's peak as retained would make it 82.5.
     """
     profile: Profile
-    if compatible:
+    if reference:
         profile = Rates(100 * GIB / 2000, 2000, 1.0, retained=30 * GIB / 2000)
     else:
         profile = Observed(later=((2000, 100 * GIB),), retained=((2000, 30 * GIB),), here=True)
 
     def plan(limit: float) -> int:
-        plans = planner(int(limit * GIB), compatible=compatible)
+        plans = planner(int(limit * GIB), mode="reference" if reference else "best")
         pool = Requests(rows(1000, 1000))
         plans.profiles[plans.signature_of(pool)] = profile
         made = plans.plan(pool)
@@ -118,7 +118,7 @@ def shared_pair_rows() -> list[np.ndarray]:
 def test_full_sharing_inside_the_trust_window() -> None:
     """Sixteen two-token requests that share one token, a profile of two rows."""
     pool = Requests(shared_pair_rows())
-    plans = planner(cp=2, compatible=True)
+    plans = planner(cp=2, mode="reference")
     plans.profiles[plans.signature_of(pool)] = Rates(0.0, 2)
     wave = plans.wave(pool)
     assert wave.width == 15
@@ -137,8 +137,8 @@ def test_full_sharing_inside_the_trust_window() -> None:
 
 
 def test_the_minimum_wave_is_taken_with_sharing_where_that_is_trusted() -> None:
-    pool = Requests(shared_pair_rows(), items=[16])
-    plans = planner(cp=2, compatible=True)
+    pool = Requests(shared_pair_rows(), groups=[16])
+    plans = planner(cp=2, mode="reference")
     plans.profiles[plans.signature_of(pool)] = Rates(0.0, 3)
     wave = plans.wave(pool)
     assert wave.plan.packed_tokens == 17
@@ -152,15 +152,15 @@ def test_the_price_follows_the_busiest_ranks_rows() -> None:
     """Two 4,096-token requests that share 1,228 tokens: 6,964 packed, 4,096 or more on a rank."""
     head = np.arange(1228)
     pair = [np.concatenate([head, np.arange(2868) + 10_000 * (i + 1)]) for i in range(2)]
-    plan = planner(cp=2, compatible=True, scoring=None).plan(Requests(pair))
-    full = planner(cp=2, compatible=True).plan(Requests(pair))
+    plan = planner(cp=2, mode="reference", scoring=None).plan(Requests(pair))
+    full = planner(cp=2, mode="reference").plan(Requests(pair))
     for made in (plan, full):
-        group = made.groups[0]
-        assert group.rows == group.rank_rows.max() >= 4096
-        assert group.rows not in (6964, 3482)
+        pack = made.packs[0]
+        assert pack.rows == pack.rank_tokens.max() >= 4096
+        assert pack.rows not in (6964, 3482)
         assert (
             made.forwards[0].roots[PRICE_ROOTS.index("checkpoint_retained")]
-            == group.rows * 40 * 2048 * 2
+            == pack.rows * 40 * 2048 * 2
         )
 
 
@@ -170,7 +170,7 @@ def test_the_price_follows_the_busiest_ranks_rows() -> None:
     tokens=st.integers(1, 3000),
     sharing=st.floats(1, 8),
     retained=st.one_of(st.none(), st.floats(0, 1e5)),
-    compatible=st.booleans(),
+    reference=st.booleans(),
 )
 def test_a_profile_never_lowers_a_price_below_the_rules(
     lengths: list[int],
@@ -178,17 +178,17 @@ def test_a_profile_never_lowers_a_price_below_the_rules(
     tokens: int,
     sharing: float,
     retained: float | None,
-    compatible: bool,
+    reference: bool,
 ) -> None:
     pool = Requests(rows(*lengths))
 
     def required(profile: Profile) -> int:
-        plans = planner(compatible=compatible, rules=reference_rules())
+        plans = planner(mode="reference" if reference else "best", rules=reference_rules())
         plans.profiles[plans.signature_of(pool)] = profile
         return plans.plan(pool).required
 
-    floor = required(Rates(0.0, 1) if compatible else Observed(later=((1, 0),)))
-    if compatible:
+    floor = required(Rates(0.0, 1) if reference else Observed(later=((1, 0),)))
+    if reference:
         assert required(Rates(rate, tokens, sharing, retained)) >= floor
     else:
         kept = () if retained is None else ((tokens, int(retained)),)
@@ -251,9 +251,9 @@ def test_a_wave_teaches_the_next_one() -> None:
 
 
 def test_profiles_are_saved_and_loaded(tmp_path: Path) -> None:
-    for published in (False, True):
-        profiles = Profiles(published=published)
-        plans = planner(compatible=published)
+    for reference in (False, True):
+        profiles = Profiles(reference=reference)
+        plans = planner(mode="reference" if reference else "best")
         for lengths, mode in (((100,), True), ((100, 50), False)):
             pool = Requests(rows(*lengths), gradient=mode)
             for peak in (10**9, 10**8):
@@ -291,8 +291,8 @@ def test_signatures_are_bounded_and_the_one_observed_longest_ago_goes_first() ->
     def signature(i: int) -> Signature:
         return Signature(f"job {i}", ("text",), (True,))
 
-    ours, published = Profiles(), Profiles(published=True)
-    for profiles in (ours, published):
+    ours, reference = Profiles(), Profiles(reference=True)
+    for profiles in (ours, reference):
         for i in range(MOST_SIGNATURES):
             profiles.observe(signature(i), Observation(100, 100, 0, i))
         profiles.observe(signature(0), Observation(100, 100, 0, 1))
@@ -303,4 +303,4 @@ def test_signatures_are_bounded_and_the_one_observed_longest_ago_goes_first() ->
     assert signature(1) not in ours
     assert signature(2) not in ours
     assert list(ours)[-1] == signature(MOST_SIGNATURES + 1)
-    assert len(published) == MOST_SIGNATURES + 2
+    assert len(reference) == MOST_SIGNATURES + 2

@@ -20,7 +20,7 @@ from waveplan import (
     Planner,
     RankError,
     Requests,
-    Rows,
+    Sequences,
     Topology,
     Training,
     WaveRefused,
@@ -94,20 +94,20 @@ def test_what_other_planners_and_runs_observe_counts_where_it_was_observed() -> 
 def test_budgets_up_to_63_bits(free: int, margin: float | None) -> None:
     """A float once rounded the largest budget up, past what 64 bits hold."""
     made = Planner(MODEL, Topology(), Training(), free, margin=margin)
-    assert 0 <= made.limit <= free
+    assert 0 <= made.available <= free
     if free > 2**40:
-        assert made.wave(Requests(ROWS)).limit == made.limit
+        assert made.wave(Requests(ROWS)).limit == made.available
     else:
         with pytest.raises(WaveRefused) as caught:
             made.wave(Requests(ROWS))
-        assert caught.value.limit == made.limit
+        assert caught.value.available == made.available
 
 
 def test_token_ids_at_the_ends_of_64_bits() -> None:
     ends = np.array([2**63 - 1, -(2**63), 0, -1, 2**63 - 1, -(2**63)])
-    assert waveplan.tree(Rows(ends, [0, 3, 6])).packed() == 6
-    assert waveplan.pack(Rows(np.array([2**63 - 1] * 4), [0, 2, 4])).packed_tokens == 2
-    assert len(Requests(Rows(np.full(4, 2**63 - 1), [0, 2, 4]))) == 2
+    assert waveplan.tree(Sequences(ends, [0, 3, 6])).packed() == 6
+    assert waveplan.pack(Sequences(np.array([2**63 - 1] * 4), [0, 2, 4])).packed_tokens == 2
+    assert len(Requests(Sequences(np.full(4, 2**63 - 1), [0, 2, 4]))) == 2
 
 
 @pytest.mark.parametrize("tokens", [2**31, 2**40, 2**62, 2**63 - 1])
@@ -116,7 +116,7 @@ def test_declared_lengths_up_to_63_bits_end_in_an_answer_or_one_line(tokens: int
     assert packed.packed_tokens == tokens
     for ask in (
         lambda: waveplan.gdn(packed, waveplan.own(packed, 8)).rank_tokens.sum() == tokens,
-        lambda: waveplan.gdn_schedule(packed).packed_rows == tokens,
+        lambda: waveplan.gdn_schedule(packed).packed_tokens == tokens,
         lambda: len(waveplan.attention_slices(packed)[0]) == 1,
     ):
         with suppress(InputError):
@@ -128,14 +128,14 @@ def test_declared_lengths_up_to_63_bits_end_in_an_answer_or_one_line(tokens: int
 
 def test_an_array_changed_after_the_call_changes_nothing() -> None:
     offsets = np.array([0, 2, 4])
-    rows = Rows(np.arange(4), offsets)
+    rows = Sequences(np.arange(4), offsets)
     offsets[:] = 2**62
     assert rows.offsets.tolist() == [0, 2, 4]
     for array in (rows.tokens, rows.offsets):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 5
     both = np.array([0, 1, 3])
-    assert Rows(both, both).tokens.tolist() == [0, 1, 3]
+    assert Sequences(both, both).tokens.tolist() == [0, 1, 3]
 
 
 def _values() -> dict[str, Any]:
@@ -146,7 +146,7 @@ def _values() -> dict[str, Any]:
     facts = [MODEL, Topology(cp=2), Training(), Budget(device="80GiB"), Alone()]
     results = [tree, packed, waveplan.choose_layout(tree, made.scoring), owned]
     results += [waveplan.gdn(packed, owned), wave, wave.plan, wave.price]
-    values = [*facts, *settings, *results, Rows.from_any(ROWS), pool, made, made.waves(pool)]
+    values = [*facts, *settings, *results, Sequences.from_any(ROWS), pool, made, made.waves(pool)]
     return {type(value).__name__: value for value in values}
 
 

@@ -19,7 +19,7 @@ import workloads
 from digest import planner, pools, text
 
 import waveplan
-from waveplan import InputError, Planner, Requests, Rows, WaveRefused
+from waveplan import InputError, Planner, Requests, Sequences, WaveRefused
 from waveplan import profiles as profiles_module
 from waveplan.pricing import default_rules
 from waveplan.profiles import Observation, Observed, Profiles, Rates, Signature
@@ -49,18 +49,18 @@ def together(work: Callable[[int], Any], threads: int = THREADS) -> list[Any]:
         return [done.result() for done in [crew.submit(one, i) for i in range(threads)]]
 
 
-@pytest.mark.parametrize("compatible", [False, True])
-def test_one_planner_in_eight_threads(compatible: bool) -> None:
-    """Each thread plans its own pool; compatible planners get the same pool, as they remember."""
+@pytest.mark.parametrize("reference", [False, True])
+def test_one_planner_in_eight_threads(reference: bool) -> None:
+    """Each thread plans its own pool; reference planners get the same pool, as they remember."""
     names = list(POOLS)
-    shared = planner(2, compatible=compatible)
-    if compatible:
-        shared.widest = 1 << 20  # what they remember no longer depends on who is first
+    shared = planner(2, mode="reference" if reference else "best")
+    if reference:
+        shared.width_hint = 1 << 20  # what they remember no longer depends on who is first
     chosen = [POOLS[names[i % len(names)]] for i in range(THREADS)]
     wanted = []
     for rows in chosen:
-        alone = planner(2, compatible=compatible)
-        alone.widest = shared.widest
+        alone = planner(2, mode="reference" if reference else "best")
+        alone.width_hint = shared.width_hint
         wanted.append(text(alone.waves(rows, on_refusal="skip")))
     for _ in range(3):
         found = together(lambda i: text(shared.waves(chosen[i], on_refusal="skip")))
@@ -77,10 +77,10 @@ def test_threads_share_out_the_waves_of_one_pool() -> None:
     assert found == wanted
 
 
-@pytest.mark.parametrize("published", [False, True])
-def test_no_reading_of_any_thread_is_lost(published: bool) -> None:
+@pytest.mark.parametrize("reference", [False, True])
+def test_no_reading_of_any_thread_is_lost(reference: bool) -> None:
     readings, kinds = 200, 5
-    shared, alone = Profiles(published=published), Profiles(published=published)
+    shared, alone = Profiles(reference=reference), Profiles(reference=reference)
 
     def observe(profiles: Profiles, i: int) -> None:
         for j in range(readings):
@@ -92,7 +92,7 @@ def test_no_reading_of_any_thread_is_lost(published: bool) -> None:
     for i in range(THREADS):
         observe(alone, i)
     together(lambda i: observe(shared, i))
-    if published:
+    if reference:
         for signature in shared:
             rates = shared[signature]
             assert isinstance(rates, Rates)
@@ -134,13 +134,13 @@ def test_arrays_that_change_during_a_call(stage: str) -> None:
     kept = tokens.copy()
     stop = threading.Event()
     plans = planner(2)
-    calls: dict[str, Callable[[Rows], Any]] = {
+    calls: dict[str, Callable[[Sequences], Any]] = {
         "pack": waveplan.pack,
         "layout": lambda rows: waveplan.choose_layout(waveplan.tree(rows), plans.scoring),
         "requests": lambda rows: list(plans.waves(Requests(rows), on_refusal="skip")),
     }
     call = calls[stage]
-    quiet = Rows(kept, offsets)
+    quiet = Sequences(kept, offsets)
     wanted = text(planner(2).waves(quiet, on_refusal="skip"))
 
     def scribble() -> None:
@@ -157,7 +157,7 @@ def test_arrays_that_change_during_a_call(stage: str) -> None:
     try:
         for _ in range(30):
             try:
-                answers += call(Rows(tokens, offsets)) is not None
+                answers += call(Sequences(tokens, offsets)) is not None
             except waveplan.WaveplanError as error:
                 said.append(str(error))
     finally:
@@ -190,14 +190,14 @@ def _plan_in_child(plans: Planner, requests: Requests) -> str:
     return text(plans.waves(requests))
 
 
-@pytest.mark.parametrize("compatible", [False, True])
-def test_planners_and_requests_cross_to_other_processes(compatible: bool) -> None:
+@pytest.mark.parametrize("reference", [False, True])
+def test_planners_and_requests_cross_to_other_processes(reference: bool) -> None:
     """With limit, profiles and rules; a refusal comes back with its figures."""
-    plans = planner(2, "8GiB", compatible=compatible, margin=0.2)
-    requests = Requests(POOLS["grpo"], top_k=4, items=2, adapter=["a", None] * 12)
+    plans = planner(2, "8GiB", mode="reference" if reference else "best", margin=0.2)
+    requests = Requests(POOLS["grpo"], top_k=4, groups=2, adapter=["a", None] * 12)
     first = next(plans.waves(requests))
     plans.observe(first, 3 * first.required)
-    plans.limit -= 1 << 20
+    plans.available -= 1 << 20
     small = planner(1, "1MiB")
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as crew:
         assert crew.submit(_plan_in_child, plans, requests).result() == text(plans.waves(requests))
@@ -299,12 +299,12 @@ def test_a_limit_set_during_a_search_counts_from_the_next() -> None:
 
     def meanwhile() -> Any:
         made = session()
-        plans.limit = 1000
+        plans.available = 1000
         return made
 
     waves.session = meanwhile  # type: ignore[method-assign]
     wave = next(waves)
-    assert wave.required <= wave.limit == 1200 << 20
+    assert wave.required <= wave.available == 1200 << 20
     with pytest.raises(WaveRefused):
         next(waves)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from waveplan.bench.workloads import (
     Range,
-    Rows,
+    Sequences,
     Tokens,
     _rng,
     _tokens,
@@ -28,14 +28,14 @@ from waveplan.bench.workloads import (
 )
 
 
-def prefixes(seed: int, count: int = 12, length: int = 900) -> Rows:
-    """Rows that are prefixes (and duplicates) of one another."""
+def prefixes(seed: int, count: int = 12, length: int = 900) -> Sequences:
+    """Sequences that are prefixes (and duplicates) of one another."""
     rng = _rng(seed)
     base = _tokens(rng, length)
     return [base[: int(n)].copy() for n in rng.integers(1, length + 1, size=count)]
 
 
-def tiny(seed: int, count: int = 8, length: Range = (1, 12), vocab: int = 4) -> Rows:
+def tiny(seed: int, count: int = 8, length: Range = (1, 12), vocab: int = 4) -> Sequences:
     """Small-alphabet rows: dense random tries (ties, prefixes, duplicates)."""
     rng = _rng(seed)
     return [
@@ -46,7 +46,7 @@ def tiny(seed: int, count: int = 8, length: Range = (1, 12), vocab: int = 4) -> 
 
 def blocks(
     seed: int, count: int = 12, depth: int = 4, block: Range = (16, 700), branch: int = 3
-) -> Rows:
+) -> Sequences:
     """Random trees of token blocks: medium rows with real multi-level sharing."""
     rng = _rng(seed)
     pool: dict[tuple[int, ...], Tokens] = {}
@@ -56,7 +56,7 @@ def blocks(
             pool[path] = _tokens(rng, rng.integers(block[0], block[1] + 1))
         return pool[path]
 
-    rows: Rows = []
+    rows: Sequences = []
     for _ in range(count):
         levels = int(rng.integers(1, depth + 1))
         path: tuple[int, ...] = ()
@@ -69,7 +69,7 @@ def blocks(
     return rows
 
 
-GENERATORS: dict[str, Callable[..., Rows]] = {
+GENERATORS: dict[str, Callable[..., Sequences]] = {
     f.__name__: f
     for f in (
         unique,
@@ -87,7 +87,7 @@ GENERATORS: dict[str, Callable[..., Rows]] = {
 }
 
 
-def make(spec: dict[str, Any]) -> Rows:
+def make(spec: dict[str, Any]) -> Sequences:
     """The rows that a golden vector names."""
     params = {k: tuple(v) if isinstance(v, list) else v for k, v in spec.get("params", {}).items()}
     return GENERATORS[spec["gen"]](spec["seed"], **params)

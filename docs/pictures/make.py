@@ -9,7 +9,7 @@ import sys
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from waveplan import Budget, Planner, Requests, Rows, Topology, Training, Wave, models
+from waveplan import Budget, Planner, Requests, Sequences, Topology, Training, Wave, models
 from waveplan.report.data import collect_tree
 from waveplan.report.html import COLOURS
 
@@ -46,9 +46,9 @@ def tree(wave: Wave) -> str:
 
 
 def owners(wave: Wave) -> str:
-    """Chunks of the packed row by the rank that owns them, and each rank's rows."""
-    group = wave.groups[0]
-    made = group.assignment
+    """Chunks of the pack by the rank that owns them, and each rank's rows."""
+    pack = wave.packs[0]
+    made = pack.ownership
     assert made is not None
     scale = 752 / made.tokens
     parts = [HEAD.format(width=760, height=44 + 20 * made.ranks)]
@@ -56,8 +56,8 @@ def owners(wave: Wave) -> str:
     for i, owner in enumerate(made.owners.tolist()):
         width = float(starts[i + 1] - starts[i]) * scale
         parts.append(box(4 + float(starts[i]) * scale, 4, width, 22, COLOURS[owner]))
-    longest = int(group.rank_rows.max())
-    for rank, rows in enumerate(group.rank_rows.tolist()):
+    longest = int(pack.rank_tokens.max())
+    for rank, rows in enumerate(pack.rank_tokens.tolist()):
         y = 36 + 20 * rank
         parts += [
             text(4, y + 13, f"rank {rank}"),
@@ -73,7 +73,7 @@ def search(wave: Wave) -> str:
     top = max(probe.required for probe in probes) * 1.1
     left, bottom, width, height = 60.0, 190.0, 680.0, 170.0
     step = width / len(probes)
-    line = bottom - height * wave.limit / top
+    line = bottom - height * wave.available / top
     parts = [HEAD.format(width=760, height=226)]
     for i, probe in enumerate(probes):
         tall = height * probe.required / top
@@ -93,7 +93,7 @@ def search(wave: Wave) -> str:
 def main(folder: Path) -> None:
     """Write the three pictures."""
     with as_file(files("waveplan") / "data" / "demo.npz") as path:
-        rows = Rows.load(path)
+        rows = Sequences.load(path)
     model = models.get("qwen3.6-35b-a3b")
     job = (Training(recompute="full", lora_rank=8), Budget(available="16 GiB"))
     wave = Planner(model, Topology(cp=4), *job).wave(Requests(rows))

@@ -7,67 +7,68 @@ from typing import Any as _Any
 
 from waveplan._core import __version__
 from waveplan.errors import InputError, InternalError, RankError, UnpricedError, WaveplanError
-from waveplan.tree import Tree, tree
 
 if _TYPE_CHECKING:
     from waveplan.agreement.adapters import Agreement, Alone, Mpi4py, TorchDistributed
     from waveplan.agreement.protocol import in_step
-    from waveplan.assignment import (
-        Ownership,
-        OwnershipSettings,
-        StageWork,
-        WorkloadProfile,
-        attention_slices,
-        own,
-        owned_token_ms,
-    )
     from waveplan.budget import Budget, format_bytes, parse_bytes
     from waveplan.facts import models
     from waveplan.facts.model import Model
     from waveplan.facts.topology import Topology
     from waveplan.facts.training import Training
-    from waveplan.layout import Layout, Score, choose_layout
-    from waveplan.packing import Packing, pack
     from waveplan.plan import Plan
     from waveplan.planner import Planner
     from waveplan.profiles import Profiles
-    from waveplan.recurrent import (
-        Gdn,
-        GdnSchedule,
-        GdnSettings,
-        gdn,
-        gdn_schedule,
-        gdn_schedule_per_rank,
-    )
     from waveplan.refusal import WaveRefused
     from waveplan.scoring import Scoring
     from waveplan.sequences.requests import Requests
-    from waveplan.sequences.sequences import Ragged, Rows
+    from waveplan.sequences.sequences import Ragged, Sequences
+    from waveplan.stages import (
+        Gdn,
+        GdnSchedule,
+        GdnSettings,
+        Layout,
+        Ownership,
+        OwnershipSettings,
+        Packing,
+        Score,
+        StageWork,
+        Tree,
+        WorkloadProfile,
+        attention_slices,
+        choose_layout,
+        gdn,
+        gdn_schedule,
+        gdn_schedule_per_rank,
+        own,
+        owned_token_ms,
+        pack,
+        tree,
+    )
     from waveplan.wave import Wave
 
 # Module and public names, imported when first asked for: `import waveplan` costs little more than
-# numpy. `tree` is a function that bears its module's name, so it comes at once.
+# numpy.
 _NAMES = {
-    "agreement": "Agreement Alone Mpi4py TorchDistributed",
-    "assignment": "Ownership OwnershipSettings StageWork WorkloadProfile "
-    "own attention_slices owned_token_ms",
+    "agreement.adapters": "Agreement Alone Mpi4py TorchDistributed",
+    "agreement.protocol": "in_step",
     "budget": "Budget format_bytes parse_bytes",
-    "layout": "Layout Score choose_layout",
-    "model": "Model",
-    "packing": "Packing pack",
+    "facts.model": "Model",
+    "facts.topology": "Topology",
+    "facts.training": "Training",
     "plan": "Plan",
     "planner": "Planner",
     "profiles": "Profiles",
-    "ranks": "in_step",
-    "recurrent": "Gdn GdnSchedule GdnSettings gdn gdn_schedule gdn_schedule_per_rank",
     "refusal": "WaveRefused",
-    "requests": "Requests",
-    "rows": "Ragged Rows",
     "scoring": "Scoring",
-    "topology": "Topology",
-    "training": "Training",
+    "sequences.requests": "Requests",
+    "sequences.sequences": "Ragged Sequences",
+    "stages": "Gdn GdnSchedule GdnSettings Layout Ownership OwnershipSettings Packing Score "
+    "StageWork Tree WorkloadProfile attention_slices choose_layout gdn gdn_schedule gdn_schedule_per_rank "
+    "own owned_token_ms pack tree",
     "wave": "Wave",
 }
+_MODULES = {"models": "facts.models"}
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
@@ -79,7 +80,7 @@ def __getattr__(name: str) -> _Any:
         try:
             if name.startswith("_"):
                 raise ModuleNotFoundError(name)
-            value = _import_module(f"waveplan.{name}")
+            value = _import_module(f"waveplan.{_MODULES.get(name, name)}")
         except ModuleNotFoundError:
             raise AttributeError(f"module 'waveplan' has no attribute {name!r}") from None
     globals()[name] = value
@@ -97,12 +98,52 @@ if _os.environ.get("WAVEPLAN_ART", "0") not in ("", "0"):
 
 # fmt: off
 __all__ = [
-    "Agreement", "Alone", "Budget", "Gdn", "GdnSchedule", "GdnSettings", "InputError",
-    "InternalError", "Layout", "Model", "Mpi4py", "Ownership", "OwnershipSettings", "Packing",
-    "Plan", "Planner", "Profiles", "Ragged", "RankError", "Requests", "Rows", "Score", "Scoring",
-    "StageWork", "Topology", "TorchDistributed", "Training", "Tree", "UnpricedError", "Wave",
-    "WaveRefused", "WaveplanError", "WorkloadProfile", "__version__", "attention_slices",
-    "choose_layout", "format_bytes", "gdn", "gdn_schedule", "gdn_schedule_per_rank", "in_step",
-    "models", "own", "owned_token_ms", "pack", "parse_bytes", "tree",
+    "Agreement",
+    "Alone",
+    "Budget",
+    "Gdn",
+    "GdnSchedule",
+    "GdnSettings",
+    "InputError",
+    "InternalError",
+    "Layout",
+    "Model",
+    "Mpi4py",
+    "Ownership",
+    "OwnershipSettings",
+    "Packing",
+    "Plan",
+    "Planner",
+    "Profiles",
+    "Ragged",
+    "RankError",
+    "Requests",
+    "Score",
+    "Scoring",
+    "Sequences",
+    "StageWork",
+    "Topology",
+    "TorchDistributed",
+    "Training",
+    "Tree",
+    "UnpricedError",
+    "Wave",
+    "WaveRefused",
+    "WaveplanError",
+    "WorkloadProfile",
+    "__version__",
+    "attention_slices",
+    "choose_layout",
+    "format_bytes",
+    "gdn",
+    "gdn_schedule",
+    "gdn_schedule_per_rank",
+    "in_step",
+    "models",
+    "own",
+    "owned_token_ms",
+    "pack",
+    "parse_bytes",
+    "tree",
 ]
 # fmt: on

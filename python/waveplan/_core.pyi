@@ -28,7 +28,7 @@ __version__: str
 @_settings
 class OwnershipSettings:
     """Chunk sizes, search limits and costs. Fields named ``*_ms`` are milliseconds; the defaults
-    are the published planner's, measured on H200. InputError: a field out of range."""
+    are the reference planner's, measured on H200. InputError: a field out of range."""
 
     block: int = ...
     chunk: int = ...
@@ -154,10 +154,10 @@ class Tree:
     depth: Final[_Ints]
     subtree: Final[_Ints]
     count: Final[_Ints]
-    first_row: Final[_Ints]
+    first_sequence: Final[_Ints]
     terminal: Final[_Ints]  # [n]
     rows: Final[Ragged]
-    row_count: Final[int]
+    sequence_count: Final[int]
     decisions: Final[_Ints]
     packed_prefixes: Final[_Ints]  # [n + 1]
     shared_prefixes: Final[_Ints]  # [n]
@@ -167,7 +167,7 @@ class Tree:
     def restrict(self, rows: ArrayLike) -> Tree:
         """The tree of some rows, in the order given; reads no token. InputError: no such row."""
     def pack(self, shared: NDArray[bool_]) -> Packing:
-        """The packed row that stores the flagged segments once, [S]. InputError: another length."""
+        """The pack that stores the flagged segments once, [S]. InputError: another length."""
 
 def build_tree(tokens: _Ints, offsets: _Ints) -> Tree:
     """Tree of the rows `tokens[offsets[i]:offsets[i + 1]]`. InputError: an empty row, or none."""
@@ -176,36 +176,36 @@ def build_tree(tokens: _Ints, offsets: _Ints) -> Tree:
 
 @final
 class Packing:
-    """One packed row of S segments in packed order, and the n rows they belong to.
+    """One pack of S segments in packed order, and the n rows they belong to.
 
     A parent comes before its children; a segment attends itself causally and all its ancestors
     fully. Without rows, ids per token are made for at most 16,777,216 tokens."""
 
     last: Final[_Ints]  # [n]
-    row_count: Final[int]
+    sequence_count: Final[int]
     packed_tokens: Final[int]
     lengths: Final[_Ints]  # [S], as the next three
     parents: Final[_Ints]
     packed_starts: Final[_Ints]
-    row_starts: Final[_Ints]
+    sequence_starts: Final[_Ints]
     members: Final[Ragged]
     group_ids: Final[_Ints]  # [packed_tokens], as the next two
     parent_ids: Final[_Ints]
     position_ids: Final[_Ints]
     @staticmethod
     def from_segments(lengths: ArrayLike, parents: ArrayLike) -> Packing:
-        """A packed row made elsewhere, without rows: lengths [S] and parents [S] (-1: a root)."""
+        """A pack made elsewhere, without rows: lengths [S] and parents [S] (-1: a root)."""
     @staticmethod
     def from_ids(group_ids: ArrayLike, parent_ids: ArrayLike) -> Packing:
-        """The same given as ids per token, [T] or [1, T]: a run of one group id is a segment, its
-        parent id names the parent's group or its own for a root. Group -1 is padding, cut off."""
+        """The same given as ids per token, [T] or [1, T]: a run of one pack id is a segment, its
+        parent id names the parent's pack or its own for a root. Group -1 is padding, cut off."""
     def __len__(self) -> int: ...
     def path(self, row: int) -> _Ints:
         """Segments of a row, first to last. InputError: no such row."""
     def positions(self, row: int) -> _Ints:
         """Packed position of each token of a row. InputError: no such row."""
 
-def pack_rows(
+def pack_sequences(
     tokens: _Ints,
     offsets: _Ints,
     max_depth: int | None = None,
@@ -227,11 +227,11 @@ def pack_of(
 ) -> Packing:
     """Packs rows in arrays of their own."""
 
-def hash_rows(rows: Sequence[_Ints], key: Sequence[int]) -> bytes:
+def hash_sequences(rows: Sequence[_Ints], key: Sequence[int]) -> bytes:
     """Keyed hashes for look-ups within a process, 16 bytes a row; ``key`` is two u64."""
 
 def gather_tokens(packing: Packing, rows: Sequence[_Ints]) -> _Ints:
-    """Tokens of a packed row of these rows. InputError: they are not its rows."""
+    """Tokens of a pack of these rows. InputError: they are not its rows."""
 
 def packed_ids(packing: Packing) -> tuple[_Ints, _Ints, _Ints]:
     """Per packed token: segment from 1, its parent's (its own at a root), position in the row."""
@@ -242,7 +242,7 @@ def packed_positions(packing: Packing) -> tuple[_Ints, _Ints]:
 def labelled_tokens(labels: _Ints, tokens: int) -> int:
     """Tokens with a label; each has ``len(labels) / tokens``, -100 where it asks for nothing."""
 
-def projected_rows(
+def projected_tokens(
     positions: Sequence[_Ints],
     labels: Sequence[_Ints | None],
     every: Sequence[bool],
@@ -250,13 +250,13 @@ def projected_rows(
 ) -> int:
     """Distinct packed positions that requests project, counted up to `most`."""
 
-def target_chunk_rows(
+def target_chunk_tokens(
     positions: Sequence[_Ints],
     labels: Sequence[_Ints | None],
     every: Sequence[bool],
     chunk: int,
 ) -> int:
-    """Rows of the first head chunk that holds a position of a request with labels."""
+    """Sequences of the first head chunk that holds a position of a request with labels."""
 
 # --- layout ---
 
@@ -278,7 +278,7 @@ class Layout:
     """A choice of shared segments of a tree of S segments.
 
     No layout has less work than `bound`; `gap` is what a better one could save. `labels` names the
-    policies that give it, and the counters and `stop_reason` describe the search (compatible)."""
+    policies that give it, and the counters and `stop_reason` describe the search (reference)."""
 
     shared: Final[NDArray[bool_]]  # [S]
     score: Final[Score]
@@ -298,7 +298,7 @@ class Layout:
 def choose_layout(
     tree: Tree,
     scoring: Scoring,
-    method: Literal["exact", "compatible", "full", "none"] | None = None,
+    method: Literal["exact", "reference", "full", "none"] | None = None,
     *,
     most_tokens: int | None = None,
     budget: int = 2000,
@@ -308,11 +308,11 @@ def choose_layout(
 
     Args:
         tree: the tree of the rows. scoring: what a layout costs.
-        method: "exact" (default) is the best of all layouts, proven or with a bound; "compatible"
-            is what the published planner's bounded search finds; "full" shares everything; "none"
+        method: "exact" (default) is the best of all layouts, proven or with a bound; "reference"
+            is what the reference planner's bounded search finds; "full" shares everything; "none"
             nothing.
-        most_tokens: exact only: the packed row may hold at most so many tokens.
-        budget: compatible only: proposals of the refinement; without `counts` it stops as soon as
+        most_tokens: exact only: the pack may hold at most so many tokens.
+        budget: reference only: proposals of the refinement; without `counts` it stops as soon as
             its answer is known.
 
     Raises:
@@ -323,7 +323,7 @@ def choose_layout(
 
 @final
 class Ownership:
-    """The owners of a packed row's chunks. K chunks, C ranks.
+    """The owners of a pack's chunks. K chunks, C ranks.
 
     ``score`` is the slowest rank's forward + backward time of one layer in milliseconds (query
     flops with a workload profile); no ownership of these chunks goes below ``bound`` (None where a
@@ -368,11 +368,11 @@ def own(
     packing: Packing,
     cp: int,
     settings: OwnershipSettings | None = None,
-    method: Literal["compatible"] | None = None,
+    method: Literal["reference"] | None = None,
 ) -> Ownership:
-    """Assigns the chunks of a packed row to `cp` context-parallel ranks.
+    """Assigns the chunks of a pack to `cp` context-parallel ranks.
 
-    The published planner's owners, stages and times, exactly. Each rank owns a contiguous range
+    The reference planner's owners, stages and times, exactly. Each rank owns a contiguous range
     unless a workload profile prefers another. InputError: impossible ranks or settings."""
 
 def stage_times(
@@ -383,7 +383,7 @@ def stage_times(
     also has the owned tokens' share. With a profile: of the answer that it challenges."""
 
 def attention_slices(packing: Packing) -> tuple[_Ints, _Ints]:
-    """Attention slices of a packed row: query segment [n] and key segment [n], sorted.
+    """Attention slices of a pack: query segment [n] and key segment [n], sorted.
 
     A segment attends all its ancestors fully and itself causally; a slice is causal where both
     indices are equal."""
@@ -392,11 +392,11 @@ def attention_slices(packing: Packing) -> tuple[_Ints, _Ints]:
 
 @final
 class Gdn:
-    """Which rank runs which segment of a packed row. S segments, C ranks.
+    """Which rank runs which segment of a pack. S segments, C ranks.
 
     ``owner`` is -1 where ``chained``; ``cross_tokens`` change rank between the layouts; ``score``
     is the predicted time of a layer on the slowest rank in milliseconds, ``bound`` what no
-    placement goes below; ``model_rows`` is the larger of both layouts on each rank."""
+    placement goes below; ``model_tokens`` is the larger of both layouts on each rank."""
 
     rank_tokens: Final[_Ints]  # [C]
     owner: Final[_Ints]  # [S], as the next
@@ -405,24 +405,24 @@ class Gdn:
     score: Final[float]
     bound: Final[float]
     evaluations: Final[int]
-    attention_tokens: Final[_Ints]  # [C], as model_rows
+    attention_tokens: Final[_Ints]  # [C], as model_tokens
     shards: Final[_Ints]  # [chained segments, C]
-    model_rows: Final[_Ints]
+    model_tokens: Final[_Ints]
 
 @final
 class GdnSchedule:
     """What one pass of a gated-delta-net layer executes and keeps, in rows."""
 
-    executed_rows: Final[int]
-    state_rows: Final[int]
-    packed_rows: Final[int]
+    executed_tokens: Final[int]
+    states: Final[int]
+    packed_tokens: Final[int]
 
 def gdn(packing: Packing, ownership: Ownership, settings: GdnSettings | None = None) -> Gdn:
-    """Places the segments of a packed row on the ranks of its ownership. InputError: a row without
+    """Places the segments of a pack on the ranks of its ownership. InputError: a row without
     segments (padding alone), or an ownership of another row."""
 
 def gdn_schedule(packing: Packing) -> GdnSchedule:
-    """The bucket schedule of a whole packed row on one rank."""
+    """The bucket schedule of a whole pack on one rank."""
 
 def gdn_schedule_per_rank(packing: Packing, placement: Gdn) -> list[GdnSchedule]:
     """The bucket schedule of each rank, over the segments and shards that it holds."""
@@ -438,7 +438,7 @@ def stop_if(asked: Callable[[], object] | None) -> None:
 # --- measures ---
 
 PLAN_MEASURES: list[tuple[str, str]]
-GROUP_MEASURES: list[tuple[str, str]]
+PACK_MEASURES: list[tuple[str, str]]
 
 @final
 class Pool:
@@ -458,32 +458,32 @@ class Pool:
         gradient: NDArray[bool_],
         slot: _Ints,
         routed: _Ints,
-        item_sizes: _Ints,
+        group_sizes: _Ints,
     ) -> Self: ...
     def __len__(self) -> int: ...
     def mixes(self) -> list[_Ints]:
         """Number of each request's mix of outputs, ascending, and each mix's first request."""
     def labelled(self) -> _Ints:
         """Labelled tokens of each request."""
-    def groups(self, requests: _Ints) -> list[tuple[int, bool, bool, _Ints]]:
-        """The groups of some requests: slot, gradient, routed and indices of each."""
+    def packs(self, requests: _Ints) -> list[tuple[int, bool, bool, _Ints]]:
+        """The packs of some requests: slot, gradient, routed and indices of each."""
 
 @final
 @_settings
 class MeasureSettings:
     """What measures depend on besides the requests and their layouts. ``gdn_weights`` are bytes
-    per executed row, state row and packed row, by which the busiest rank is chosen."""
+    per executed row, state row and pack, by which the busiest rank is chosen."""
 
     tp: int = ...
     cp: int = ...
-    recurrent: bool = ...
+    gdn: bool = ...
     gdn_weights: Sequence[int] = ...
     adapter_ranks: Sequence[int] = ...
     def replace(self, **changes: Any) -> Self: ...
 
 @final
 class PlanMeasures:
-    """Measures of one plan, filled group by group."""
+    """Measures of one plan, filled pack by pack."""
 
     def __new__(
         cls, pool: Pool, requests: _Ints, settings: MeasureSettings | None = None
@@ -498,10 +498,10 @@ class PlanMeasures:
         gdn: Gdn | None = None,
         head_sum: bool = False,
     ) -> None:
-        """Fills group `g` from its layout and, under context parallelism, the ownership and the
-        gdn placement of its packed row, padded to a multiple of TP."""
+        """Fills pack `g` from its layout and, under context parallelism, the ownership and the
+        gdn placement of its pack, padded to a multiple of TP."""
     def bound(self, g: int, kind: str, tokens: int = 0) -> None:
-        """Fills group `g` from a bound: "none", "full" or "ladder"."""
+        """Fills pack `g` from a bound: "none", "full" or "ladder"."""
     def finish(self, *, even: bool = False) -> tuple[list[int], list[list[int]]]:
         """The plan's measures, and each group's."""
 
@@ -537,7 +537,7 @@ class PlannerSettings:
     """What stays the same from wave to wave of a job."""
 
     scoring: Scoring
-    compatible: bool = ...
+    reference: bool = ...
     trust_rules: bool = ...
     margin: bool = ...
     dp: int = ...
@@ -548,8 +548,8 @@ class PlannerSettings:
     moe: bool = ...
     gdn_pending: bool = ...
     adapter_pending: bool = ...
-    assign: OwnershipSettings = ...
-    recurrent: GdnSettings | None = ...
+    ownership: OwnershipSettings = ...
+    gdn: GdnSettings | None = ...
     def replace(self, **changes: Any) -> Self: ...
 
 @final
@@ -569,7 +569,7 @@ class Observation:
 @final
 @_settings
 class Rates:
-    """The published profile: largest rates per packed token; ``warm_*`` are the largest rate,
+    """The reference profile: largest rates per packed token; ``warm_*`` are the largest rate,
     smallest tokens and largest sharing of whole waves after the first."""
 
     bytes_per_token: float
@@ -626,7 +626,7 @@ class Engine:
         adapters: Sequence[tuple[str, int]],
     ) -> Self: ...
     def session(self, start: int, available: int, hint: int | None, profiles: _Profiles) -> Session:
-        """A search for the wave that starts at item `start`."""
+        """A search for the wave that starts at group `start`."""
     def plan(
         self, requests: _Ints, available: int, profiles: _Profiles
     ) -> tuple[SearchResult, list[Probe]]:
@@ -656,7 +656,7 @@ class Session:
     def quote(self, width: int, kind: int) -> int:
         """One quote of this rank, as bits."""
     def agree_bisection(self, agreed: _Ints) -> int:
-        """Takes the second agreed table; entries of the third, 0 in compatible mode."""
+        """Takes the second agreed table; entries of the third, 0 in reference mode."""
     def refinement(self) -> _Ints:
         """Third table of quotes of this rank."""
     def finish(self, agreed: _Ints) -> SearchResult:
@@ -671,9 +671,9 @@ class Session:
 class Probe:
     """One price that the search asked for, on this rank.
 
-    ``kind`` is how layouts were chosen ("optimal", "fitting", "full", "compatible"), or in
-    compatible mode a bound or an estimate without a plan ("bound:unshared", ...). ``width`` is
-    in items over all data-parallel ranks, 0 for prices of the split ladder."""
+    ``kind`` is how layouts were chosen ("optimal", "fitting", "full", "reference"), or in
+    reference mode a bound or an estimate without a plan ("bound:unshared", ...). ``width`` is
+    in groups over all data-parallel ranks, 0 for prices of the split ladder."""
 
     width: int
     requests: int
@@ -703,13 +703,13 @@ class SearchResult:
 
     kind: Final[Literal["wave", "split", "refused"]]
     width: Final[int]
-    items: Final[_Ints]
+    groups: Final[_Ints]
     required: Final[int]
     cold: Final[bool]
     plans: Final[tuple[ForwardPlan, ...]]
     part_requests: Final[tuple[_Ints, ...]]
     stopped: Final[ForwardPlan | None]
-    tried: Final[tuple[Attempt, ...]]
+    attempts: Final[tuple[Attempt, ...]]
     unsplittable: Final[bool]
     stop: Final[Literal["memory", "trust", "end"]]
     stop_width: Final[int]
@@ -732,14 +732,14 @@ class Cost:
 class ForwardPlan:
     """One forward: all packs of some requests, run one after another, and its price.
 
-    ``mode`` is how layouts were chosen: "optimal", "fitting", "full" or "compatible"; ``requests``
+    ``mode`` is how layouts were chosen: "optimal", "fitting", "full" or "reference"; ``requests``
     are rows of the pool; ``roots`` and ``measures`` are in the order of `PRICE_ROOTS` and
     `PLAN_MEASURES`; ``packed_tokens`` are padded to a multiple of TP, ``active_tokens`` those of
     requests that ask for an output; ``covered`` by a profile, ``trusted``: may be believed."""
 
     mode: Final[str]
     requests: Final[_Ints]
-    groups: Final[tuple[Pack, ...]]
+    packs: Final[tuple[Pack, ...]]
     roots: Final[_Ints]
     cost: Final[Cost]
     covered: Final[bool]
@@ -758,11 +758,11 @@ class Pack:
     """Requests of one adapter slot and one gradient mode, packed into one line of tokens.
 
     ``requests`` are rows of the pool, in packing order; ``rows`` the tokens of the busiest rank,
-    ``rank_rows`` [C] of each, the larger of both layouts; ``balance`` the busiest over the mean.
+    ``rank_tokens`` [C] of each, the larger of both layouts; ``balance`` the busiest over the mean.
     ``packed_tokens`` are without padding; ``decisions`` counts prefixes that requests share, of
     which ``shared_decisions`` are stored once. No layout has less ``work`` than ``work_bound``.
-    ``assignment`` is of the row padded to a multiple of TP, None at CP 1; ``recurrent`` None
-    besides without recurrent layers; ``measures`` in the order of `GROUP_MEASURES`."""
+    ``ownership`` is of the row padded to a multiple of TP, None at CP 1; ``gdn`` None
+    besides without gdn layers; ``measures`` in the order of `PACK_MEASURES`."""
 
     adapter: Final[str | None]
     gradient: Final[bool]
@@ -773,8 +773,8 @@ class Pack:
     optimal: Final[bool]
     work: Final[int]
     work_bound: Final[int]
-    assignment: Final[Ownership | None]
-    recurrent: Final[Gdn | None]
+    ownership: Final[Ownership | None]
+    gdn: Final[Gdn | None]
     measures: Final[_Ints]
     tree: Final[Tree]
     packing: Final[Packing]
@@ -784,5 +784,5 @@ class Pack:
     decisions: Final[int]
     shared_decisions: Final[int]
     rows: Final[int]
-    rank_rows: Final[_Ints]
+    rank_tokens: Final[_Ints]
     balance: Final[float]

@@ -33,10 +33,12 @@ class Made:
 class Ahead:
     """One search made ahead in a thread, used only if nothing it depends on has changed."""
 
-    def __init__(self, planner: Planner, pool: Requests, start: int, widest: int | None) -> None:
+    def __init__(
+        self, planner: Planner, pool: Requests, start: int, width_hint: int | None
+    ) -> None:
         self.pool = pool
         self._start = start
-        self._state = self._now(planner, planner.limit, widest)
+        self._state = self._now(planner, planner.available, width_hint)
         self._unwanted = False
         self._made: Made | None = None
         self._thread = threading.Thread(target=self._work, args=(planner,), daemon=True)
@@ -45,9 +47,11 @@ class Ahead:
 
     def _work(self, planner: Planner) -> None:
         core.stop_if(lambda: self._unwanted)
-        limit, widest, profiles = self._state
+        available, width_hint, profiles = self._state
         try:
-            session = planner.make_engine(self.pool).session(self._start, limit, widest, profiles)
+            session = planner.make_engine(self.pool).session(
+                self._start, available, width_hint, profiles
+            )
             if planner.ranks.size == 1:
                 self._made = Made(session, session.alone(), None)
             else:
@@ -58,11 +62,11 @@ class Ahead:
             core.stop_if(None)
 
     def _now(
-        self, planner: Planner, limit: int, widest: int | None
+        self, planner: Planner, available: int, width_hint: int | None
     ) -> tuple[int, int | None, list[tuple[Any, Any]]]:
         """Everything besides the pool that a search depends on."""
         profiles = planner.profiles.columns(planner.context, self.pool.mixes)
-        return limit, widest, profiles
+        return available, width_hint, profiles
 
     def stop(self) -> None:
         """Cancel the search: its thread ends soon."""
@@ -75,7 +79,7 @@ class Ahead:
         """
         try:
             same = waves.pool is self.pool and waves.start == self._start
-            if same and self._now(waves.planner, waves.limit, waves.widest) == self._state:
+            if same and self._now(waves.planner, waves.available, waves.width_hint) == self._state:
                 self._thread.join()
                 return self._made
             return None

@@ -136,7 +136,7 @@ class Budget:
             if self.available is not None and getattr(self, name) != absent:
                 raise InputError(f"{name} is only taken from device=, not from available=")
         if self.resident is not None:
-            self.limit()
+            self.resolve()
 
     @property
     def reserved(self) -> int:
@@ -148,7 +148,7 @@ class Budget:
         """The device's total is stated, what is allocated before a wave is not."""
         return self.available is None and self.resident is None
 
-    def limit(self, resident: int | None = None) -> int:
+    def resolve(self, resident: int | None = None) -> int:
         """Bytes free for waves. ``resident`` is used when the budget states none.
 
         Raises:

@@ -42,9 +42,9 @@ class Plan:
         return len(self.forwards) > 1
 
     @cached_property
-    def groups(self) -> tuple[Pack, ...]:
+    def packs(self) -> tuple[Pack, ...]:
         """The packs of all forwards, in order of execution."""
-        return tuple(group for forward in self.forwards for group in forward.groups)
+        return tuple(pack for forward in self.forwards for pack in forward.packs)
 
     @cached_property
     def largest(self) -> ForwardPlan:
@@ -89,9 +89,9 @@ class Plan:
         return np.concatenate([forward.requests for forward in self.forwards])
 
     @property
-    def rank_rows(self) -> Int64:
-        """Most rows of each context-parallel rank over all groups."""
-        rows = [group.rank_rows for group in self.groups]
+    def rank_tokens(self) -> Int64:
+        """Most rows of each context-parallel rank over all packs."""
+        rows = [pack.rank_tokens for pack in self.packs]
         return np.max(rows, axis=0) if rows else np.zeros(1, np.int64)
 
     @cached_property
@@ -102,13 +102,13 @@ class Plan:
         digest = hashlib.blake2b(digest_size=16)
         for forward in self.forwards:
             digest.update(b"forward")
-            for group in forward.groups:
-                digest.update(repr((group.adapter, group.gradient, group.routed)).encode())
-                packing = group.packing
-                parts = [group.requests, packing.lengths, packing.parents]
-                if (ownership := group.assignment) is not None:
+            for pack in forward.packs:
+                digest.update(repr((pack.adapter, pack.gradient, pack.routed)).encode())
+                packing = pack.packing
+                parts = [pack.requests, packing.lengths, packing.parents]
+                if (ownership := pack.ownership) is not None:
                     parts += [ownership.owners, ownership.stages]
-                if (gdn := group.recurrent) is not None:
+                if (gdn := pack.gdn) is not None:
                     parts.append(gdn.owner)
                 for part in parts:
                     digest.update(np.int64(len(part)).tobytes())
@@ -129,7 +129,7 @@ class Plan:
                     "mode": forward.mode,
                     "required": forward.required,
                     "requests": forward.requests.tolist(),
-                    "groups": [pack_to_dict(group) for group in forward.groups],
+                    "packs": [pack_to_dict(pack) for pack in forward.packs],
                     "measures": measures_of(forward).to_dict(),
                 }
                 for forward in self.forwards
@@ -152,8 +152,8 @@ def plan_of(found: SearchResult, bound: BoundRules, required: int | None = None)
 
 def measures_of(forward: ForwardPlan) -> Measures:
     """What a forward's price is made of."""
-    rows = [group.measures for group in forward.groups]
-    width = len(core.GROUP_MEASURES)
+    rows = [pack.measures for pack in forward.packs]
+    width = len(core.PACK_MEASURES)
     return Measures(forward.measures, np.array(rows, np.int64).reshape(len(rows), width))
 
 
@@ -173,13 +173,13 @@ def pack_to_dict(pack: Pack) -> dict[str, Any]:
         "balance": pack.balance,
         "lengths": packing.lengths.tolist(),
         "parents": packing.parents.tolist(),
-        "row_starts": packing.row_starts.tolist(),
-        "rank_rows": pack.rank_rows.tolist(),
+        "sequence_starts": packing.sequence_starts.tolist(),
+        "rank_tokens": pack.rank_tokens.tolist(),
     }
-    if (ownership := pack.assignment) is not None:
+    if (ownership := pack.ownership) is not None:
         made["chunk"] = ownership.chunk
         made["owners"] = ownership.owners.tolist()
         made["stages"] = ownership.stages.tolist()
-    if (gdn := pack.recurrent) is not None:
+    if (gdn := pack.gdn) is not None:
         made["gdn_owner"] = gdn.owner.tolist()
     return made

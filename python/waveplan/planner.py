@@ -14,7 +14,6 @@ from waveplan import scoring as scores
 from waveplan.agreement.adapters import Agreement, Alone, check_agreement
 from waveplan.agreement.protocol import Ranks, Step, digest
 from waveplan.ahead import Ahead, Made
-from waveplan.assignment import OwnershipSettings, ownership_settings
 from waveplan.budget import Budget
 from waveplan.checks import choice, flag, instance, integer, real
 from waveplan.errors import InputError
@@ -23,11 +22,11 @@ from waveplan.facts.training import Training
 from waveplan.plan import Plan, plan_of
 from waveplan.pricing import BoundRules, RuleSet, bind, default_rules, reference_rules
 from waveplan.profiles import MOST, Observation, Profiles, Signature
-from waveplan.recurrent import gdn_settings
 from waveplan.refusal import refused
 from waveplan.scoring import Device, Scoring
 from waveplan.sequences.requests import Requests
 from waveplan.sequences.sequences import integers
+from waveplan.stages import OwnershipSettings, gdn_settings, ownership_settings
 from waveplan.wave import Wave
 from waveplan.waves import Refusals, Waves
 
@@ -43,12 +42,12 @@ class Planner:
     Args:
         model: what is trained. topology: how ranks are arranged. training: how it is trained.
         budget: what a rank may use: a `Budget`, bytes or text ("139 GiB" means free for waves).
-        rules: the pricing rules; the default rules, or in compatible mode the published ones.
+        rules: the pricing rules; the default rules, or in reference mode the reference ones.
         agreement: connects the ranks of a job; `Alone` plans in one process.
         trust: "rules" believes prices made only of measured rules, so a first wave can be as
             wide as memory allows; "profile" believes prices only up to eight times what a
             profile has seen.
-        compatible: exactly the published planner's decisions: its rules, trust, layouts and
+        mode: "reference" makes exactly the reference planner's decisions: its rules, trust, layouts and
             order of probes. Otherwise ours, never narrower.
         device: the GPU, which selects the layout score; None at a desk.
         scoring: the layout score itself, instead of `device`.
@@ -66,11 +65,11 @@ class Planner:
         rules: RuleSet | None = None,
         agreement: Agreement | None = None,
         trust: Literal["rules", "profile"] = "rules",
-        compatible: bool = False,
+        mode: Literal["best", "reference"] = "best",
         *,
         device: Device | None = None,
         scoring: Scoring | None = None,
-        assign: OwnershipSettings | None = None,
+        ownership: OwnershipSettings | None = None,
         margin: float | None = None,
     ) -> None:
         choice("trust", trust, ("rules", "profile"))
@@ -78,83 +77,89 @@ class Planner:
         instance("training", training, Training)
         self.model, self.topology, self.training = model, topology, training
         self.budget = budget if isinstance(budget, Budget) else Budget(available=budget)
-        self.compatible = flag("compatible", _plain(compatible))
-        self.trust = "profile" if self.compatible else trust
+        choice("mode", mode, MODES)
+        self.mode: Literal["best", "reference"] = mode
+        self.trust = "profile" if self.reference else trust
         self.agreement = check_agreement(Alone() if agreement is None else agreement, topology.dp)
         self.ranks = Ranks(self.agreement)
-        self.bound = _bound(model, topology, training, _rules(rules, self.compatible))
+        self.bound = _bound(model, topology, training, _rules(rules, self.reference))
         self.facts = dict(self.bound.facts)
         self.margin = _margin(margin)
-        self.profiles = Profiles(published=self.compatible)
-        self.device, self._assign = device, assign
+        self.profiles = Profiles(reference=self.reference)
+        self.device, self._ownership = device, ownership
         if scoring is None:
             scoring = scores.select(model, topology, device=device)
         self.scoring = instance("scoring", scoring, Scoring)
-        if assign is not None:
-            instance("assign", assign, OwnershipSettings)
+        if ownership is not None:
+            instance("ownership", ownership, OwnershipSettings)
         if device is not None:
             instance("device", device, Device)
-        self._free = self._limit()
-        self._settings = _settings(self, assign)
+        self._available = self._available_now()
+        self._settings = _settings(self, ownership)
         # The first reading of each setting takes a lock, which a fork would leave taken forever
         # if another thread (such as `prefetch`'s) read them then.
         self.make_engine(_NOTHING)
-        self._widest: int | None = None
+        self._width_hint: int | None = None
         self._guard = threading.RLock()
         self._ahead: Ahead | None = None
         self._last: weakref.ref[Waves] | None = None
 
     @property
-    def widest(self) -> int | None:
-        """Where the first search of a pool looks first. Yours to set; in compatible mode it is
-        the largest width so far, as published. Otherwise pools planned before change nothing."""
-        return self._widest
+    def reference(self) -> bool:
+        """Whether it makes the reference planner's decisions."""
+        return self.mode == "reference"
 
-    @widest.setter
-    def widest(self, width: int | None) -> None:
-        self._widest = None if width is None else integer("widest", width)
+    @property
+    def width_hint(self) -> int | None:
+        """Where the first search of a pool looks first. Yours to set; in reference mode it is
+        the largest width so far, as there. Otherwise pools planned before change nothing."""
+        return self._width_hint
+
+    @width_hint.setter
+    def width_hint(self, width: int | None) -> None:
+        self._width_hint = None if width is None else integer("width_hint", width)
 
     @property
     def profiles(self) -> Profiles:
-        """What was observed; compatible mode takes profiles of the published kind alone."""
+        """What was observed; reference mode takes profiles of the reference kind alone."""
         return self._profiles
 
     @profiles.setter
     def profiles(self, profiles: Profiles) -> None:
         instance("profiles", profiles, Profiles)
-        if profiles.published != self.compatible:
-            kind = "published" if self.compatible else "observed"
+        if profiles.reference != self.reference:
+            kind = "reference" if self.reference else "observed"
             raise InputError(f"profiles are of the other kind: this planner takes {kind} ones")
         self._profiles = profiles
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A planner in another process: the same job, limit and profiles, nothing made ahead."""
+        """A planner in another process: the same job, available and profiles, nothing made ahead."""
         given = (
             *(self.model, self.topology, self.training, self.budget, self.bound.rules),
-            *(self.agreement, self.trust, self.compatible),
+            *(self.agreement, self.trust, self.mode),
         )
-        options = (self.device, self.scoring, self._assign, self.margin)
-        return _again, (given, options), (self._free, self.widest, self.profiles)
+        options = (self.device, self.scoring, self._ownership, self.margin)
+        return _again, (given, options), (self._available, self.width_hint, self.profiles)
 
     def __setstate__(self, state: tuple[int, int | None, Profiles]) -> None:
-        self._free, self.widest, self.profiles = state
+        self._available, self.width_hint, self.profiles = state
 
     @property
-    def limit(self) -> int:
+    def available(self) -> int:
         """Bytes free for waves; set it when more or less is free now."""
-        return self._free
+        return self._available
 
-    @limit.setter
-    def limit(self, free: int) -> None:
-        self._free = integer("limit", free)
+    @available.setter
+    def available(self, available: int) -> None:
+        self._available = integer("available", available)
 
-    def _limit(self) -> int:
+    def _available_now(self) -> int:
         used = None
         if self.budget.needs_resident:
             from waveplan.pricing.resident import resident
 
             used = resident(self.model, self.topology, self.training).total
-        free = self.budget.limit(used)
+        free = self.budget.resolve(used)
         extra = 0.0 if self.bound.measured or self.margin is None else self.margin
         return min(free, int(free / (1 + extra)))  # a float may round up past 63 bits
 
@@ -170,9 +175,9 @@ class Planner:
             self.bound.rules,
             agreement,
             "rules" if self.trust == "rules" else "profile",
-            self.compatible,
+            self.mode,
             device=self.device,
-            assign=self._assign,
+            ownership=self._ownership,
             margin=self.margin,
         )
         made.profiles = self.profiles
@@ -191,32 +196,32 @@ class Planner:
         return self.bound.rules.margin or self.margin is not None
 
     def waves(self, requests: Any, on_refusal: Refusals = "raise", start: int = 0) -> Waves:
-        """Plans the pool wave by wave, from item `start` on.
+        """Plans the pool wave by wave, from group `start` on.
 
         Every wave is planned when it is asked for, so what `observe` learned from the waves
         before counts.
 
         Args:
-            requests: `Requests`, or rows (all labelled, one item a row).
+            requests: `Requests`, or rows (all labelled, one group a row).
             on_refusal: what happens when not even the smallest wave fits: "raise"
-                `WaveRefused`, "skip" its items and list them in `Waves.refused`, or give the
+                `WaveRefused`, "skip" its groups and list them in `Waves.refused`, or give the
                 "oversized" wave that needs least.
         """
         return Waves(self, requests, on_refusal, start)
 
     def wave(self, requests: Any, start: int = 0) -> Wave:
-        """The next wave from item `start` on.
+        """The next wave from group `start` on.
 
         Raises:
             WaveRefused: not even the smallest wave fits.
         """
         return self.waves(requests, start=start).plan_next()
 
-    def plan(self, requests: Any, *, limit: int | None = None) -> Plan:
+    def plan(self, requests: Any, *, available: int | None = None) -> Plan:
         """Plans all requests as one forward, split if it must be.
 
         Args:
-            limit: bytes free instead of the planner's own.
+            available: bytes free instead of the planner's own.
 
         Raises:
             WaveRefused: no plan or split that was tried fits.
@@ -225,7 +230,7 @@ class Planner:
         engine = self.make_engine(pool)
         everything = np.arange(len(pool), dtype=np.int64)
         profiles = self.profiles.columns(self.context, pool.mixes)
-        free = self.limit if limit is None else integer("limit", limit)
+        free = self.available if available is None else integer("available", available)
         found, probes = engine.plan(everything, free, profiles)
         if found.kind == "refused":
             raise refused(self, pool, found, tuple(probes), free, indices=everything)
@@ -251,7 +256,7 @@ class Planner:
         """
         with self.ranks.telling():
             plan = instance("wave", wave, Wave).plan
-            whole = flag("whole", _plain(whole))
+            whole = flag("whole", whole)
             peak, retained = self._agreed_peaks(peak_bytes, retained_bytes)
             if plan.packed_tokens <= 0:
                 return
@@ -286,9 +291,9 @@ class Planner:
         return Signature(self.context, tuple(names), tuple(gradients), tuple(adapters))
 
     def prefetch(self, requests: Requests, start: int = 0) -> None:
-        """Plans the wave that will start at item `start` in a thread, while the caller works.
+        """Plans the wave that will start at group `start` in a thread, while the caller works.
 
-        It can never change a result: `Waves` takes it only if pool, start, `limit`, `widest` and
+        It can never change a result: `Waves` takes it only if pool, start, `available`, `width_hint` and
         profiles are then what they are now, and plans again otherwise. With other ranks it
         prices this rank's own share and calls no reduction. A program that leaves does not
         wait for it.
@@ -307,15 +312,15 @@ class Planner:
                 f"requests is {type(requests).__name__}: prefetch takes the Requests object that "
                 "waves() gets later, or waves.pool"
             )
-        if integer("start", start) >= len(requests.item_sizes):
+        if integer("start", start) >= len(requests.group_sizes):
             return
         last = self._seen(requests)
-        widest = self.widest if last is None else last.widest
+        width_hint = self.width_hint if last is None else last.width_hint
 
         with self._guard:
             if self._ahead is not None:
                 self._ahead.stop()
-            self._ahead = Ahead(self, requests, start, widest)
+            self._ahead = Ahead(self, requests, start, width_hint)
 
     def take_ahead(self, waves: Waves) -> Made | None:
         """What `prefetch` made, if it is the search that `waves` needs now."""
@@ -349,11 +354,12 @@ class Planner:
 
 
 _NOTHING = Requests([])
+MODES = ("best", "reference")
 
 
 def _again(given: tuple[Any, ...], options: tuple[Any, ...]) -> Planner:
-    device, scoring, assign, margin = options
-    return Planner(*given, device=device, scoring=scoring, assign=assign, margin=margin)
+    device, scoring, ownership, margin = options
+    return Planner(*given, device=device, scoring=scoring, ownership=ownership, margin=margin)
 
 
 @lru_cache(maxsize=32)
@@ -362,19 +368,14 @@ def _bound(model: Model, topology: Topology, training: Training, rules: RuleSet)
     return bind(model, topology, training, rules)
 
 
-def _plain(value: Any) -> Any:
-    """A comparison of arrays answers with numpy's own bool."""
-    return bool(value) if isinstance(value, np.bool_) else value
-
-
 def _requests(requests: Any) -> Requests:
     return requests if isinstance(requests, Requests) else Requests(requests)
 
 
-def _rules(rules: RuleSet | None, compatible: bool) -> RuleSet:
+def _rules(rules: RuleSet | None, reference: bool) -> RuleSet:
     if rules is not None:
         return instance("rules", rules, RuleSet)
-    return reference_rules() if compatible else default_rules()
+    return reference_rules() if reference else default_rules()
 
 
 def _margin(margin: float | None) -> float | None:
@@ -383,11 +384,11 @@ def _margin(margin: float | None) -> float | None:
     return real("margin", margin, 0, 10)
 
 
-def _settings(planner: Planner, assign: OwnershipSettings | None) -> core.PlannerSettings:
+def _settings(planner: Planner, ownership: OwnershipSettings | None) -> core.PlannerSettings:
     """What the core plans with, from a planner's facts."""
     model, topology, training = planner.model, planner.topology, planner.training
     return core.PlannerSettings(
-        compatible=planner.compatible,
+        reference=planner.reference,
         trust_rules=planner.trust == "rules",
         margin=planner.has_margin,
         dp=topology.dp,
@@ -399,6 +400,6 @@ def _settings(planner: Planner, assign: OwnershipSettings | None) -> core.Planne
         gdn_pending=model.gdn_layers > 0 and bool(planner.facts["recompute_full"]),
         adapter_pending=training.gradients_pending,
         scoring=planner.scoring,
-        assign=ownership_settings(model, topology) if assign is None else assign,
-        recurrent=gdn_settings(model, topology.tp) if model.gdn_layers else None,
+        ownership=ownership_settings(model, topology) if ownership is None else ownership,
+        gdn=gdn_settings(model, topology.tp) if model.gdn_layers else None,
     )

@@ -35,8 +35,8 @@ class Signature:
     Args:
         context: topology and layout score of the job.
         mixes: the distinct output mixes of the requests, sorted.
-        gradients: gradient mode of each group, sorted.
-        adapters: gradient mode and adapter rank of each group, sorted; empty without adapters.
+        gradients: gradient mode of each pack, sorted.
+        adapters: gradient mode and adapter rank of each pack, sorted; empty without adapters.
     """
 
     context: str
@@ -52,11 +52,11 @@ class Profiles:
     """Profiles by signature.
 
     Args:
-        published: keep the published rates (compatible mode) instead of our curves.
+        reference: keep the reference rates (reference mode) instead of our curves.
     """
 
-    def __init__(self, *, published: bool = False) -> None:
-        self.published = flag("published", published)
+    def __init__(self, *, reference: bool = False) -> None:
+        self.reference = flag("reference", reference)
         self._entries: dict[Signature, Profile] = {}
 
     def __len__(self) -> int:
@@ -69,7 +69,7 @@ class Profiles:
         return self._entries[signature]
 
     def __setitem__(self, signature: Signature, profile: Profile) -> None:
-        wanted = Rates if self.published else Observed
+        wanted = Rates if self.reference else Observed
         if not isinstance(profile, wanted):
             raise InputError(f"these profiles hold {wanted.__name__}, not {type(profile).__name__}")
         instance("signature", signature, Signature)
@@ -78,7 +78,7 @@ class Profiles:
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy that is whole while other threads observe."""
-        return {"published": self.published, "_entries": dict(self.items())}
+        return {"reference": self.reference, "_entries": dict(self.items())}
 
     def __contains__(self, signature: object) -> bool:
         return signature in self._entries
@@ -86,8 +86,8 @@ class Profiles:
     def observe(self, signature: Signature, seen: Observation) -> None:
         """Learns from one reading; from many threads at once none is lost.
 
-        Beyond `MOST_SIGNATURES` the one observed longest ago is forgotten; the published kind
-        keeps all, as published.
+        Beyond `MOST_SIGNATURES` the one observed longest ago is forgotten; the reference kind
+        keeps all, as reference.
         """
         instance("seen", seen, Observation)
         instance("signature", signature, Signature)
@@ -99,7 +99,7 @@ class Profiles:
     ) -> dict[Signature, Profile]:
         """Return the table with one more reading; Ctrl-C leaves the old one or the new one."""
         known = made.get(signature)
-        if self.published:
+        if self.reference:
             made[signature] = (known or Rates(0.0, 0)).after(seen)
         else:
             made.pop(signature, None)
@@ -120,7 +120,7 @@ class Profiles:
             values = columns(profile)
             values.pop("here", None)
             entries.append({"signature": asdict(signature), "profile": values})
-        kind = "published" if self.published else "observed"
+        kind = "reference" if self.reference else "observed"
         return {"version": VERSION, "kind": kind, "profiles": entries}
 
     @classmethod
@@ -133,19 +133,19 @@ class Profiles:
         try:
             version, kind = data["version"], data["kind"]
             known = isinstance(version, int) and version == VERSION
-            if not known or kind not in ("published", "observed"):
+            if not known or kind not in ("reference", "observed"):
                 raise InputError(
                     f"profiles have version {version!r} and kind {kind!r}: this program reads "
-                    f"version {VERSION}, published or observed"
+                    f"version {VERSION}, reference or observed"
                 )
-            made = cls(published=kind == "published")
-            if not made.published and len(data["profiles"]) > MOST_SIGNATURES:
+            made = cls(reference=kind == "reference")
+            if not made.reference and len(data["profiles"]) > MOST_SIGNATURES:
                 raise InputError(
                     f"{len(data['profiles'])} profiles are more than the {MOST_SIGNATURES} kept"
                 )
             for entry in data["profiles"]:
                 signature, values = entry["signature"], entry["profile"]
-                made[_signature(signature)] = (Rates if made.published else Observed)(**values)
+                made[_signature(signature)] = (Rates if made.reference else Observed)(**values)
         except InputError:
             raise
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
@@ -188,7 +188,7 @@ class Profiles:
 
     def fresh(self) -> Profiles:
         """The same profiles as a new process sees them: first calls are still to be paid."""
-        made = Profiles(published=self.published)
+        made = Profiles(reference=self.reference)
         for signature, profile in self.items():
             known = profile if isinstance(profile, Rates) else profile.replace(here=False)
             made[signature] = known

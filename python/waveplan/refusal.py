@@ -18,7 +18,7 @@ from waveplan.plan import Plan, plan_of
 from waveplan.pricing import BoundRules, Price
 from waveplan.profiles import Profiles
 from waveplan.sequences.requests import Requests
-from waveplan.sequences.sequences import Rows
+from waveplan.sequences.sequences import Sequences
 from waveplan.wave import Attempt, Binding, Probe, binding_of
 
 __all__ = ["Change", "WaveRefused", "refused"]
@@ -39,7 +39,7 @@ class Planning(Protocol):
 
     def make_engine(self, pool: Requests) -> core.Engine: ...
 
-    def plan(self, requests: Any, *, limit: int | None = None) -> Plan: ...
+    def plan(self, requests: Any, *, available: int | None = None) -> Plan: ...
 
     def like(self, *, topology: Topology, budget: Budget) -> Planning: ...
 
@@ -74,29 +74,29 @@ class WaveRefused(WaveplanError):  # noqa: N818  (the public name)
         message: str,
         *,
         required: int,
-        limit: int,
+        available: int,
         width: int,
         indices: NDArray[np.int64],
-        tried: tuple[Attempt, ...],
+        attempts: tuple[Attempt, ...],
         probes: tuple[Probe, ...],
         search: tuple[Planning, Requests, Plan] | None = None,
     ) -> None:
         super().__init__(message)
         self.required = required
         """Bytes of what was tried last."""
-        self.limit = limit
+        self.available = available
         """Bytes free."""
         self.width = width
         """Items over all data-parallel ranks; 0 for `Planner.plan`."""
         self.indices = indices
-        """This rank's items (rows for `Planner.plan`)."""
-        self.tried = tried
+        """This rank's groups (rows for `Planner.plan`)."""
+        self.attempts = attempts
         """Unsplit, shared, and each rung of the split ladder, with bytes."""
         self.probes = probes
         self._search = search
 
     def __reduce__(self) -> tuple[Any, ...]:
-        names = ("required", "limit", "width", "indices", "tried", "probes")
+        names = ("required", "available", "width", "indices", "attempts", "probes")
         figures = {name: getattr(self, name) for name in names}
         return partial(WaveRefused, str(self), **figures), (), {"binding": self.binding}
 
@@ -130,7 +130,7 @@ class WaveRefused(WaveplanError):  # noqa: N818  (the public name)
     def change(self) -> list[Change]:
         """The smallest changes that would fit, each computed when first asked for."""
         planner, pool, plan = self._asked()
-        return changes(planner, pool, np.sort(plan.requests), self.limit)
+        return changes(planner, pool, np.sort(plan.requests), self.available)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the refusal as stable JSON."""
@@ -138,10 +138,10 @@ class WaveRefused(WaveplanError):  # noqa: N818  (the public name)
         return {
             "message": str(self),
             "required": self.required,
-            "limit": self.limit,
+            "available": self.available,
             "width": self.width,
             "indices": self.indices.tolist(),
-            "tried": [columns(tried) for tried in self.tried],
+            "attempts": [columns(tried) for tried in self.attempts],
             "binding": {name: getattr(self.binding, name) for name in names},
         }
 
@@ -151,14 +151,14 @@ def refused(
     pool: Requests,
     found: core.SearchResult,
     probes: tuple[Probe, ...],
-    limit: int,
+    available: int,
     *,
     indices: NDArray[np.int64] | None = None,
     elsewhere: str = "",
 ) -> WaveRefused:
     """Return the error for a wave that fits not here, or `elsewhere`: the reason of a rank."""
     plan = plan_of(found, planner.bound)
-    tried = found.tried
+    tried = found.attempts
     requests = len(plan.requests)
     if elsewhere:
         why = f"but {elsewhere}"
@@ -171,12 +171,12 @@ def refused(
     return WaveRefused(
         f"the smallest wave ({requests} request{'s' * (requests != 1)}, {plan.packed_tokens} "
         f"packed of {plan.logical_tokens} tokens) needs {format_bytes(found.required)} of "
-        f"{format_bytes(limit)}; {why}",
+        f"{format_bytes(available)}; {why}",
         required=found.required,
-        limit=limit,
+        available=available,
         width=found.width,
-        indices=found.items if indices is None else indices,
-        tried=tried,
+        indices=found.groups if indices is None else indices,
+        attempts=tried,
         probes=probes,
         search=(planner, pool, plan),
     )
@@ -198,17 +198,19 @@ def cheapest(planner: Planning, pool: Requests, rows: NDArray[np.int64]) -> Plan
             return best
 
 
-def changes(planner: Planning, pool: Requests, rows: NDArray[np.int64], limit: int) -> list[Change]:
+def changes(
+    planner: Planning, pool: Requests, rows: NDArray[np.int64], available: int
+) -> list[Change]:
     """The smallest changes that would make these rows fit as one forward, split or not."""
     best = cheapest(planner, pool, rows).required
-    if best <= limit:  # another rank's refusal: nothing here has to change
+    if best <= available:  # another rank's refusal: nothing here has to change
         return []
     found = [Change("budget", best)]
     longest = int(pool.lengths[rows].max())
     low, high = 0, longest  # high does not fit; low does, or is 0
     while high - low > 1:
         middle = (low + high) // 2
-        if _fits(planner, pool, rows, middle, limit):
+        if _fits(planner, pool, rows, middle, available):
             low = middle
         else:
             high = middle
@@ -218,10 +220,10 @@ def changes(planner: Planning, pool: Requests, rows: NDArray[np.int64], limit: i
     while ranks <= MOST_RANKS:
         try:
             topology = replace(planner.topology, cp=ranks)
-            wider = planner.like(topology=topology, budget=Budget(available=max(1, limit)))
+            wider = planner.like(topology=topology, budget=Budget(available=max(1, available)))
         except InputError:
             break
-        if _fits(wider, pool, rows, longest, limit):
+        if _fits(wider, pool, rows, longest, available):
             found.append(Change("cp", ranks))
             break
         ranks *= 2
@@ -229,18 +231,18 @@ def changes(planner: Planning, pool: Requests, rows: NDArray[np.int64], limit: i
 
 
 def _fits(
-    planner: Planning, pool: Requests, rows: NDArray[np.int64], most: int, limit: int
+    planner: Planning, pool: Requests, rows: NDArray[np.int64], most: int, available: int
 ) -> bool:
     """Whether some plan or split of the rows, each cut to `most` tokens, fits."""
     try:
-        planner.plan(cut(pool, rows, most), limit=limit)
+        planner.plan(cut(pool, rows, most), available=available)
     except WaveRefused:
         return False
     return True
 
 
 def cut(pool: Requests, rows: NDArray[np.int64], most: int) -> Requests:
-    """Some rows of a pool as one item, each cut to `most` tokens; labels go with them."""
+    """Some rows of a pool as one group, each cut to `most` tokens; labels go with them."""
     tokens = [pool.rows[int(i)][:most] for i in rows]
     lengths = np.minimum(pool.lengths[rows], most)
     targets: list[object] = []
@@ -257,13 +259,13 @@ def cut(pool: Requests, rows: NDArray[np.int64], most: int) -> Requests:
             targets.append(np.repeat(mask[:, None], width, axis=1) if width > 1 else mask)
     names = (None, *pool.adapters)
     return Requests(
-        Rows.from_any(tokens),
+        Sequences.from_any(tokens),
         targets=targets,
         top_k=[k or None for k in pool.top_k[rows].tolist()],
         logits=pool.logits[rows].tolist(),
         hidden=pool.hidden[rows].tolist(),
         gradient=pool.gradient[rows].tolist(),
         adapter=[names[slot] for slot in pool.slot[rows].tolist()],
-        items=[len(rows)],
+        groups=[len(rows)],
         routed=pool.routed[rows],
     )

@@ -1,6 +1,6 @@
 """Predicted work of a layout: fitted coefficient tables as data, and which of them applies.
 
-The tables are facts published with ``openpipe-art`` 0.5.23 (Apache-2.0), fitted there on H200
+The tables are facts reference with ``openpipe-art`` 0.5.23 (Apache-2.0), fitted there on H200
 bf16 timings of forward and backward through an active adapter. A table applies only to what it
 was measured on; elsewhere the older hand-set score (version 1) stands in.
 """

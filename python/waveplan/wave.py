@@ -28,7 +28,7 @@ class Binding:
     """What decides a price: which rank, in which phase, by which term."""
 
     rank: int
-    """Context-parallel rank with the most rows in the group that decides."""
+    """Context-parallel rank with the most rows in the pack that decides."""
     phase: Literal["forward", "backward"]
     """Whether the peak is in the forward or in the backward pass."""
     term: str
@@ -44,13 +44,13 @@ class Binding:
 class Stopped:
     """Why a wave is not wider.
 
-    ``kind`` is "memory" (a wave of `width` items does not fit), "trust" (it is outside what
+    ``kind`` is "memory" (a wave of `width` groups does not fit), "trust" (it is outside what
     rules or profiles cover) or "end" (the pool ends here).
     """
 
     kind: Literal["memory", "trust", "end"]
     width: int
-    limit: int
+    available: int
     plan: Plan | None = field(repr=False, default=None)
     """This rank's plan at that width; None where no plan was made."""
     reason: str = ""
@@ -64,7 +64,7 @@ class Stopped:
     @cached_property
     def binding(self) -> Binding | None:
         """What decides the price of that plan; None where another rank's share stopped it."""
-        if self.plan is None or self.kind != "memory" or self.plan.required <= self.limit:
+        if self.plan is None or self.kind != "memory" or self.plan.required <= self.available:
             return None
         return binding_of(self.plan)
 
@@ -74,16 +74,16 @@ class Stopped:
         if self.kind == "trust":
             return f"trust: {self.reason}" if self.reason else "trust"
         if self.plan is None:
-            return f"memory: {self.width} items do not fit in {format_bytes(self.limit)}"
-        if self.plan.required <= self.limit:
+            return f"memory: width {self.width} does not fit in {format_bytes(self.available)}"
+        if self.plan.required <= self.available:
             return (
-                f"memory: {self.width} items do not fit on another rank: its share stopped the "
+                f"memory: width {self.width} does not fit on another rank: its share stopped the "
                 f"wave, this rank's needs {format_bytes(self.plan.required)} of "
-                f"{format_bytes(self.limit)}"
+                f"{format_bytes(self.available)}"
             )
         return (
-            f"memory: {self.width} items need {format_bytes(self.plan.required)} of "
-            f"{format_bytes(self.limit)}; {self.binding}"
+            f"memory: width {self.width} needs {format_bytes(self.plan.required)} of "
+            f"{format_bytes(self.available)}; {self.binding}"
         )
 
 
@@ -96,12 +96,12 @@ class Wave:
     width: int
     """Items over all data-parallel ranks."""
     start: int
-    """First item of the wave in the pool."""
+    """First group of the wave in the pool."""
     plan: Plan
     """What this rank runs."""
     required: int
     """Bytes needed on the busiest rank, as the search decided."""
-    limit: int
+    available: int
     """Bytes free for the wave."""
     probes: tuple[Probe, ...]
     """Everything priced, in order."""
@@ -122,13 +122,13 @@ class Wave:
 
     @property
     def rows(self) -> NDArray[np.int64]:
-        """Rows of the pool that this rank runs, in order of execution."""
+        """Sequences of the pool that this rank runs, in order of execution."""
         return self.plan.requests
 
     @property
-    def groups(self) -> tuple[Pack, ...]:
-        """The plan's groups."""
-        return self.plan.groups
+    def packs(self) -> tuple[Pack, ...]:
+        """The plan's packs."""
+        return self.plan.packs
 
     @property
     def price(self) -> Price:
@@ -136,10 +136,10 @@ class Wave:
         return self.plan.price
 
     @cached_property
-    def unpriced(self) -> tuple[str, ...]:
+    def doubtful(self) -> tuple[str, ...]:
         """Rules that matter to this wave but are off or unmeasured here, each with its reason."""
         price = self.price
-        return tuple(str(state) for state in (*price.off, *price.unmeasured))
+        return tuple(str(state) for state in (*price.uncharged, *price.unmeasured))
 
     def to_dict(self) -> dict[str, Any]:
         """Stable JSON."""
@@ -149,10 +149,10 @@ class Wave:
             "width": self.width,
             "start": self.start,
             "required": self.required,
-            "limit": self.limit,
+            "available": self.available,
             "rejected": self.rejected,
             "cold": self.cold,
-            "unpriced": list(self.unpriced),
+            "doubtful": list(self.doubtful),
             "stopped": {"kind": stopped.kind, "width": stopped.width, "text": str(stopped)},
             "probes": [columns(probe) for probe in self.probes],
             "plan": self.plan.to_dict(),
@@ -160,7 +160,7 @@ class Wave:
 
     def __repr__(self) -> str:
         return (
-            f"Wave({self.width} items from {self.start}, {self.plan.packed_tokens} packed tokens, "
+            f"Wave({self.width} groups from {self.start}, {self.plan.packed_tokens} packed tokens, "
             f"{format_bytes(self.required)}, stopped by {self.stopped.kind})"
         )
 
@@ -169,7 +169,7 @@ def binding_of(plan: Plan) -> Binding:
     """What decides a plan's price."""
     forward = plan.largest
     why = plan.price.explanation
-    group = max(forward.groups, key=lambda group: group.rows, default=None)
-    rank = 0 if group is None else int(np.argmax(group.rank_rows))
+    pack = max(forward.packs, key=lambda pack: pack.rows, default=None)
+    rank = 0 if pack is None else int(np.argmax(pack.rank_tokens))
     phase: Literal["forward", "backward"] = "backward" if why.phase == "backward" else "forward"
     return Binding(rank, phase, why.term, why.terms().get(why.term, 0))

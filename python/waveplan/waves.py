@@ -40,13 +40,13 @@ class Waves:
 
     pool: Requests
     start: int
-    """First item not yet planned."""
+    """First group not yet planned."""
     refused: list[WaveRefused]
-    """With on_refusal="skip": the refusal of every item skipped, in order."""
-    widest: int | None
-    """Largest width so far, where the next search looks first; at first `Planner.widest`."""
-    limit: int
-    """Bytes free in the search at hand: `Planner.limit` as it began."""
+    """With on_refusal="skip": the refusal of every group skipped, in order."""
+    width_hint: int | None
+    """Largest width so far, where the next search looks first; at first `Planner.width_hint`."""
+    available: int
+    """Bytes free in the search at hand: `Planner.available` as it began."""
 
     def __init__(self, planner: Planner, requests: Any, on_refusal: Refusals, start: int) -> None:
         from waveplan.planner import Planner as Class
@@ -56,14 +56,16 @@ class Waves:
             pool = requests if isinstance(requests, Requests) else Requests(requests)
             if not len(pool):
                 raise InputError("the pool is empty: there is nothing to plan")
-            self.items = len(pool.item_sizes)
+            self.groups = len(pool.group_sizes)
             start = integer("start", start)
-            if start >= self.items:
-                raise InputError(f"start is {start} of {self.items} items: nothing is left to plan")
+            if start >= self.groups:
+                raise InputError(
+                    f"start is {start} of {self.groups} groups: nothing is left to plan"
+                )
             self.planner, self.pool, self.start = planner, pool, start
             self.refused = []
-            self.widest = planner.widest
-            self.limit = planner.limit
+            self.width_hint = planner.width_hint
+            self.available = planner.available
             self._turn = threading.RLock()
             self._busy = False
             self._mode = on_refusal
@@ -75,7 +77,7 @@ class Waves:
 
     def __next__(self) -> Wave:
         with self._turn:
-            while self.start < self.items:
+            while self.start < self.groups:
                 try:
                     return self.plan_next()
                 except WaveRefused as refusal:
@@ -96,50 +98,50 @@ class Waves:
             if self._busy:  # a signal handler asks in the middle of a search
                 raise InputError("these waves are being planned already, further up this call")
             self._busy = True
-            before = self.start, self.widest
+            before = self.start, self.width_hint
             try:
                 return self._next()
             except BaseException:
-                self.start, self.widest = before  # Ctrl-C just before the wave was handed out
+                self.start, self.width_hint = before  # Ctrl-C just before the wave was handed out
                 raise
             finally:
                 self._busy = False
 
     def _next(self) -> Wave:
         planner, pool, start = self.planner, self.pool, integer("start", self.start)
-        self.limit = planner.limit
+        self.available = planner.available
         if planner.ranks.size == 1:
             settled = self._alone()
         else:
             with planner.ranks.telling():
                 settled = settle(self)
-        found, session, limit = settled.found, settled.session, settled.limit
+        found, session, available = settled.found, settled.session, settled.available
         if settled.refused is not None:
             probes, elsewhere = tuple(session.probes), settled.refused
-            refusal = refused(planner, pool, found, probes, limit, elsewhere=elsewhere)
+            refusal = refused(planner, pool, found, probes, available, elsewhere=elsewhere)
             if self._mode != "oversized":
                 raise told(refusal)
             plan = refusal.oversized if found.kind == "refused" else refusal.plan
         else:
             plan = plan_of(found, planner.bound)
         wave = Wave(
-            indices=found.items,
+            indices=found.groups,
             width=found.width,
             start=start,
             plan=plan,
             required=found.required if settled.refused is None else plan.required,
-            limit=limit,
+            available=available,
             probes=tuple(session.probes),
             rejected=session.rejected,
             cold=settled.cold,
-            stopped=self._stopped(found, limit),
+            stopped=self._stopped(found, available),
             _sign=lambda: planner.signature_of(pool, np.sort(plan.requests)),
             most_required=settled.required,
         )
         self.start += found.width
-        self.widest = max(found.width, self.widest or 0)
-        if planner.compatible:
-            planner.widest = max(self.widest, planner.widest or 0)
+        self.width_hint = max(found.width, self.width_hint or 0)
+        if planner.reference:
+            planner.width_hint = max(self.width_hint, planner.width_hint or 0)
         return wave
 
     def prefetch(self) -> None:
@@ -152,19 +154,19 @@ class Waves:
         session = self.session() if ahead is None else ahead.session
         found = ahead.found if ahead is not None and ahead.found is not None else session.alone()
         why = "" if found.kind == "refused" else None
-        return Settled(session, found, self.limit, why, found.required, found.cold)
+        return Settled(session, found, self.available, why, found.required, found.cold)
 
     def session(self) -> core.Session:
         """A search for the wave that starts at `start`."""
         planner = self.planner
         profiles = planner.profiles.columns(planner.context, self.pool.mixes)
-        return self.engine.session(self.start, self.limit, self.widest, profiles)
+        return self.engine.session(self.start, self.available, self.width_hint, profiles)
 
     def mode(self) -> int:
         """How refusals are taken, as a number."""
         return _MODES.index(self._mode)
 
-    def _stopped(self, found: core.SearchResult, limit: int) -> Stopped:
+    def _stopped(self, found: core.SearchResult, available: int) -> Stopped:
         planner = self.planner
         kind, width = found.stop, found.stop_width
         plan = None
@@ -174,8 +176,8 @@ class Waves:
         if kind == "trust":
             reason = "no profile of such a plan yet, and the wave runs as the first of its kind"
             if width != found.width:
-                reason = f"{width} items are beyond eight times what the profile has seen"
+                reason = f"width {width} is beyond eight times what the profile has seen"
             elif planner.trust == "rules":
-                states = (*planner.bound.off, *planner.bound.unmeasured)
+                states = (*planner.bound.uncharged, *planner.bound.unmeasured)
                 reason += "; not measured here: " + ", ".join(state.name for state in states)
-        return Stopped(kind, width, limit, plan, reason)
+        return Stopped(kind, width, available, plan, reason)

@@ -1,7 +1,7 @@
-//! The packed row as a forest in walk order, with what placement asks of it.
+//! The pack as a forest in walk order, with what placement asks of it.
 //!
 //! Everything is indexed by *position*: roots in order, depth first, children in order. Packed
-//! rows made by this crate are in that order already; others are permuted once.
+//! packs made by this crate are in that order already; others are permuted once.
 
 use super::{GdnSettings, KERNEL_CHUNK};
 use crate::ownership::Ownership;
@@ -32,7 +32,7 @@ pub(super) struct Level {
 #[derive(Debug, Default)]
 pub(super) struct Forest {
     pub(super) ranks: usize,
-    /// Tokens of the packed row.
+    /// Tokens of the pack.
     pub(super) tokens: i64,
     /// One more than the largest depth.
     pub(super) levels: usize,
@@ -72,7 +72,7 @@ pub(super) struct Forest {
 }
 
 impl Forest {
-    /// Takes in a packed row and its attention ownership, both already checked.
+    /// Takes in a pack and its attention ownership, both already checked.
     pub(super) fn fill(
         &mut self,
         segments: &Segments,
@@ -242,7 +242,7 @@ impl Forest {
         self.shards.clear();
         refill(&mut self.legal_at, n, NONE);
         refill(&mut self.counts, n * ranks, 0);
-        // Segments and chunks both tile the row: one walk over the chunk borders.
+        // Segments and chunks both tile the pack: one walk over the chunk borders.
         let (mut chunk, mut border) = (0, ownership.chunk);
         for (segment, ends) in segments.starts.windows(2).enumerate() {
             let (start, end) = (ends[0], ends[1]);

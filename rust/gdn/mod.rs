@@ -3,7 +3,7 @@
 //! Gdn layers run along a segment, so they cannot use the attention layout's chunks.
 //! Each segment is owned by one rank, or *chained*: cut into one shard per rank, in order.
 //! [`gdn`] chooses the chained segments by a small beam search under a time model, then
-//! places the rest greedily. A rank then holds the larger of its attention and gdn rows.
+//! places the rest greedily. A rank then holds the larger of its attention and gdn packs.
 
 mod chain;
 mod forest;
@@ -27,7 +27,7 @@ pub const KERNEL_CHUNK: i64 = 64;
 pub(crate) const MOST_CELLS: usize = 1 << 26;
 
 result! {
-    /// Which rank runs which segment of a packed row. S segments, C ranks.
+    /// Which rank runs which segment of a pack. S segments, C ranks.
     #[derive(Debug, Clone, Default, PartialEq)]
     pub struct Gdn as "Gdn" {
         /// Tokens on each rank (C entries).
@@ -58,7 +58,7 @@ result! {
         }
 
         /// Tokens of a model with both kinds of layers on each rank: the larger of both.
-        #[getter(model_rows)]
+        #[getter(model_tokens)]
         fn py_model_rows<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
             let pairs = self.rank_tokens.iter().zip(&self.attention_tokens);
             pairs.map(|(&mine, &theirs)| mine.max(theirs)).collect::<Vec<i64>>().give(py)
@@ -67,14 +67,14 @@ result! {
 }
 
 impl Gdn {
-    /// Rows of a model with both kinds of layers: the larger of both layouts, per rank.
+    /// Sequences of a model with both kinds of layers: the larger of both layouts, per rank.
     #[must_use]
-    pub fn model_rows(&self, ownership: &Ownership) -> Vec<i64> {
+    pub fn model_tokens(&self, ownership: &Ownership) -> Vec<i64> {
         let pairs = self.rank_tokens.iter().zip(&ownership.rank_tokens);
         pairs.map(|(&mine, &theirs)| mine.max(theirs)).collect()
     }
 
-    /// Rows of the busiest rank over both layouts.
+    /// Sequences of the busiest rank over both layouts.
     #[must_use]
     pub fn busiest_rows(&self, ownership: &Ownership) -> i64 {
         let pairs = self.rank_tokens.iter().zip(&ownership.rank_tokens);
@@ -93,9 +93,9 @@ pub struct Workspace {
     search: chain::Search,
 }
 
-/// Places the segments of a packed row on the ranks of its attention ownership.
+/// Places the segments of a pack on the ranks of its attention ownership.
 ///
-/// Refuses a row without segments, an ownership of another row, and unusable settings.
+/// Refuses a pack without segments, an ownership of another pack, and unusable settings.
 pub fn gdn(
     segments: &Segments,
     ownership: &Ownership,
@@ -139,18 +139,18 @@ pub fn gdn(
     Ok(answer)
 }
 
-/// The ownership must be one of this packed row.
+/// The ownership must be one of this pack.
 fn check_assignment(segments: &Segments, ownership: &Ownership) -> Result<()> {
     if segments.is_empty() {
         return Err(Error::input(
-            "the packed row has no segments: gdn layers need at least one token",
+            "the pack has no segments: gdn layers need at least one token",
         ));
     }
     let tokens = segments.tokens();
     let (chunk, ranks) = (ownership.chunk, ownership.ranks);
     if ownership.tokens != tokens {
         return Err(Error::input(format!(
-            "ownership covers {} tokens, but the packed row has {tokens}: they must be of one row",
+            "ownership covers {} tokens, but the pack has {tokens}: they must be of one pack",
             ownership.tokens
         )));
     }

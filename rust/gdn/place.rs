@@ -17,7 +17,7 @@ impl Padded {
         self.count += count;
     }
 
-    /// Rows of the bucket: every column is as long as the longest.
+    /// Sequences of the bucket: every column is as long as the longest.
     fn work(self) -> i64 {
         self.longest * self.count
     }

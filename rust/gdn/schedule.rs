@@ -1,6 +1,6 @@
 //! How gated-delta-net layers execute a tree: buckets of columns, and what they keep.
 //!
-//! The kernel runs one bucket after another; a bucket is a batch of columns, a column the rows
+//! The kernel runs one bucket after another; a bucket is a batch of columns, a column the packs
 //! of one segment. Roots with children run up to their last whole kernel chunk, and every child
 //! replays the tail that is left, so that chunk borders fall where they would without sharing.
 
@@ -9,15 +9,15 @@ use crate::fields::result;
 use crate::segments::Segments;
 
 result! {
-    /// What one pass of a gated-delta-net layer executes and keeps, in rows.
+    /// What one pass of a gated-delta-net layer executes and keeps, in packs.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub struct Schedule as "GdnSchedule" {
-        /// Rows that run through the kernel, replayed tails included.
-        pub executed_rows: i64,
+        /// Sequences that run through the kernel, replayed tails included.
+        pub executed_tokens: i64,
         /// Gdn states kept: one per column, two in a bucket that hands states on.
-        pub state_rows: i64,
-        /// Rows of the output.
-        pub packed_rows: i64,
+        pub states: i64,
+        /// Sequences of the output.
+        pub packed_tokens: i64,
     }
     python {
         fn __eq__(&self, other: &Self) -> bool {
@@ -39,12 +39,12 @@ impl Bucket {
         self.hands_on |= hands_on;
     }
 
-    fn state_rows(self) -> i64 {
+    fn states(self) -> i64 {
         self.columns * if self.hands_on { 2 } else { 1 }
     }
 }
 
-/// The schedule of a whole packed row on one rank.
+/// The schedule of a whole pack on one rank.
 ///
 /// Counts beyond 63 bits stay at the largest value, where any price overflows.
 #[must_use]
@@ -56,7 +56,7 @@ pub fn gdn_schedule(segments: &Segments) -> Schedule {
     let mut executed = 0_i64;
     for s in 0..segments.len() {
         let length = segments.length(s);
-        let rows = match segments.parent(s) {
+        let packs = match segments.parent(s) {
             None if parents[s] => {
                 if length >= KERNEL_CHUNK {
                     roots.add(true);
@@ -76,12 +76,12 @@ pub fn gdn_schedule(segments: &Segments) -> Schedule {
                 length.saturating_add(replayed)
             }
         };
-        executed = executed.saturating_add(rows);
+        executed = executed.saturating_add(packs);
     }
     Schedule {
-        executed_rows: executed,
-        state_rows: roots.state_rows() + buckets.iter().map(|b| b.state_rows()).sum::<i64>(),
-        packed_rows: segments.tokens(),
+        executed_tokens: executed,
+        states: roots.states() + buckets.iter().map(|b| b.states()).sum::<i64>(),
+        packed_tokens: segments.tokens(),
     }
 }
 
@@ -89,7 +89,7 @@ pub fn gdn_schedule(segments: &Segments) -> Schedule {
 ///
 /// A child replays the tail of its root only where both lie on one rank; a tail that no child
 /// replays there runs with its root. Columns that hand states to another rank keep them too.
-/// A rank that holds a whole row has the schedule of [`gdn_schedule`].
+/// A rank that holds a whole pack has the schedule of [`gdn_schedule`].
 #[must_use]
 pub fn gdn_schedule_per_rank(segments: &Segments, gdn: &Gdn) -> Vec<Schedule> {
     let ranks = gdn.rank_tokens.len();
@@ -100,8 +100,8 @@ pub fn gdn_schedule_per_rank(segments: &Segments, gdn: &Gdn) -> Vec<Schedule> {
     let replayed = replayed_tails(segments, &pieces);
 
     let mut schedules: Vec<Schedule> = (gdn.rank_tokens.iter())
-        .map(|&packed_rows| Schedule {
-            packed_rows,
+        .map(|&packed_tokens| Schedule {
+            packed_tokens,
             ..Schedule::default()
         })
         .collect();
@@ -112,7 +112,7 @@ pub fn gdn_schedule_per_rank(segments: &Segments, gdn: &Gdn) -> Vec<Schedule> {
             let length = pieces.length(segments, s, piece);
             let tail = length % KERNEL_CHUNK;
             let bucket = &mut buckets[rank * levels + depths[s] as usize];
-            let rows = match segments.parent(s) {
+            let packs = match segments.parent(s) {
                 None if parents[s] => {
                     let stays = if replayed[piece] {
                         length - tail
@@ -138,14 +138,13 @@ pub fn gdn_schedule_per_rank(segments: &Segments, gdn: &Gdn) -> Vec<Schedule> {
                     length.saturating_add(replay)
                 }
             };
-            let executed = &mut schedules[rank].executed_rows;
-            *executed = executed.saturating_add(rows);
+            let executed = &mut schedules[rank].executed_tokens;
+            *executed = executed.saturating_add(packs);
         }
     }
     for (rank, schedule) in schedules.iter_mut().enumerate() {
         let own = &buckets[rank * levels..(rank + 1) * levels];
-        schedule.state_rows =
-            roots[rank].state_rows() + own.iter().map(|b| b.state_rows()).sum::<i64>();
+        schedule.states = roots[rank].states() + own.iter().map(|b| b.states()).sum::<i64>();
     }
     schedules
 }

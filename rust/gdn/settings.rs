@@ -168,7 +168,7 @@ impl GdnSettings {
         })
     }
 
-    /// Refuses rows so long that a byte count or a padded work leaves 63 bits.
+    /// Refuses packs so long that a byte count or a padded work leaves 63 bits.
     pub(super) fn check_sizes(&self, segments: &Segments) -> Result<()> {
         let (tokens, count) = (segments.tokens(), segments.len() as i64);
         let fits = || {
@@ -183,7 +183,7 @@ impl GdnSettings {
         };
         match fits() {
             Some(_) => Ok(()),
-            None => Err(Error::Overflow("the gdn work of the packed row")),
+            None => Err(Error::Overflow("the gdn work of the pack")),
         }
     }
 

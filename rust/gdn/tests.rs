@@ -74,13 +74,13 @@ fn constants_of_a_model_shape() {
 
 #[test]
 fn refuses_what_does_not_fit_together() {
-    let row = Segments::new(&[100, 28], &[-1, 0]).unwrap();
-    let good = even(&row, 2, 64);
+    let pack = Segments::new(&[100, 28], &[-1, 0]).unwrap();
+    let good = even(&pack, 2, 64);
     let settings = GdnSettings::default();
     let mut workspace = Workspace::default();
     let mut broken = vec![
         (Segments::default(), good.clone(), settings.clone()),
-        (row.clone(), Ownership::default(), settings.clone()),
+        (pack.clone(), Ownership::default(), settings.clone()),
     ];
     for change in [
         |a: &mut Ownership| a.tokens = 127,
@@ -94,7 +94,7 @@ fn refuses_what_does_not_fit_together() {
     ] {
         let mut ownership = good.clone();
         change(&mut ownership);
-        broken.push((row.clone(), ownership, settings.clone()));
+        broken.push((pack.clone(), ownership, settings.clone()));
     }
     for change in [
         |s: &mut GdnSettings| s.local_rate = 0.0,
@@ -104,10 +104,10 @@ fn refuses_what_does_not_fit_together() {
     ] {
         let mut changed = settings.clone();
         change(&mut changed);
-        broken.push((row.clone(), good.clone(), changed));
+        broken.push((pack.clone(), good.clone(), changed));
     }
-    for (row, ownership, settings) in broken {
-        let refused = gdn(&row, &ownership, &settings, &mut workspace);
+    for (pack, ownership, settings) in broken {
+        let refused = gdn(&pack, &ownership, &settings, &mut workspace);
         assert!(matches!(refused, Err(Error::Input(text)) if !text.contains('\n')));
     }
     let endless = Segments::new(&[i64::MAX - 1], &[-1]).unwrap();
@@ -119,17 +119,17 @@ fn refuses_what_does_not_fit_together() {
 #[test]
 fn refuses_more_counts_than_memory_holds() {
     let count = MOST_CELLS / MOST_RANKS + 1;
-    let row = Segments::new(&vec![1; count], &vec![-1; count]).unwrap();
-    let wide = assigned(&row, MOST_RANKS, 64, &[0, 1]);
+    let pack = Segments::new(&vec![1; count], &vec![-1; count]).unwrap();
+    let wide = assigned(&pack, MOST_RANKS, 64, &[0, 1]);
     let settings = GdnSettings::default();
-    let refused = gdn(&row, &wide, &settings, &mut Workspace::default());
+    let refused = gdn(&pack, &wide, &settings, &mut Workspace::default());
     assert!(matches!(refused, Err(Error::Input(text)) if text.contains("16385 segments")));
 }
 
 #[test]
 fn one_long_row_is_chained() {
-    let row = Segments::new(&[100_003], &[-1]).unwrap();
-    let answer = run(&row, &even(&row, 4, 512));
+    let pack = Segments::new(&[100_003], &[-1]).unwrap();
+    let answer = run(&pack, &even(&pack, 4, 512));
     assert_eq!(answer.chained, [true]);
     assert_eq!(answer.owner, [NONE]);
     assert_eq!(answer.rank_tokens, answer.shards);
@@ -141,14 +141,14 @@ fn one_long_row_is_chained() {
 
 #[test]
 fn the_attention_layout_serves_as_shards_where_it_can() {
-    let row = Segments::new(&[200_000], &[-1]).unwrap();
-    let split = assigned(&row, 2, 128 * 800, &[0, 1]);
-    let answer = run(&row, &split);
+    let pack = Segments::new(&[200_000], &[-1]).unwrap();
+    let split = assigned(&pack, 2, 128 * 800, &[0, 1]);
+    let answer = run(&pack, &split);
     assert_eq!(answer.shards, [102_400, 97_600]);
     assert_eq!(answer.cross_tokens, 0);
     // Two chunks on one rank are two pieces; the other order is none of ours.
     for (chunk, owners) in [(128 * 400, &[0, 0, 1, 1][..]), (128 * 800, &[1, 0])] {
-        let answer = run(&row, &assigned(&row, 2, chunk, owners));
+        let answer = run(&pack, &assigned(&pack, 2, chunk, owners));
         assert_eq!(answer.shards, [100_032, 99_968]);
         assert!(answer.cross_tokens > 0);
     }
@@ -157,16 +157,16 @@ fn the_attention_layout_serves_as_shards_where_it_can() {
 #[test]
 fn schedule_of_a_tree() {
     // Root of 130 with two children, one of which has a child; a childless root.
-    let row = Segments::new(&[130, 10, 7, 20, 50], &[-1, 0, 1, 0, -1]).unwrap();
+    let pack = Segments::new(&[130, 10, 7, 20, 50], &[-1, 0, 1, 0, -1]).unwrap();
     let expected = Schedule {
-        executed_rows: 128 + (2 + 10) + 7 + (2 + 20) + 50,
+        executed_tokens: 128 + (2 + 10) + 7 + (2 + 20) + 50,
         // The root twice, the bucket of its children twice each, the grandchild, the lone root.
-        state_rows: 2 + 2 * 2 + 1 + 1,
-        packed_rows: 217,
+        states: 2 + 2 * 2 + 1 + 1,
+        packed_tokens: 217,
     };
-    assert_eq!(gdn_schedule(&row), expected);
-    let answer = run(&row, &even(&row, 1, 64));
-    assert_eq!(gdn_schedule_per_rank(&row, &answer), [expected]);
+    assert_eq!(gdn_schedule(&pack), expected);
+    let answer = run(&pack, &even(&pack, 1, 64));
+    assert_eq!(gdn_schedule_per_rank(&pack, &answer), [expected]);
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn schedule_of_shards_costs_what_whole_rows_cost() {
 
 #[test]
 fn a_tail_runs_once_where_no_child_replays_it() {
-    let row = Segments::new(&[100, 30], &[-1, 0]).unwrap();
+    let pack = Segments::new(&[100, 30], &[-1, 0]).unwrap();
     let apart = Gdn {
         rank_tokens: vec![100, 30],
         owner: vec![0, 1],
@@ -191,12 +191,12 @@ fn a_tail_runs_once_where_no_child_replays_it() {
         ..Gdn::default()
     };
     let expected =
-        [(100, 2, 100), (30, 1, 30)].map(|(executed_rows, state_rows, packed_rows)| Schedule {
-            executed_rows,
-            state_rows,
-            packed_rows,
+        [(100, 2, 100), (30, 1, 30)].map(|(executed_tokens, states, packed_tokens)| Schedule {
+            executed_tokens,
+            states,
+            packed_tokens,
         });
-    assert_eq!(gdn_schedule_per_rank(&row, &apart), expected);
+    assert_eq!(gdn_schedule_per_rank(&pack, &apart), expected);
 }
 
 #[test]
@@ -227,17 +227,17 @@ proptest! {
     #![proptest_config(crate::testing::cases(64))]
 
     #[test]
-    fn every_token_has_one_rank(row in forests(), ranks in 1..9_usize, chunk in 1..9_i64) {
-        let ownership = even(&row, ranks, (chunk * 128).min(row.tokens()));
+    fn every_token_has_one_rank(pack in forests(), ranks in 1..9_usize, chunk in 1..9_i64) {
+        let ownership = even(&pack, ranks, (chunk * 128).min(pack.tokens()));
         let mut workspace = Workspace::default();
         let settings = GdnSettings::default();
-        let answer = gdn(&row, &ownership, &settings, &mut workspace).unwrap();
+        let answer = gdn(&pack, &ownership, &settings, &mut workspace).unwrap();
         let mut tokens = vec![0; ranks];
         let mut shards = answer.shards.chunks(ranks);
-        for s in 0..row.len() {
+        for s in 0..pack.len() {
             if answer.chained[s] {
                 let cut = shards.next().unwrap();
-                prop_assert_eq!(cut.iter().sum::<i64>(), row.length(s));
+                prop_assert_eq!(cut.iter().sum::<i64>(), pack.length(s));
                 prop_assert!(cut.iter().all(|&shard| shard > 0));
                 prop_assert!(cut[..ranks - 1].iter().all(|shard| shard % KERNEL_CHUNK == 0));
                 prop_assert_eq!(answer.owner[s], NONE);
@@ -245,24 +245,24 @@ proptest! {
                     *total += shard;
                 }
             } else {
-                tokens[answer.owner[s] as usize] += row.length(s);
+                tokens[answer.owner[s] as usize] += pack.length(s);
             }
         }
         prop_assert!(shards.next().is_none());
         prop_assert_eq!(&tokens, &answer.rank_tokens);
-        prop_assert!((0..=row.tokens()).contains(&answer.cross_tokens));
+        prop_assert!((0..=pack.tokens()).contains(&answer.cross_tokens));
         prop_assert!(answer.bound <= answer.score);
         // A used workspace changes nothing.
-        let again = gdn(&row, &ownership, &settings, &mut workspace).unwrap();
+        let again = gdn(&pack, &ownership, &settings, &mut workspace).unwrap();
         prop_assert_eq!(&again, &answer);
 
-        let schedules = gdn_schedule_per_rank(&row, &answer);
-        for (schedule, &rows) in schedules.iter().zip(&answer.rank_tokens) {
-            prop_assert_eq!(schedule.packed_rows, rows);
-            prop_assert!(schedule.executed_rows >= rows);
+        let schedules = gdn_schedule_per_rank(&pack, &answer);
+        for (schedule, &packs) in schedules.iter().zip(&answer.rank_tokens) {
+            prop_assert_eq!(schedule.packed_tokens, packs);
+            prop_assert!(schedule.executed_tokens >= packs);
         }
         if ranks == 1 {
-            prop_assert_eq!(schedules[0], gdn_schedule(&row));
+            prop_assert_eq!(schedules[0], gdn_schedule(&pack));
         }
     }
 }

@@ -1,10 +1,10 @@
-//! The decisions of a tree, without its rows: what the searches walk.
+//! The decisions of a tree, without its sequences: what the searches walk.
 
 use crate::error::{Error, Result};
 use crate::segments::NONE;
 use crate::tree::Tree;
 
-/// Packed rows longer than this are refused: scores stay inside 128 bits.
+/// Packed sequences longer than this are refused: scores stay inside 128 bits.
 const MOST_TOKENS: i64 = 1 << 48;
 
 /// What the scores read of a layout.
@@ -22,7 +22,7 @@ pub struct Measures {
     pub tiny: i64,
 }
 
-/// Decisions in tree order (parents first, subtrees contiguous). A row that runs through no
+/// Decisions in tree order (parents first, subtrees contiguous). A sequence that runs through no
 /// further decision is a *tail*: it leaves the decision (a leaf of the tree), or ends with it.
 #[derive(Debug, Clone, Default)]
 pub struct Forest {
@@ -36,11 +36,11 @@ pub struct Forest {
     pub depth: Vec<u32>,
     /// One past the last decision of the subtree.
     pub last: Vec<u32>,
-    /// Rows that end with the decision.
+    /// Sequences that end with the decision.
     pub own: Vec<i64>,
-    /// Rows that leave the decision for a leaf.
+    /// Sequences that leave the decision for a leaf.
     pub leaves: Vec<i64>,
-    /// Sum of those rows' lengths.
+    /// Sum of those sequences' lengths.
     pub leaf_tokens: Vec<i64>,
     /// Segments shorter than this are tiny; 0: none is.
     pub tiny_below: i64,
@@ -48,7 +48,7 @@ pub struct Forest {
     pub near_offsets: Vec<u32>,
     /// See `near_offsets`.
     pub near: Vec<i64>,
-    /// Rows that share nothing.
+    /// Sequences that share nothing.
     pub lone: i64,
     /// Their tokens.
     pub lone_tokens: i64,
@@ -56,8 +56,8 @@ pub struct Forest {
     pub lone_tiny: i64,
     /// Tokens without any sharing.
     pub unshared_tokens: i64,
-    /// Rows.
-    pub rows: i64,
+    /// Sequences.
+    pub sequences: i64,
 }
 
 impl Forest {
@@ -111,12 +111,12 @@ impl Forest {
         self.count()
     }
 
-    fn open(&mut self, segment: u32, parent: u32, end: i64, depth: u32, rows: i64) {
+    fn open(&mut self, segment: u32, parent: u32, end: i64, depth: u32, sequences: i64) {
         self.tree_segment.push(segment);
         self.parent.push(parent);
         self.end.push(end);
         self.depth.push(depth);
-        self.own.push(rows);
+        self.own.push(sequences);
         self.leaves.push(0);
         self.leaf_tokens.push(0);
         self.last.push(0);
@@ -156,19 +156,19 @@ impl Forest {
     }
 
     fn count(&mut self) -> Result<()> {
-        let (mut tokens, mut rows) = (self.lone_tokens, self.lone);
+        let (mut tokens, mut sequences) = (self.lone_tokens, self.lone);
         for i in 0..self.len() {
             let own = self.own[i]
                 .checked_mul(self.end[i])
                 .ok_or(Error::Overflow("the number of tokens"))?;
             tokens = add(add(tokens, own)?, self.leaf_tokens[i])?;
-            rows += self.own[i] + self.leaves[i];
+            sequences += self.own[i] + self.leaves[i];
         }
         if tokens > MOST_TOKENS {
             return Err(Error::Overflow("the number of tokens"));
         }
         self.unshared_tokens = tokens;
-        self.rows = rows;
+        self.sequences = sequences;
         Ok(())
     }
 
@@ -263,7 +263,7 @@ impl Forest {
         }
     }
 
-    /// What rows without any decision add.
+    /// What sequences without any decision add.
     pub(super) fn lone_measures(&self) -> Measures {
         Measures {
             tokens: self.lone_tokens,

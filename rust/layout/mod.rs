@@ -1,8 +1,8 @@
 //! Which shared prefixes are stored once: score, candidates, search, materialisation.
 //!
-//! A *decision* is a tree segment with two or more rows. A *layout* is a set of decisions: a
+//! A *decision* is a tree segment with two or more sequences. A *layout* is a set of decisions: a
 //! chosen one is stored once, from the end of its nearest chosen ancestor to its own end, and
-//! each row replays what follows its deepest chosen segment.
+//! each sequence replays what follows its deepest chosen segment.
 
 mod exact;
 mod forest;
@@ -74,7 +74,7 @@ pub struct Workspace {
     reference: reference::Workspace,
 }
 
-/// Chooses a layout of `tree`. A tree without rows, or with an empty row, is refused.
+/// Chooses a layout of `tree`. A tree without sequences, or with an empty sequence, is refused.
 pub fn choose(tree: &Tree, scoring: &Scoring, method: Method) -> Result<Layout> {
     let options = Options {
         method,
@@ -199,7 +199,7 @@ impl Workspace {
 fn check(tree: &Tree) -> Result<()> {
     if tree.terminal.is_empty() {
         return Err(Error::input(
-            "the tree has no rows: a layout needs at least one",
+            "the tree has no sequences: a layout needs at least one",
         ));
     }
     match tree
@@ -207,8 +207,8 @@ fn check(tree: &Tree) -> Result<()> {
         .iter()
         .position(|&t| t as usize >= tree.parent.len())
     {
-        Some(row) => Err(Error::input(format!(
-            "row {row} is empty: a layout needs at least one token in each row"
+        Some(sequence) => Err(Error::input(format!(
+            "sequence {sequence} is empty: a layout needs at least one token in each sequence"
         ))),
         None => Ok(()),
     }

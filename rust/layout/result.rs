@@ -23,7 +23,7 @@ result! {
     /// A choice of shared segments of a tree of S segments, and how good it is.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct Layout as "Layout" {
-        /// Stored once for all its rows (S entries); false for segments of one row.
+        /// Stored once for all its sequences (S entries); false for segments of one sequence.
         pub shared: Vec<bool>,
         /// Predicted work and its tie-breaks.
         pub score: Score,
@@ -31,11 +31,11 @@ result! {
         pub bound: i128,
         /// The score is proven to be the least of all layouts.
         pub optimal: bool,
-        /// Tokens of the packed row.
+        /// Tokens of the pack.
         pub packed_tokens: i64,
         /// Segments on the longest path: 1 without sharing.
         pub depth: i64,
-        /// Segments of the packed row.
+        /// Segments of the pack.
         pub segments: i64,
         /// The policies of the mandatory family that give this layout (reference): "none",
         /// "depth 2", "span 18-40", "saves 5%", "full".

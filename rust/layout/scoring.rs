@@ -178,12 +178,12 @@ impl Weights {
         }
     }
 
-    /// A bound on every sum these weights make for a tree of `rows` rows, `tokens` tokens
+    /// A bound on every sum these weights make for a tree of `sequences` sequences, `tokens` tokens
     /// unshared and `depth` levels; an error when it leaves 124 bits.
-    pub(super) fn most(&self, rows: i64, tokens: i64, depth: i64) -> Result<i128> {
+    pub(super) fn most(&self, sequences: i64, tokens: i64, depth: i64) -> Result<i128> {
         let parts = [
             (self.token, tokens),
-            (self.tiny + self.segment + self.chosen, 2 * rows),
+            (self.tiny + self.segment + self.chosen, 2 * sequences),
             (self.first_level.max(self.more_levels), depth),
         ];
         let mut sum = self.rounding_range().1 - self.rounding_range().0;

@@ -12,11 +12,11 @@ fn chosen(tree: &Tree, forest: &Forest, dice: &mut Dice) -> (Vec<bool>, Vec<bool
 }
 
 #[test]
-fn measures_are_those_of_the_packed_row() {
+fn measures_are_those_of_the_packed_sequence() {
     let mut dice = Dice(7);
     for round in 0..400 {
-        let rows = dice.rows(1 + round % 17, 5, 3, 90);
-        let tree = tree(&rows);
+        let sequences = dice.sequences(1 + round % 17, 5, 3, 90);
+        let tree = tree(&sequences);
         let forest = Forest::new(&tree, 64).unwrap();
         let (flags, shared) = chosen(&tree, &forest, &mut dice);
         let m = forest.measure(&flags);
@@ -35,27 +35,27 @@ fn measures_are_those_of_the_packed_row() {
 }
 
 #[test]
-fn a_packed_row_spells_every_row() {
+fn a_packed_row_spells_every_sequence() {
     let mut dice = Dice(11);
     for round in 0..200 {
-        let rows = dice.rows(1 + round % 13, 6, 2, 4);
-        let tree = tree(&rows);
+        let sequences = dice.sequences(1 + round % 13, 6, 2, 4);
+        let tree = tree(&sequences);
         let forest = Forest::new(&tree, 0).unwrap();
         let (_, shared) = chosen(&tree, &forest, &mut dice);
         let p = pack(&tree, &shared).unwrap();
-        let mut spelled = vec![0_i64; rows.len()];
+        let mut spelled = vec![0_i64; sequences.len()];
         for i in 0..p.segments.len() {
             let range = p.member_offsets[i] as usize..p.member_offsets[i + 1] as usize;
             let members = &p.members[range];
             assert!(!members.is_empty() && members.is_sorted());
-            for &row in members {
-                assert_eq!(spelled[row as usize], p.row_start[i]);
-                spelled[row as usize] += p.segments.length(i);
+            for &sequence in members {
+                assert_eq!(spelled[sequence as usize], p.sequence_start[i]);
+                spelled[sequence as usize] += p.segments.length(i);
             }
             let parent = p.segments.parents[i];
             assert!(parent == NONE || (parent as usize) < i);
         }
-        let lengths: Vec<i64> = rows.iter().map(|r| r.len() as i64).collect();
+        let lengths: Vec<i64> = sequences.iter().map(|r| r.len() as i64).collect();
         assert_eq!(spelled, lengths);
     }
 }
@@ -107,18 +107,18 @@ fn any_scoring(dice: &mut Dice) -> Scoring {
     }
 }
 
-/// Rows in one of several shapes: dense tries, chains, long runs.
-pub(super) fn any_rows(dice: &mut Dice) -> Vec<Vec<i64>> {
+/// Sequences in one of several shapes: dense tries, chains, long runs.
+pub(super) fn any_sequences(dice: &mut Dice) -> Vec<Vec<i64>> {
     let count = 2 + dice.roll(18);
     match dice.roll(4) {
-        0 => dice.rows(count, 6, 2, 1),
-        1 => dice.rows(count, 5, 3, 200),
+        0 => dice.sequences(count, 6, 2, 1),
+        1 => dice.sequences(count, 5, 3, 200),
         2 => {
             let most = 1 + dice.roll(60);
             let length = |dice: &mut Dice| 1 + dice.roll(most);
             (0..count).map(|_| vec![1; length(dice) as usize]).collect()
         }
-        _ => dice.rows(count, 8, 2, 40),
+        _ => dice.sequences(count, 8, 2, 40),
     }
 }
 
@@ -167,7 +167,7 @@ fn exact_is_what_trying_all_layouts_finds() {
     let mut workspace = Workspace::default();
     let mut tried = 0;
     while tried < 1500 {
-        let tree = tree(&any_rows(&mut dice));
+        let tree = tree(&any_sequences(&mut dice));
         let scoring = any_scoring(&mut dice);
         let weights = scoring.weights().unwrap();
         let forest = Forest::new(&tree, weights.tiny_below).unwrap();
@@ -195,7 +195,7 @@ fn exact_is_what_trying_all_layouts_finds() {
 fn exact_is_never_worse_than_the_reference() {
     let mut dice = Dice(9);
     for round in 0..400 {
-        let tree = tree(&dice.rows(2 + round % 60, 9, 3, 1 + round % 50));
+        let tree = tree(&dice.sequences(2 + round % 60, 9, 3, 1 + round % 50));
         let scoring = any_scoring(&mut dice);
         let exact = choose(&tree, &scoring, Method::Exact).unwrap();
         let reference = choose(&tree, &scoring, Method::Reference).unwrap();
@@ -210,7 +210,7 @@ fn fits_is_what_trying_all_layouts_under_the_limit_finds() {
     let mut dice = Dice(13);
     let (mut proven, mut tried) = (0, 0);
     while tried < 500 {
-        let tree = tree(&any_rows(&mut dice));
+        let tree = tree(&any_sequences(&mut dice));
         let scoring = any_scoring(&mut dice);
         let weights = scoring.weights().unwrap();
         let forest = Forest::new(&tree, weights.tiny_below).unwrap();
@@ -243,7 +243,7 @@ fn a_proven_reference_answer_is_the_searched_one() {
     let mut dice = Dice(17);
     let mut workspace = Workspace::default();
     for round in 0..600 {
-        let tree = tree(&any_rows(&mut dice));
+        let tree = tree(&any_sequences(&mut dice));
         let scoring = any_scoring(&mut dice);
         let mut options = Options {
             method: Method::Reference,
@@ -264,7 +264,7 @@ fn a_proven_reference_answer_is_the_searched_one() {
 #[test]
 fn rounding_is_settled_in_every_branch() {
     // Two branches: a chain, then a lone decision less deep than the chain's end.
-    let rows: Vec<Vec<i64>> = [
+    let sequences: Vec<Vec<i64>> = [
         (77, 17, 35, 1),
         (77, 17, 35, 1),
         (77, 17, 0, 1),
@@ -274,7 +274,7 @@ fn rounding_is_settled_in_every_branch() {
     .map(|&(a, b, c, first)| [vec![first; a], vec![2; b], vec![3; c]].concat())
     .chain([[vec![4; 4], vec![5; 66]].concat(), vec![4; 4]])
     .collect();
-    let tree = tree(&rows);
+    let tree = tree(&sequences);
     let mut coefficients = [0; 10];
     coefficients[..4].copy_from_slice(&[1, 52_742, 45, 2]);
     let scoring = Scoring {

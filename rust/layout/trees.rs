@@ -15,8 +15,8 @@ impl Dice {
         (z ^ (z >> 31)) % below
     }
 
-    /// Rows of `blocks` runs over `alphabet` letters; a run repeats its letter up to `most` times.
-    pub(super) fn rows(
+    /// Sequences of `blocks` runs over `alphabet` letters; a run repeats its letter up to `most` times.
+    pub(super) fn sequences(
         &mut self,
         count: u64,
         blocks: u64,
@@ -24,33 +24,33 @@ impl Dice {
         most: u64,
     ) -> Vec<Vec<i64>> {
         let lengths: Vec<u64> = (0..alphabet).map(|_| 1 + self.roll(most)).collect();
-        let row = |dice: &mut Self| {
+        let sequence = |dice: &mut Self| {
             let runs = 1 + dice.roll(blocks);
-            let mut row = Vec::new();
+            let mut sequence = Vec::new();
             for _ in 0..runs {
                 let letter = dice.roll(alphabet);
-                row.extend(std::iter::repeat_n(
+                sequence.extend(std::iter::repeat_n(
                     letter as i64,
                     lengths[letter as usize] as usize,
                 ));
             }
-            row
+            sequence
         };
-        (0..count).map(|_| row(self)).collect()
+        (0..count).map(|_| sequence(self)).collect()
     }
 }
 
-/// The canonical tree of non-empty rows.
-pub(super) fn tree(rows: &[Vec<i64>]) -> Tree {
+/// The canonical tree of non-empty sequences.
+pub(super) fn tree(sequences: &[Vec<i64>]) -> Tree {
     let mut out = Tree {
-        terminal: vec![NONE; rows.len()],
+        terminal: vec![NONE; sequences.len()],
         ..Tree::default()
     };
-    let mut tasks = vec![((0..rows.len()).collect::<Vec<_>>(), 0_usize, NONE)];
+    let mut tasks = vec![((0..sequences.len()).collect::<Vec<_>>(), 0_usize, NONE)];
     while let Some((rows_here, start, parent)) = tasks.pop() {
         let active: Vec<usize> = rows_here
             .into_iter()
-            .filter(|&r| rows[r].len() > start)
+            .filter(|&r| sequences[r].len() > start)
             .collect();
         let Some(&first) = active.first() else {
             continue;
@@ -58,23 +58,23 @@ pub(super) fn tree(rows: &[Vec<i64>]) -> Tree {
         let same = |at: usize| {
             active
                 .iter()
-                .all(|&r| rows[r].get(at) == Some(&rows[first][at]))
+                .all(|&r| sequences[r].get(at) == Some(&sequences[first][at]))
         };
-        let end = (start..rows[first].len())
+        let end = (start..sequences[first].len())
             .find(|&at| !same(at))
-            .unwrap_or(rows[first].len());
+            .unwrap_or(sequences[first].len());
         if end == start {
             let mut order: Vec<i64> = Vec::new();
             for &r in &active {
-                if !order.contains(&rows[r][start]) {
-                    order.push(rows[r][start]);
+                if !order.contains(&sequences[r][start]) {
+                    order.push(sequences[r][start]);
                 }
             }
             for token in order.into_iter().rev() {
                 let pack = active
                     .iter()
                     .copied()
-                    .filter(|&r| rows[r][start] == token)
+                    .filter(|&r| sequences[r][start] == token)
                     .collect();
                 tasks.push((pack, start, parent));
             }
@@ -91,7 +91,7 @@ pub(super) fn tree(rows: &[Vec<i64>]) -> Tree {
         };
         out.depth.push(above + 1);
         out.count.push(active.len() as u32);
-        out.first_row.push(first as u32);
+        out.first_sequence.push(first as u32);
         for &r in &active {
             out.terminal[r] = index;
         }

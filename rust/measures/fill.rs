@@ -10,20 +10,20 @@ use crate::ownership::Ownership;
 use crate::segments::{NONE, Segments};
 use crate::tree::Tree;
 
-/// Rows that the head projects at once; from here on the head's dense part no longer grows.
+/// Sequences that the head projects at once; from here on the head's dense part no longer grows.
 const HEAD_CHUNK: i64 = 512;
 
 settings! {
     /// What measures depend on besides the requests and their layouts.
     #[derive(Eq)]
     pub struct Settings as "MeasureSettings" {
-        /// Tensor-parallel size: packed rows are padded to a multiple of it.
+        /// Tensor-parallel size: packs are padded to a multiple of it.
         tp: i64 = 1, at_least(1);
         /// Context-parallel size.
         cp: i64 = 1, at_least(1);
         /// The model has gdn layers.
         gdn: bool = false;
-        /// Pending bytes of the gdn schedule per executed row, state row and packed row:
+        /// Pending bytes of the gdn schedule per executed row, state row and pack:
         /// they decide which rank counts as the busiest.
         gdn_weights: [i64; 3] = [1, 0, 0];
         /// Rank of each adapter slot, from slot 0 on; missing ones count as 0.
@@ -72,11 +72,11 @@ pub struct Exact<'a> {
     pub tree: &'a Tree,
     /// Which of its segments are stored once.
     pub shared: &'a [bool],
-    /// The packed row, without padding.
+    /// The pack, without padding.
     pub segments: &'a Segments,
-    /// Owners of the padded packed row; `None` at CP 1.
+    /// Owners of the padded pack; `None` at CP 1.
     pub ownership: Option<&'a Ownership>,
-    /// Gdn layout of the padded packed row; `None` at CP 1 or without gdn layers.
+    /// Gdn layout of the padded pack; `None` at CP 1 or without gdn layers.
     pub gdn: Option<&'a Gdn>,
     /// How to count head rows.
     pub head: HeadCount,
@@ -227,20 +227,20 @@ fn schedules(
             .max_by_key(|rank| pending_bytes(rank, settings))
             .unwrap_or_default();
     }
-    row[pack::GDN_EXECUTED] = whole.executed_rows;
-    row[pack::GDN_STATES] = whole.state_rows;
-    row[pack::GDN_PACKED] = whole.packed_rows;
-    row[pack::GDN_RANK_EXECUTED] = rank.executed_rows;
-    row[pack::GDN_RANK_STATES] = rank.state_rows;
-    row[pack::GDN_RANK_PACKED] = rank.packed_rows;
+    row[pack::GDN_EXECUTED] = whole.executed_tokens;
+    row[pack::GDN_STATES] = whole.states;
+    row[pack::GDN_PACKED] = whole.packed_tokens;
+    row[pack::GDN_RANK_EXECUTED] = rank.executed_tokens;
+    row[pack::GDN_RANK_STATES] = rank.states;
+    row[pack::GDN_RANK_PACKED] = rank.packed_tokens;
     Ok(())
 }
 
 fn pending_bytes(rank: &Schedule, settings: &Settings) -> i128 {
     let [executed, states, packed] = settings.gdn_weights.map(i128::from);
-    (i128::from(rank.executed_rows) * executed)
-        .saturating_add(i128::from(rank.state_rows) * states)
-        .saturating_add(i128::from(rank.packed_rows) * packed)
+    (i128::from(rank.executed_tokens) * executed)
+        .saturating_add(i128::from(rank.states) * states)
+        .saturating_add(i128::from(rank.packed_tokens) * packed)
 }
 
 /// Fills a started pack's row from a bound on its layouts.
@@ -301,7 +301,7 @@ pub fn finish(settings: &Settings, even: bool, measures: &mut Measures) -> Resul
     Ok(())
 }
 
-/// The packed row padded to a multiple of TP by one-token roots, as it is executed.
+/// The pack padded to a multiple of TP by one-token roots, as it is executed.
 pub fn pad(segments: &Segments, tp: i64) -> Result<Segments> {
     let tokens = segments.tokens();
     let padded = round_up(tokens, tp).ok_or(Error::Overflow("the padded packed length"))?;

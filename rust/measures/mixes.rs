@@ -72,7 +72,7 @@ mod tests {
                 gradient: &vec![true; rows.len()],
                 slot: &vec![0; rows.len()],
                 routed: &rows.iter().map(|r| r.5).collect::<Vec<_>>(),
-                item_sizes: &vec![1; rows.len()],
+                group_sizes: &vec![1; rows.len()],
             })
             .unwrap();
             let keys: Vec<Mix> = rows

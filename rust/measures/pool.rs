@@ -44,8 +44,8 @@ pub struct Columns<'a> {
     pub slot: &'a [u32],
     /// Entries of routed-expert replay, 0 for none.
     pub routed: &'a [i64],
-    /// Requests of each top-level item, in order.
-    pub item_sizes: &'a [i64],
+    /// Requests of each group, in order.
+    pub group_sizes: &'a [i64],
 }
 
 /// All requests of a pool, checked, with their labelled rows as intervals.
@@ -53,8 +53,8 @@ pub struct Columns<'a> {
 pub struct Pool {
     /// Tokens of each request.
     pub lengths: Vec<i64>,
-    /// Item `i` holds the requests `item_offsets[i]..item_offsets[i + 1]`.
-    pub item_offsets: Vec<u32>,
+    /// Item `i` holds the requests `group_offsets[i]..group_offsets[i + 1]`.
+    pub group_offsets: Vec<u32>,
     /// Computes gradients.
     pub gradient: Vec<bool>,
     /// Adapter slot, [`NO_SLOT`] for none.
@@ -102,7 +102,7 @@ impl Pool {
         let (mix, mix_first) = mixes(columns);
         let mut pool = Self {
             lengths: columns.lengths.to_vec(),
-            item_offsets: item_offsets(columns.item_sizes, count)?,
+            group_offsets: group_offsets(columns.group_sizes, count)?,
             gradient: columns.gradient.to_vec(),
             slot: columns.slot.to_vec(),
             slots: columns.slot.iter().max().map_or(1, |&slot| slot + 1),
@@ -137,7 +137,7 @@ impl Pool {
                     .checked_mul(pool.top_k[r])
                     .ok_or(Error::Overflow("the number of top-k entries"))?,
             );
-            let whole = pool.whole_row(r);
+            let whole = pool.whole_pack(r);
             pool.projected.push(if whole {
                 pool.lengths[r]
             } else {
@@ -186,27 +186,27 @@ impl Pool {
         self.lengths.len()
     }
 
-    /// Number of top-level items.
+    /// Number of groups.
     #[must_use]
-    pub fn items(&self) -> usize {
-        self.item_offsets.len() - 1
+    pub fn groups(&self) -> usize {
+        self.group_offsets.len() - 1
     }
 
-    /// The requests of item `i`.
+    /// The requests of group `i`.
     #[must_use]
-    pub fn item(&self, i: usize) -> Range<usize> {
-        self.item_offsets[i] as usize..self.item_offsets[i + 1] as usize
+    pub fn group(&self, i: usize) -> Range<usize> {
+        self.group_offsets[i] as usize..self.group_offsets[i + 1] as usize
     }
 
     /// True if request `r` asks for any output; the others join no pack.
     #[must_use]
     pub fn active(&self, r: usize) -> bool {
-        self.targets[r] || self.hidden[r] || self.whole_row(r)
+        self.targets[r] || self.hidden[r] || self.whole_pack(r)
     }
 
     /// True if the head projects every row of request `r`.
     #[must_use]
-    pub fn whole_row(&self, r: usize) -> bool {
+    pub fn whole_pack(&self, r: usize) -> bool {
         self.logits[r] || self.top_k[r] > 0
     }
 
@@ -237,7 +237,7 @@ pub(crate) fn runs_of(mask: &[bool], runs: &mut Vec<(i64, i64)>) {
     }
 }
 
-fn item_offsets(sizes: &[i64], count: usize) -> Result<Vec<u32>> {
+fn group_offsets(sizes: &[i64], count: usize) -> Result<Vec<u32>> {
     let mut offsets = Vec::with_capacity(sizes.len() + 1);
     let mut at = 0_u32;
     offsets.push(at);
@@ -249,7 +249,7 @@ fn item_offsets(sizes: &[i64], count: usize) -> Result<Vec<u32>> {
             Some(next) if size > 0 && next as usize <= count => at = next,
             _ => {
                 return Err(Error::input(format!(
-                    "items[{i}] is {size}: an item holds at least 1 request and all items together {count}"
+                    "groups[{i}] is {size}: a group holds at least 1 request and all groups together {count}"
                 )));
             }
         }
@@ -257,7 +257,7 @@ fn item_offsets(sizes: &[i64], count: usize) -> Result<Vec<u32>> {
     }
     if at as usize != count {
         return Err(Error::input(format!(
-            "items hold {at} requests, but there are {count}: their sizes must sum to that"
+            "groups hold {at} requests, but there are {count}: their sizes must sum to that"
         )));
     }
     Ok(offsets)
@@ -370,7 +370,7 @@ pub(crate) mod tests {
             gradient: &yes,
             slot: &none,
             routed: &zeros,
-            item_sizes: &ones,
+            group_sizes: &ones,
         })
         .unwrap()
     }
@@ -391,16 +391,16 @@ pub(crate) mod tests {
         assert_eq!(pool.runs, [(40, 100)]);
         assert_eq!(pool.labelled, [60, 0, 0]);
         assert_eq!(pool.target_entries, [100, 10, 0]);
-        assert_eq!((pool.items(), pool.item(2)), (3, 2..3));
+        assert_eq!((pool.groups(), pool.group(2)), (3, 2..3));
         assert!(pool.packed_priceable(0) && !pool.packed_priceable(1));
     }
 
     #[test]
     fn refuses_what_cannot_be() {
-        let bad = |sizes: &[i64]| item_offsets(sizes, 3).unwrap_err().to_string();
-        assert!(bad(&[1, 0, 2]).starts_with("items[1] is 0"));
-        assert!(bad(&[2, 2]).starts_with("items[1] is 2"));
-        assert!(bad(&[2]).starts_with("items hold 2"));
-        assert_eq!(item_offsets(&[2, 1], 3).unwrap(), [0, 2, 3]);
+        let bad = |sizes: &[i64]| group_offsets(sizes, 3).unwrap_err().to_string();
+        assert!(bad(&[1, 0, 2]).starts_with("groups[1] is 0"));
+        assert!(bad(&[2, 2]).starts_with("groups[1] is 2"));
+        assert!(bad(&[2]).starts_with("groups hold 2"));
+        assert_eq!(group_offsets(&[2, 1], 3).unwrap(), [0, 2, 3]);
     }
 }

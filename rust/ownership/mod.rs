@@ -23,14 +23,14 @@ pub use settings::{OwnershipSettings, StageWork, WorkloadProfile};
 pub const MOST_RANKS: usize = crate::layout::MOST_RANKS as usize;
 
 result! {
-/// Which rank owns which chunk of a packed row. K chunks, C ranks.
+/// Which rank owns which chunk of a pack. K chunks, C ranks.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ownership as "Ownership" {
     /// Context-parallel ranks.
     pub ranks: usize,
-    /// Tokens of the packed row.
+    /// Tokens of the pack.
     pub tokens: i64,
-    /// Chunk size in tokens; the last chunk may be shorter. 0 for a row without tokens.
+    /// Chunk size in tokens; the last chunk may be shorter. 0 for a pack without tokens.
     pub chunk: i64,
     /// Owner of each chunk.
     pub owners: Vec<u32>,
@@ -53,7 +53,7 @@ pub struct Ownership as "Ownership" {
 }
 
 python {
-    /// First packed token of each chunk, and the row's length (K + 1 entries).
+    /// First packed token of each chunk, and the pack's length (K + 1 entries).
     #[getter]
     fn chunk_starts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let starts: Vec<i64> = (0..=self.owners.len()).map(|i| self.chunk_start(i)).collect();
@@ -69,7 +69,7 @@ python {
         self.ranges_of(rank).give(py)?.call_method1("reshape", (-1, 2))
     }
 
-    /// The ownership of chunks of `chunk` tokens by these ranks, of a packed row.
+    /// The ownership of chunks of `chunk` tokens by these ranks, of a pack.
     #[staticmethod]
     fn from_owners(
         py: Python<'_>,
@@ -79,7 +79,7 @@ python {
         owners: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
         let owners = ints("owners", owners)?;
-        let owners = row_indices(py, "owners", slice(py, "owners", &owners)?, cp)?;
+        let owners = sequence_indices(py, "owners", slice(py, "owners", &owners)?, cp)?;
         let tokens = packing.segments.tokens();
         let mut made = Self { ranks: cp, tokens, chunk, owners, ..Self::default() };
         made.rank_tokens = vec![0; cp];
@@ -124,7 +124,7 @@ pub struct Workspace {
     search: Search,
 }
 
-/// Assigns the chunks of a packed row to `ranks` ranks, each a contiguous range but for a
+/// Assigns the chunks of a pack to `ranks` ranks, each a contiguous range but for a
 /// challenger of a workload profile.
 ///
 /// Exactly the reference planner's answer: contiguous start, fetch stages, local search.
@@ -236,7 +236,7 @@ impl Workspace {
     }
 }
 
-/// A row of padding alone: all zeros.
+/// A pack of padding alone: all zeros.
 fn without_chunks(ranks: usize, settings: &OwnershipSettings) -> Ownership {
     let zeros = || vec![0.0; ranks];
     let (forward_ms, backward_ms, work) = if settings.profile.is_some() {

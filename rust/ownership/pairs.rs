@@ -1,4 +1,4 @@
-//! Query-key pairs between the chunks of a packed row, without a chunk-by-chunk matrix.
+//! Query-key pairs between the chunks of a pack, without a chunk-by-chunk matrix.
 //!
 //! A chunk attends itself and, before it, only segments that began before it. Those are few,
 //! and each covers a run of chunks, so a chunk's pairs are a short step function over the
@@ -26,12 +26,12 @@ pub(super) struct Run {
     pub pairs: i64,
 }
 
-/// Pairs of each chunk of one packed row.
+/// Pairs of each chunk of one pack.
 #[derive(Debug, Default)]
 pub(super) struct ChunkPairs {
     /// Tokens of a chunk; the last may be shorter.
     pub chunk: i64,
-    /// Tokens of the row.
+    /// Tokens of the pack.
     pub tokens: i64,
     /// Pairs of each chunk with all keys, its own included.
     pub weights: Vec<i64>,
@@ -78,13 +78,13 @@ impl ChunkPairs {
     }
 
     /// The runs of chunk `i`, ascending.
-    pub(super) fn row(&self, i: usize) -> impl Iterator<Item = &Run> {
+    pub(super) fn pack(&self, i: usize) -> impl Iterator<Item = &Run> {
         self.runs[self.offsets[i] as usize..self.offsets[i + 1] as usize]
             .iter()
             .rev()
     }
 
-    /// Fills the tables for one row cut into chunks of `chunk` tokens.
+    /// Fills the tables for one pack cut into chunks of `chunk` tokens.
     pub(super) fn build(&mut self, segments: &Segments, chunk: i64) -> Result<()> {
         let tokens = segments.tokens();
         if tokens.checked_mul(tokens).is_none() {
@@ -93,7 +93,7 @@ impl ChunkPairs {
         let chunks = ceil_div(tokens, chunk);
         if chunks > MOST_CHUNKS {
             return Err(Error::input(format!(
-                "the row of {tokens} tokens has {chunks} chunks of {chunk}: at most {MOST_CHUNKS}; raise chunk, set a chunk budget or use fewer ranks"
+                "the pack of {tokens} tokens has {chunks} chunks of {chunk}: at most {MOST_CHUNKS}; raise chunk, set a chunk budget or use fewer ranks"
             )));
         }
         self.chunk = chunk;
@@ -191,7 +191,7 @@ impl ChunkPairs {
     /// each segment hands its queries on to its parent.
     fn close(&mut self, at: u32, segments: &Segments) -> Result<()> {
         cancel::check_at(at as usize)?;
-        let mut row = RowWriter {
+        let mut pack = RowWriter {
             runs: &mut self.runs,
             first: self.offsets[at as usize] as usize,
             open: Run {
@@ -218,18 +218,18 @@ impl ChunkPairs {
             let end = segments.starts[s as usize + 1].min(limit);
             let last = last.min(at - 1);
             if first == last {
-                row.add(first, n * (end - start));
+                pack.add(first, n * (end - start));
             } else {
-                row.add(last, n * (end - i64::from(last) * self.chunk));
-                row.add_full(first + 1, last, n * self.chunk);
-                row.add(first, n * (i64::from(first + 1) * self.chunk - start));
+                pack.add(last, n * (end - i64::from(last) * self.chunk));
+                pack.add_full(first + 1, last, n * self.chunk);
+                pack.add(first, n * (i64::from(first + 1) * self.chunk - start));
             }
             let parent = segments.parents[s as usize];
             if parent != NONE {
                 self.sweep.queries.push((parent, n));
             }
         }
-        row.flush();
+        pack.flush();
         let offset =
             u32::try_from(self.runs.len()).map_err(|_| Error::Overflow("the chunk pair table"))?;
         self.offsets.push(offset);
@@ -247,7 +247,7 @@ impl ChunkPairs {
         self.lowest_after.resize(chunks, 0);
         let mut lowest = chunks as u32;
         for i in (0..chunks).rev() {
-            let own = self.row(i).next().map_or(i as u32, |run| run.low);
+            let own = self.pack(i).next().map_or(i as u32, |run| run.low);
             lowest = lowest.min(own);
             self.lowest_after[i] = lowest;
         }

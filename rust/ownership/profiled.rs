@@ -59,7 +59,7 @@ struct Cell {
     stage: u32,
 }
 
-/// The row, its chunks and the generic answer.
+/// The pack, its chunks and the generic answer.
 pub(super) struct Problem<'a> {
     pub segments: &'a Segments,
     pub chunk: i64,

@@ -10,9 +10,9 @@ settings! {
         block: i64 = 128, at_least(1);
         /// Tokens of a chunk asked for; at least a block is used.
         chunk: i64 = 512;
-        /// Chunks that a row may have whatever the ranks; negative counts as 0.
+        /// Chunks that a pack may have whatever the ranks; negative counts as 0.
         chunk_budget_base: i64 = 128;
-        /// Chunks that a row may have per rank; with a base of 0 too, there is no budget.
+        /// Chunks that a pack may have per rank; with a base of 0 too, there is no budget.
         chunk_budget_per_rank: i64 = 16;
         /// Fetch stages tried: 1 up to this number.
         max_stages: i64 = 4, at_least(1);
@@ -119,8 +119,8 @@ impl OwnershipSettings {
         .all(|&cost| cost >= 0.0)
     }
 
-    /// The chunk size of a row of `tokens` over `ranks`: the size asked for in whole blocks,
-    /// larger when the row would need more chunks than its budget, smaller (and then no longer
+    /// The chunk size of a pack of `tokens` over `ranks`: the size asked for in whole blocks,
+    /// larger when the pack would need more chunks than its budget, smaller (and then no longer
     /// in blocks) when it would give some rank no chunk although it has a token for each.
     #[must_use]
     pub fn chunk_size(&self, tokens: i64, ranks: usize) -> i64 {

@@ -42,16 +42,16 @@ fn expand(pairs: &ChunkPairs) -> Vec<Vec<i64>> {
     let chunks = pairs.len();
     (0..chunks)
         .map(|i| {
-            let mut row = vec![0; chunks];
+            let mut pack = vec![0; chunks];
             let mut above = 0;
-            for run in pairs.row(i) {
+            for run in pairs.pack(i) {
                 assert!(above <= run.low && run.low < run.high && run.high <= i as u32);
                 assert!(run.pairs > 0);
                 above = run.high;
-                row[run.low as usize..run.high as usize].fill(run.pairs);
+                pack[run.low as usize..run.high as usize].fill(run.pairs);
             }
-            row[i] = pairs.weights[i] - row.iter().sum::<i64>();
-            row
+            pack[i] = pairs.weights[i] - pack.iter().sum::<i64>();
+            pack
         })
         .collect()
 }
@@ -73,14 +73,14 @@ proptest! {
     #[test]
     fn runs_are_the_dense_matrix(segments in forests(), chunk in 1_i64..40) {
         let mut pairs = ChunkPairs::default();
-        // A workspace that held another row answers like a fresh one.
+        // A workspace that held another pack answers like a fresh one.
         for size in [chunk + 3, chunk] {
             pairs.build(&segments, size).unwrap();
         }
         let want = dense(&segments, chunk);
         prop_assert_eq!(expand(&pairs), want.clone());
         for i in 0..pairs.len() {
-            let attended = |row: &Vec<i64>| row.iter().position(|&n| n > 0).unwrap() as u32;
+            let attended = |pack: &Vec<i64>| pack.iter().position(|&n| n > 0).unwrap() as u32;
             let lowest = want[i..].iter().map(attended).min().unwrap();
             prop_assert_eq!(pairs.lowest_after[i], lowest);
             prop_assert_eq!(pairs.weight_sums[i + 1] - pairs.weight_sums[i], pairs.weights[i]);
@@ -185,11 +185,11 @@ fn chunk_sizes() {
 
 #[test]
 fn refuses_in_one_line() {
-    let row = Segments::new(&[4, 2], &[-1, 0]).unwrap();
+    let pack = Segments::new(&[4, 2], &[-1, 0]).unwrap();
     let with = |change: fn(&mut OwnershipSettings), ranks| {
         let mut settings = OwnershipSettings::default();
         change(&mut settings);
-        let made = own(&row, ranks, &settings, &mut Workspace::default());
+        let made = own(&pack, ranks, &settings, &mut Workspace::default());
         made.unwrap_err().to_string()
     };
     assert!(with(|_| (), 0).contains("cp is 0"));
@@ -209,13 +209,13 @@ fn refuses_in_one_line() {
         profile: Some(empty),
         ..OwnershipSettings::default()
     };
-    let made = own(&row, 2, &settings, &mut Workspace::default());
+    let made = own(&pack, 2, &settings, &mut Workspace::default());
     assert!(made.unwrap_err().to_string().contains("profile.stages"));
 }
 
 #[test]
 fn refuses_rows_of_too_many_chunks() {
-    let row = Segments::new(&[1 << 30], &[-1]).unwrap();
+    let pack = Segments::new(&[1 << 30], &[-1]).unwrap();
     let settings = OwnershipSettings {
         block: 1,
         chunk: 1,
@@ -223,7 +223,7 @@ fn refuses_rows_of_too_many_chunks() {
         chunk_budget_per_rank: 0,
         ..OwnershipSettings::default()
     };
-    let made = own(&row, 2, &settings, &mut Workspace::default());
+    let made = own(&pack, 2, &settings, &mut Workspace::default());
     assert!(made.unwrap_err().to_string().contains("chunks of 1"));
 }
 

@@ -119,12 +119,12 @@ impl Evaluator {
                 pairs: all - remotes.iter().map(|remote| remote.pairs).sum::<i64>(),
                 tokens: pairs.span_tokens(low, high),
             };
-            let row = &mut times[r * width..(r + 1) * width];
-            row[0] = local.stage_ms(settings.local_pair_ms, settings);
+            let pack = &mut times[r * width..(r + 1) * width];
+            pack[0] = local.stage_ms(settings.local_pair_ms, settings);
             for (w, remote) in remotes.iter().enumerate() {
                 if active(std::slice::from_ref(remote)).next().is_some() {
-                    row[1 + 2 * w] = remote.stage_ms(settings.remote_pair_ms, settings);
-                    row[2 + 2 * w] = remote.comm_ms(settings.fetch_token_ms, settings);
+                    pack[1 + 2 * w] = remote.stage_ms(settings.remote_pair_ms, settings);
+                    pack[2 + 2 * w] = remote.comm_ms(settings.fetch_token_ms, settings);
                 }
             }
         }
@@ -160,7 +160,7 @@ impl Evaluator {
         }
     }
 
-    /// Cuts the row where a rank or a stage begins.
+    /// Cuts the pack where a rank or a stage begins.
     fn lay_cells(&mut self, cuts: &[u32], chunks: usize) {
         self.cells.clear();
         self.cell_of.clear();
@@ -197,7 +197,7 @@ impl Evaluator {
             }
             let mut attended = 0_u64;
             let mut stage = 0;
-            for run in pairs.row(i) {
+            for run in pairs.pack(i) {
                 if run.low >= low {
                     break;
                 }

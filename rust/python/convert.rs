@@ -138,7 +138,7 @@ pub(crate) fn indices<'py>(py: Python<'py>, values: &[u32]) -> Bound<'py, PyArra
 }
 
 /// Row numbers from Python, each below `rows`.
-pub(crate) fn row_indices(
+pub(crate) fn sequence_indices(
     py: Python<'_>,
     name: &str,
     values: &[i64],

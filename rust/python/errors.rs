@@ -103,7 +103,7 @@ pub(crate) fn detached<T: Send>(
     py.detach(work).map_err(|error| to_python(py, &error))
 }
 
-/// Rows up to which a tree and a pass over columns take microseconds.
+/// Sequences up to which a tree and a pass over columns take microseconds.
 pub(super) const FEW_ROWS: usize = 1 << 7;
 
 /// Tokens up to which reading them takes microseconds.

@@ -12,7 +12,7 @@ use crate::pack::Packing;
 
 give_class!(Gdn, GdnSettings);
 
-/// Which rank runs which segment of a packed row under its ownership.
+/// Which rank runs which segment of a pack under its ownership.
 #[pyfunction]
 #[pyo3(signature = (packing, ownership, settings=None))]
 fn gdn(
@@ -28,7 +28,7 @@ fn gdn(
     })
 }
 
-/// The bucket schedule of a whole packed row on one rank.
+/// The bucket schedule of a whole pack on one rank.
 #[pyfunction(name = "gdn_schedule")]
 fn schedule(py: Python<'_>, packing: &Packing) -> PyResult<Schedule> {
     detached(py, || Ok(gdn_schedule(&packing.segments)))
@@ -50,10 +50,7 @@ fn schedule_per_rank(
             .zip(cuts)
             .all(|(s, cut)| cut.iter().sum::<i64>() == segments.length(s));
     if !same {
-        return Err(refused(
-            py,
-            "placement is of another packed row: give its own",
-        ));
+        return Err(refused(py, "placement is of another pack: give its own"));
     }
     detached(py, || Ok(gdn_schedule_per_rank(segments, placement)))
 }

@@ -96,7 +96,7 @@ fn choose_layout(
         let (most, least) = (most_tokens.unwrap_or(0), tree.packed_tokens());
         refused(
             py,
-            format!("most_tokens is {most}: with everything shared the row has {least}"),
+            format!("most_tokens is {most}: with everything shared the sequence has {least}"),
         )
     })
 }

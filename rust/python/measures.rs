@@ -13,7 +13,7 @@ use crate::heads::HeadWork;
 use crate::layout;
 use crate::measures::{self, Columns, Exact, HeadCount, Labels, Measures, Packs, Pool, Settings};
 use crate::ownership::Ownership;
-use crate::sequences::Rows;
+use crate::sequences::Sequences;
 use crate::tree::Tree;
 
 /// Adds this stage's classes and functions to the module.
@@ -53,7 +53,7 @@ type GroupColumns<'py> = (u32, bool, bool, Bound<'py, PyArray1<i64>>);
 impl PyPool {
     #[new]
     #[pyo3(signature = (tokens, offsets, targets, first_target, label_mask, target_width, top_k, logits,
-        hidden, gradient, slot, routed, item_sizes))]
+        hidden, gradient, slot, routed, group_sizes))]
     #[allow(clippy::needless_pass_by_value, clippy::too_many_arguments)] // columns, by keyword
     fn new(
         py: Python<'_>,
@@ -69,7 +69,7 @@ impl PyPool {
         gradient: Flags<'_>,
         slot: Ints<'_>,
         routed: Ints<'_>,
-        item_sizes: Ints<'_>,
+        group_sizes: Ints<'_>,
     ) -> PyResult<Self> {
         let labels = match (&first_target, &label_mask) {
             (Some(from), None) => Labels::From(slice(py, "first_target", from)?),
@@ -85,7 +85,7 @@ impl PyPool {
         let tokens = slice(py, "tokens", &tokens)?;
         // Copied, so that what was checked stays true while other threads run.
         let offsets = slice(py, "offsets", &offsets)?.to_vec();
-        let rows = Rows::new(tokens, &offsets).map_err(|error| to_python(py, &error))?;
+        let rows = Sequences::new(tokens, &offsets).map_err(|error| to_python(py, &error))?;
         let lengths: Vec<i64> = offsets.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let columns = Columns {
             lengths: &lengths,
@@ -98,7 +98,7 @@ impl PyPool {
             gradient: flags(py, "gradient", &gradient)?,
             slot: &slot,
             routed: slice(py, "routed", &routed)?,
-            item_sizes: slice(py, "item_sizes", &item_sizes)?,
+            group_sizes: slice(py, "group_sizes", &group_sizes)?,
         };
         let short = rows.len() <= FEW_ROWS && tokens.len() <= FEW_TOKENS;
         let (pool, tree) = detached_unless(py, short, || {
@@ -146,7 +146,7 @@ impl PyPool {
     /// Indices of requests, checked against the pool.
     fn requests(&self, py: Python<'_>, requests: &Ints<'_>) -> PyResult<Vec<u32>> {
         let count = self.pool.requests();
-        convert::row_indices(py, "requests", slice(py, "requests", requests)?, count)
+        convert::sequence_indices(py, "requests", slice(py, "requests", requests)?, count)
     }
 }
 
@@ -211,7 +211,7 @@ impl PyPlanMeasures {
     }
 
     /// Fills pack `g` from its layout and, under context parallelism, the ownership and the gdn
-    /// placement of its packed row, padded to a multiple of TP.
+    /// placement of its pack, padded to a multiple of TP.
     #[pyo3(signature = (g, tree, shared, *, ownership=None, gdn=None, head_sum=false))]
     #[allow(clippy::needless_pass_by_value, clippy::too_many_arguments)]
     fn exact(
@@ -282,8 +282,8 @@ impl PyPlanMeasures {
     ) -> Result<()> {
         let requests = self.pack(g)?;
         let lengths = requests.iter().map(|&r| self.pool.lengths[r as usize]);
-        if tree.rows() != requests.len()
-            || !lengths.eq((0..tree.rows()).map(|r| tree.row_length(r)))
+        if tree.sequences() != requests.len()
+            || !lengths.eq((0..tree.sequences()).map(|r| tree.sequence_length(r)))
         {
             return Err(Error::input(format!(
                 "tree is not of pack {g}'s rows: restrict the pool's tree to the pack's requests"

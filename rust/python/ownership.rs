@@ -1,4 +1,4 @@
-//! Ownership of chunks, and the attention slices of a packed row.
+//! Ownership of chunks, and the attention slices of a pack.
 
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -24,7 +24,7 @@ fn ranks(cp: &Bound<'_, PyAny>) -> PyResult<usize> {
     Ok(usize::try_from(ranks).unwrap_or(0)) // refused as such
 }
 
-/// Which of `cp` ranks owns which chunk of a packed row.
+/// Which of `cp` ranks owns which chunk of a pack.
 #[pyfunction]
 #[pyo3(signature = (packing, cp, settings=None, method=None))]
 fn own(
@@ -74,16 +74,16 @@ fn stage_times<'py>(
         )
     })?;
     let per_rank = || times.chunks_exact(1 + 2 * stages);
-    let local: Vec<f64> = per_rank().map(|row| row[0]).collect();
+    let local: Vec<f64> = per_rank().map(|pack| pack[0]).collect();
     let every_other = |from: usize| -> PyResult<Bound<'py, PyAny>> {
-        let picked = per_rank().flat_map(|row| row.iter().skip(from).step_by(2).copied());
+        let picked = per_rank().flat_map(|pack| pack.iter().skip(from).step_by(2).copied());
         let flat = picked.collect::<Vec<f64>>().give(py)?;
         flat.call_method1("reshape", (ranks, stages))
     };
     Ok([local.give(py)?, every_other(1)?, every_other(2)?])
 }
 
-/// Attention slices of a packed row: query and key segment of each.
+/// Attention slices of a pack: query and key segment of each.
 #[pyfunction]
 fn attention_slices<'py>(
     py: Python<'py>,

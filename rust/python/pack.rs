@@ -9,7 +9,7 @@ use super::convert::{Ints, slice};
 use super::errors::detached;
 use crate::error::{Error, Result};
 use crate::pack::{self, PackOptions, Packing};
-use crate::sequences::Rows;
+use crate::sequences::Sequences;
 
 /// A limit from Python: not negative, and no larger than this machine counts.
 pub(super) fn limit(name: &str, value: i64) -> Result<usize> {
@@ -24,7 +24,7 @@ pub(super) fn limit(name: &str, value: i64) -> Result<usize> {
 /// Packs `tokens[offsets[i]..offsets[i + 1]]`.
 #[pyfunction]
 #[pyo3(signature = (tokens, offsets, max_depth=None, min_shared=1, shareable=None))]
-fn pack_rows(
+fn pack_sequences(
     py: Python<'_>,
     tokens: Ints<'_>,
     offsets: Ints<'_>,
@@ -45,12 +45,12 @@ fn pack_rows(
             min_shared: limit("min_shared", min_shared)? as i64,
             shareable: shareable.as_deref(),
         };
-        pack::pack(&Rows::new(tokens, &offsets)?, &options)
+        pack::pack(&Sequences::new(tokens, &offsets)?, &options)
     })
 }
 
 /// Adds this stage's classes and functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Packing>()?;
-    module.add_function(wrap_pyfunction!(pack_rows, module)?)
+    module.add_function(wrap_pyfunction!(pack_sequences, module)?)
 }

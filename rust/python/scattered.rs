@@ -1,4 +1,4 @@
-//! Python functions over rows that lie in arrays of their own.
+//! Python functions over sequences that lie in arrays of their own.
 
 // Borrowed arrays arrive by value; that is how PyO3 hands them over.
 #![allow(clippy::needless_pass_by_value)]
@@ -19,30 +19,32 @@ use crate::tree::Tree;
 type Column<'py> = Bound<'py, PyArray1<i64>>;
 type Arrays<'py> = List<Ints<'py>>;
 
-fn slices<'a>(py: Python<'_>, name: &str, rows: &'a Arrays<'_>) -> PyResult<Vec<&'a [i64]>> {
-    (rows.0.iter()).map(|row| slice(py, name, row)).collect()
+fn slices<'a>(py: Python<'_>, name: &str, sequences: &'a Arrays<'_>) -> PyResult<Vec<&'a [i64]>> {
+    (sequences.0.iter())
+        .map(|sequence| slice(py, name, sequence))
+        .collect()
 }
 
-/// Builds the tree of rows in arrays of their own.
+/// Builds the tree of sequences in arrays of their own.
 #[pyfunction]
-fn tree_of(py: Python<'_>, rows: Arrays<'_>) -> PyResult<Tree> {
-    let rows = slices(py, "rows", &rows)?;
-    let tree = detached(py, || Tree::build_scattered(&rows, None))?;
+fn tree_of(py: Python<'_>, sequences: Arrays<'_>) -> PyResult<Tree> {
+    let sequences = slices(py, "sequences", &sequences)?;
+    let tree = detached(py, || Tree::build_scattered(&sequences, None))?;
     refuse_empty(py, &tree)?;
     Ok(tree)
 }
 
-/// Packs rows in arrays of their own.
+/// Packs sequences in arrays of their own.
 #[pyfunction]
-#[pyo3(signature = (rows, max_depth=None, min_shared=1, shareable=None))]
+#[pyo3(signature = (sequences, max_depth=None, min_shared=1, shareable=None))]
 fn pack_of(
     py: Python<'_>,
-    rows: Arrays<'_>,
+    sequences: Arrays<'_>,
     max_depth: Option<i64>,
     min_shared: i64,
     shareable: Option<Ints<'_>>,
 ) -> PyResult<Packing> {
-    let rows = slices(py, "rows", &rows)?;
+    let sequences = slices(py, "sequences", &sequences)?;
     // Copied, so that what was checked stays true while other threads run.
     let shareable = match &shareable {
         None => None,
@@ -54,37 +56,37 @@ fn pack_of(
             min_shared: limit("min_shared", min_shared)? as i64,
             shareable: shareable.as_deref(),
         };
-        pack::pack_scattered(&rows, &options)
+        pack::pack_scattered(&sequences, &options)
     })
 }
 
-/// Keyed hashes, 16 bytes a row.
+/// Keyed hashes, 16 bytes a sequence.
 #[pyfunction]
-fn hash_rows<'py>(
+fn hash_sequences<'py>(
     py: Python<'py>,
-    rows: Arrays<'py>,
+    sequences: Arrays<'py>,
     key: [u64; 2],
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let rows = slices(py, "rows", &rows)?;
+    let sequences = slices(py, "sequences", &sequences)?;
     let hashes = py.detach(|| {
-        let mut hashes = Vec::with_capacity(16 * rows.len());
-        for row in rows {
-            hashes.extend_from_slice(&scattered::hash_row(row, key).to_le_bytes());
+        let mut hashes = Vec::with_capacity(16 * sequences.len());
+        for sequence in sequences {
+            hashes.extend_from_slice(&scattered::hash_sequence(sequence, key).to_le_bytes());
         }
         hashes
     });
     Ok(PyBytes::new(py, &hashes))
 }
 
-/// Tokens of a packed row.
+/// Tokens of a pack.
 #[pyfunction]
 fn gather_tokens<'py>(
     py: Python<'py>,
     packing: &Packing,
-    rows: Arrays<'py>,
+    sequences: Arrays<'py>,
 ) -> PyResult<Column<'py>> {
-    let rows = slices(py, "rows", &rows)?;
-    let tokens = detached(py, || scattered::gather(packing, &rows))?;
+    let sequences = slices(py, "sequences", &sequences)?;
+    let tokens = detached(py, || scattered::gather(packing, &sequences))?;
     Ok(tokens.into_pyarray(py))
 }
 
@@ -102,7 +104,7 @@ fn packed_ids<'py>(
     ))
 }
 
-/// Packed positions of all rows, flat, and offsets.
+/// Packed positions of all sequences, flat, and offsets.
 #[pyfunction]
 fn packed_positions<'py>(
     py: Python<'py>,
@@ -150,7 +152,7 @@ fn over_requests(
 
 /// Distinct positions that the head projects, counted up to `most`.
 #[pyfunction]
-fn projected_rows(
+fn projected_tokens(
     py: Python<'_>,
     positions: Arrays<'_>,
     labels: List<Option<Ints<'_>>>,
@@ -158,13 +160,13 @@ fn projected_rows(
     most: usize,
 ) -> PyResult<usize> {
     over_requests(py, &positions.0, &labels.0, &every.0, |requests| {
-        scattered::projected_rows(requests, most)
+        scattered::projected_tokens(requests, most)
     })
 }
 
-/// Rows of the first head chunk with a position of a request that has labels.
+/// Sequences of the first head chunk with a position of a request that has labels.
 #[pyfunction]
-fn target_chunk_rows(
+fn target_chunk_tokens(
     py: Python<'_>,
     positions: Arrays<'_>,
     labels: List<Option<Ints<'_>>>,
@@ -186,11 +188,11 @@ fn target_chunk_rows(
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(tree_of, module)?)?;
     module.add_function(wrap_pyfunction!(pack_of, module)?)?;
-    module.add_function(wrap_pyfunction!(hash_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(hash_sequences, module)?)?;
     module.add_function(wrap_pyfunction!(gather_tokens, module)?)?;
     module.add_function(wrap_pyfunction!(packed_ids, module)?)?;
     module.add_function(wrap_pyfunction!(packed_positions, module)?)?;
     module.add_function(wrap_pyfunction!(labelled_tokens, module)?)?;
-    module.add_function(wrap_pyfunction!(projected_rows, module)?)?;
-    module.add_function(wrap_pyfunction!(target_chunk_rows, module)?)
+    module.add_function(wrap_pyfunction!(projected_tokens, module)?)?;
+    module.add_function(wrap_pyfunction!(target_chunk_tokens, module)?)
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 
 use pyo3::prelude::*;
 
-use super::convert::{Ints, List, row_indices, slice};
+use super::convert::{Ints, List, sequence_indices, slice};
 use super::errors::{detached, to_python};
 use super::fields::{Give, give_class};
 use super::measures::PyPool;
@@ -81,7 +81,7 @@ impl PyEngine {
             .map_err(|error| to_python(py, &error))
     }
 
-    /// A search for the wave that starts at item `start`.
+    /// A search for the wave that starts at group `start`.
     #[pyo3(signature = (start, available, hint, profiles))]
     fn session(
         &self,
@@ -100,7 +100,7 @@ impl PyEngine {
     /// What a profile of these requests is kept by.
     fn signature(&self, py: Python<'_>, requests: Ints<'_>) -> PyResult<Signed> {
         let count = self.engine.pool().requests();
-        let requests = row_indices(py, "requests", slice(py, "requests", &requests)?, count)?;
+        let requests = sequence_indices(py, "requests", slice(py, "requests", &requests)?, count)?;
         let engine = Arc::clone(&self.engine);
         let signed = detached(py, move || crate::search::sign(engine, &requests))?;
         Ok((signed.mixes, signed.gradients, signed.adapters))
@@ -115,7 +115,7 @@ impl PyEngine {
         profiles: HeldProfiles<'_>,
     ) -> PyResult<[Cost; 3]> {
         let count = self.engine.pool().requests();
-        let requests = row_indices(py, "requests", slice(py, "requests", &requests)?, count)?;
+        let requests = sequence_indices(py, "requests", slice(py, "requests", &requests)?, count)?;
         let profiles = profiles_from(profiles);
         let engine = Arc::clone(&self.engine);
         detached(py, move || {
@@ -132,7 +132,7 @@ impl PyEngine {
         profiles: HeldProfiles<'_>,
     ) -> PyResult<(SearchResult, Vec<Probed>)> {
         let count = self.engine.pool().requests();
-        let requests = row_indices(py, "requests", slice(py, "requests", &requests)?, count)?;
+        let requests = sequence_indices(py, "requests", slice(py, "requests", &requests)?, count)?;
         let profiles = profiles_from(profiles);
         let engine = Arc::clone(&self.engine);
         detached(py, move || {

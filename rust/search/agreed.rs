@@ -301,12 +301,12 @@ mod tests {
     }
 
     /// A rank whose quotes mostly worsen with width, with exceptions.
-    fn rank(draw: &mut Draw, items: usize) -> Rank {
+    fn rank(draw: &mut Draw, groups: usize) -> Rank {
         let limits: [[usize; QUOTES]; 2] =
-            std::array::from_fn(|_| std::array::from_fn(|_| draw.below(3 * items / 2 + 2)));
+            std::array::from_fn(|_| std::array::from_fn(|_| draw.below(3 * groups / 2 + 2)));
         let (profiled, valid) = (draw.below(3) > 0, draw.below(4) > 0);
         let noise = [0, 0, 20, 4][draw.below(4)];
-        let quotes = (0..=items)
+        let quotes = (0..=groups)
             .map(|width| {
                 std::array::from_fn(|kind| {
                     let mut odd = || noise > 0 && draw.below(noise) == 0;
@@ -338,12 +338,12 @@ mod tests {
         let mut ends = [0; 3];
         for seed in 0..4000 {
             let mut draw = Draw(seed * 7919 + 1);
-            let items = 1 + draw.below([12, 70, 300][seed as usize % 3]);
+            let groups = 1 + draw.below([12, 70, 300][seed as usize % 3]);
             let dp = 1 + draw.below(4);
             let composite = draw.below(2) == 0;
-            let hint = [None, Some(1 + draw.below(items))][draw.below(2)];
-            let mut ranks: Vec<Rank> = (0..dp).map(|_| rank(&mut draw, items)).collect();
-            let geometry = Geometry::new(items, 0, dp).unwrap();
+            let hint = [None, Some(1 + draw.below(groups))][draw.below(2)];
+            let mut ranks: Vec<Rank> = (0..dp).map(|_| rank(&mut draw, groups)).collect();
+            let geometry = Geometry::new(groups, 0, dp).unwrap();
 
             let mut judge = Judge::new(composite);
             let expected =

@@ -61,7 +61,7 @@ settings! {
         /// Gradients of adapters are still to be allocated.
         adapter_pending: bool = false;
         /// Ownership of chunks.
-        assign: OwnershipSettings = OwnershipSettings::default();
+        ownership: OwnershipSettings = OwnershipSettings::default();
         /// The gdn layout, if the model has one.
         gdn: Option<GdnSettings> = None;
     }
@@ -106,10 +106,10 @@ impl Engine {
         pool: Arc<Pool>,
         tree: Arc<Tree>,
     ) -> Result<Self> {
-        if tree.rows() != pool.requests() {
+        if tree.sequences() != pool.requests() {
             return Err(Error::input(format!(
                 "the tree has {} rows for {} requests: give one each",
-                tree.rows(),
+                tree.sequences(),
                 pool.requests()
             )));
         }

@@ -83,7 +83,7 @@ result! {
             detached(py, || self.pool_tree.restrict(&self.requests))
         }
 
-        /// The packed row; rows are numbered within the pack.
+        /// The pack; rows are numbered within the pack.
         #[getter]
         fn packing(&self, py: Python<'_>) -> PyResult<crate::pack::Packing> {
             detached(py, || {
@@ -91,7 +91,7 @@ result! {
             })
         }
 
-        /// Tokens of the packed row, without padding.
+        /// Tokens of the pack, without padding.
         #[getter]
         fn packed_tokens(&self) -> i64 {
             self.measures[pack::PACKED]
@@ -124,20 +124,20 @@ result! {
 
         /// Tokens of the busiest rank.
         #[getter]
-        fn rows(&self) -> i64 {
+        fn local_tokens(&self) -> i64 {
             self.measures[pack::LOCAL]
         }
 
         /// Tokens of each context-parallel rank, the larger of both layouts.
-        #[getter(rank_rows)]
-        fn py_rank_rows<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
-            self.rank_rows().give(py)
+        #[getter(rank_tokens)]
+        fn py_rank_tokens<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            self.rank_tokens().give(py)
         }
 
         /// Tokens of the busiest rank over the mean of all ranks; 1 is even.
         #[getter]
         fn balance(&self) -> f64 {
-            let rows = self.rank_rows();
+            let rows = self.rank_tokens();
             match (rows.iter().sum::<i64>(), rows.iter().max()) {
                 (sum, Some(&most)) if sum > 0 => most as f64 / (sum as f64 / rows.len() as f64),
                 _ => 1.0,
@@ -155,11 +155,11 @@ result! {
 impl Pack {
     /// Tokens of each context-parallel rank, the larger of both layouts.
     #[must_use]
-    pub fn rank_rows(&self) -> Vec<i64> {
+    pub fn rank_tokens(&self) -> Vec<i64> {
         match (&self.ownership, &self.gdn) {
             (None, _) => vec![self.measures[pack::PADDED]],
             (Some(made), None) => made.rank_tokens.clone(),
-            (Some(made), Some(placed)) => placed.model_rows(made),
+            (Some(made), Some(placed)) => placed.model_tokens(made),
         }
     }
 }
@@ -324,7 +324,7 @@ impl Share {
 pub(super) struct Work {
     tree: TreeWorkspace,
     layout: layout::Workspace,
-    assign: ownership::Workspace,
+    ownership: ownership::Workspace,
     gdn: gdn::Workspace,
     heads: HeadWork,
     measures: Measures,
@@ -548,7 +548,12 @@ impl Pricer {
         if settings.cp > 1 {
             let padded = measures::pad(segments, settings.tp)?;
             let ranks = settings.cp as usize;
-            let made = ownership::own(&padded, ranks, &settings.assign, &mut self.work.assign)?;
+            let made = ownership::own(
+                &padded,
+                ranks,
+                &settings.ownership,
+                &mut self.work.ownership,
+            )?;
             if let Some(facts) = &settings.gdn {
                 let work = &mut self.work.gdn;
                 gdn = Some(gdn::gdn(&padded, &made, facts, work)?);
@@ -610,7 +615,7 @@ impl Pricer {
         (self.engine.program).evaluate(&measures.plan, &measures.packs, values)?;
         let covered = scale.packed <= 0 || profile.is_some_and(|p| p.window() >= scale.packed);
         let believed =
-            settings.trust_rules && (settings.margin || values.root(root::UNPRICED) == 0);
+            settings.trust_rules && (settings.margin || values.root(root::DOUBTFUL) == 0);
         let estimate = Estimate {
             required: values.root(root::REQUIRED),
             packed: scale.packed,

@@ -14,7 +14,7 @@ settings! {
     /// One price that the search asked for, on this rank.
     #[derive(Eq)]
     pub struct Probed as "Probe" {
-        /// Width in items over all ranks; 0 for prices of the ladder.
+        /// Width in groups over all ranks; 0 for prices of the ladder.
         width: usize;
         /// Requests of this rank's share.
         requests: usize;
@@ -89,8 +89,8 @@ impl Prober {
         }
     }
 
-    /// The items of this rank's share of a wave: strided over the ranks.
-    pub(super) fn items(&self, width: usize) -> impl Iterator<Item = usize> + use<> {
+    /// The groups of this rank's share of a wave: strided over the ranks.
+    pub(super) fn groups(&self, width: usize) -> impl Iterator<Item = usize> + use<> {
         let settings = self.pricer.engine.settings();
         (self.start + settings.dp_rank..self.start + width).step_by(settings.dp)
     }
@@ -100,8 +100,8 @@ impl Prober {
         if self.loaded != Some(width) {
             self.loaded = None;
             let pool = self.pricer.engine.pool();
-            let requests: Vec<u32> = (self.items(width))
-                .flat_map(|item| pool.item(item))
+            let requests: Vec<u32> = (self.groups(width))
+                .flat_map(|group| pool.group(group))
                 .map(|request| request as u32)
                 .collect();
             self.pricer.load(&requests, &mut self.share)?;

@@ -46,8 +46,8 @@ result! {
         pub kind: Ending,
         /// Items over all data-parallel ranks.
         pub width: usize,
-        /// This rank's items.
-        pub items: Vec<usize>,
+        /// This rank's groups.
+        pub groups: Vec<usize>,
         /// Bytes needed on this rank.
         pub required: i64,
         /// No profile covers it.
@@ -107,7 +107,7 @@ impl Session {
         hint: Option<usize>,
     ) -> Result<Self> {
         let settings = engine.settings();
-        let geometry = Geometry::new(engine.pool().items(), start, settings.dp)?;
+        let geometry = Geometry::new(engine.pool().groups(), start, settings.dp)?;
         let composite = !settings.reference;
         let judge = Judge::new(composite);
         Ok(Self {
@@ -149,7 +149,7 @@ impl Session {
     pub fn quote(&mut self, width: usize, kind: usize) -> Result<u8> {
         if width == 0 || width > self.geometry.remaining {
             return Err(Error::input(format!(
-                "width is {width}: it must be from 1 to {}, the items left",
+                "width is {width}: it must be from 1 to {}, the groups left",
                 self.geometry.remaining
             )));
         }
@@ -223,24 +223,24 @@ impl Session {
             cold: !planned.covered,
             stop,
             stopped,
-            ..SearchResult::whole(width, self.prober.items(width).collect(), planned)
+            ..SearchResult::whole(width, self.prober.groups(width).collect(), planned)
         })
     }
 
     fn ladder(&mut self) -> Result<SearchResult> {
         let width = self.geometry.min_width;
-        let items = self.prober.items(width).collect();
-        Ok(found(width, items, self.prober.climb(width)?))
+        let groups = self.prober.groups(width).collect();
+        Ok(found(width, groups, self.prober.climb(width)?))
     }
 }
 
 impl SearchResult {
     /// One forward, after the ladder.
-    fn whole(width: usize, items: Vec<usize>, plan: ForwardPlan) -> Self {
+    fn whole(width: usize, groups: Vec<usize>, plan: ForwardPlan) -> Self {
         Self {
             kind: Ending::Wave,
             width,
-            items,
+            groups,
             required: plan.required(),
             cold: true,
             plans: vec![plan],
@@ -254,13 +254,13 @@ impl SearchResult {
 }
 
 /// What the ladder found, as the end of a search.
-fn found(width: usize, items: Vec<usize>, climbed: Climbed) -> SearchResult {
+fn found(width: usize, groups: Vec<usize>, climbed: Climbed) -> SearchResult {
     match climbed {
-        Climbed::Whole(plan) => SearchResult::whole(width, items, *plan),
+        Climbed::Whole(plan) => SearchResult::whole(width, groups, *plan),
         Climbed::Split(rung) => SearchResult {
             kind: Ending::Split,
             width,
-            items,
+            groups,
             required: rung.required,
             cold: true,
             plans: rung.parts,
@@ -275,7 +275,7 @@ fn found(width: usize, items: Vec<usize>, climbed: Climbed) -> SearchResult {
             required: refusal.required,
             tried: refusal.tried,
             unsplittable: refusal.unsplittable,
-            ..SearchResult::whole(width, items, refusal.plan)
+            ..SearchResult::whole(width, groups, refusal.plan)
         },
     }
 }

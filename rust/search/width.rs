@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Error, Result};
 
-/// Which widths a wave can have: all in items over all data-parallel ranks.
+/// Which widths a wave can have: all in groups over all data-parallel ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     /// Items of the pool not yet run.
     pub remaining: usize,
-    /// The minimum wave: an item a rank, as far as there are items.
+    /// The minimum wave: a group a rank, as far as there are groups.
     pub min_width: usize,
     /// Larger widths are multiples of this, a multiple of the rank count.
     pub granule: usize,
@@ -23,19 +23,19 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Of the items from `start` on, over `dp` data-parallel ranks.
-    pub fn new(items: usize, start: usize, dp: usize) -> Result<Self> {
+    /// Of the groups from `start` on, over `dp` data-parallel ranks.
+    pub fn new(groups: usize, start: usize, dp: usize) -> Result<Self> {
         if dp == 0 {
             return Err(Error::input(
                 "dp is 0: there is at least one data-parallel rank",
             ));
         }
-        if start >= items {
+        if start >= groups {
             return Err(Error::input(format!(
-                "start is {start} of {items} items: nothing is left to plan"
+                "start is {start} of {groups} groups: nothing is left to plan"
             )));
         }
-        let remaining = items - start;
+        let remaining = groups - start;
         let base: usize = match remaining {
             0..=63 => 1,
             64..=255 => 8,
@@ -633,22 +633,22 @@ mod tests {
         }
     }
 
-    fn run(items: usize, dp: usize, memory: usize, trust: usize) -> (Outcome, Vec<usize>) {
+    fn run(groups: usize, dp: usize, memory: usize, trust: usize) -> (Outcome, Vec<usize>) {
         let mut quotes = Limit {
             memory,
             trust,
             asked: Vec::new(),
         };
-        let geometry = Geometry::new(items, 0, dp).unwrap();
+        let geometry = Geometry::new(groups, 0, dp).unwrap();
         let outcome = search(geometry, None, &mut Judge::new(true), &mut quotes).unwrap();
         (outcome, quotes.asked)
     }
 
     #[test]
     fn widths_are_clamped_and_floored() {
-        let normalized = |items: usize| {
-            let g = Geometry::new(items, 0, 1).unwrap();
-            let asked = [1, 3, 7, 9, 20, 33, 64, items - 1, items];
+        let normalized = |groups: usize| {
+            let g = Geometry::new(groups, 0, 1).unwrap();
+            let asked = [1, 3, 7, 9, 20, 33, 64, groups - 1, groups];
             (g.granule, asked.map(|width| g.normalize(width)))
         };
         assert_eq!(normalized(64), (8, [1, 3, 7, 8, 16, 32, 64, 56, 64]));
@@ -702,10 +702,10 @@ mod tests {
 
     #[test]
     fn every_width_asked_is_foreseen() {
-        for items in [5, 63, 64, 200, 300, 1000] {
+        for groups in [5, 63, 64, 200, 300, 1000] {
             for dp in [1, 3, 8] {
-                for memory in (0..items).step_by(7) {
-                    let geometry = Geometry::new(items, 0, dp).unwrap();
+                for memory in (0..groups).step_by(7) {
+                    let geometry = Geometry::new(groups, 0, dp).unwrap();
                     let growth = geometry.growth_widths(None).concat();
                     let mut machine = Machine::new(geometry, None, memory % 2 == 0);
                     let mut between = std::collections::HashMap::new();
@@ -717,7 +717,7 @@ mod tests {
                                 .contains(&width),
                             None => growth.contains(&width),
                         };
-                        assert!(foreseen, "{items} {dp} {memory} {width}");
+                        assert!(foreseen, "{groups} {dp} {memory} {width}");
                         machine.tell(Verdict {
                             fits: width <= memory,
                             trusted: true,

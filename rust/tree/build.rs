@@ -1,4 +1,4 @@
-//! From tokens to the tree: one pass, rows inserted in input order into a radix trie.
+//! From tokens to the tree: one pass, sequences inserted in input order into a radix trie.
 
 use rustc_hash::FxHashMap;
 
@@ -11,13 +11,13 @@ use crate::segments::NONE;
 /// Tokens compared at once: the equality of two slices is one vectorised memory comparison.
 const CHUNK: usize = 64;
 
-/// Trie nodes in creation order. A node is the run `start..end` of `rep`, one of its rows.
+/// Trie nodes in creation order. A node is the run `start..end` of `rep`, one of its sequences.
 struct Trie<'a, R> {
-    row: R,
+    sequence: R,
     parent: Vec<u32>,
     start: Vec<i64>,
     end: Vec<i64>,
-    /// A row that runs through the node.
+    /// A sequence that runs through the node.
     rep: Vec<u32>,
     /// The child made first; it needs no look-up.
     first_child: Vec<u32>,
@@ -27,40 +27,40 @@ struct Trie<'a, R> {
     tokens: std::marker::PhantomData<&'a [i64]>,
 }
 
-/// Builds the canonical tree of `rows`, each cut to its limit if there are limits.
+/// Builds the canonical tree of `sequences`, each cut to its limit if there are limits.
 pub(super) fn build<'a>(
-    rows: usize,
-    row: impl Fn(usize) -> &'a [i64],
+    sequences: usize,
+    sequence: impl Fn(usize) -> &'a [i64],
     limits: Option<&[i64]>,
 ) -> Result<Tree> {
-    // A row adds at most two nodes (and a packed row one more segment), and `NONE` is no node.
-    if rows >= (NONE / 4) as usize {
-        return Err(Error::Overflow("the number of rows"));
+    // A sequence adds at most two nodes (and a pack one more segment), and `NONE` is no node.
+    if sequences >= (NONE / 4) as usize {
+        return Err(Error::Overflow("the number of sequences"));
     }
     match limits {
-        None => insert_all(rows, row),
+        None => insert_all(sequences, sequence),
         Some(limits) => {
             let cut = |i: usize| {
-                let row = row(i);
-                &row[..limits[i].clamp(0, row.len() as i64) as usize]
+                let sequence = sequence(i);
+                &sequence[..limits[i].clamp(0, sequence.len() as i64) as usize]
             };
-            insert_all(rows, cut)
+            insert_all(sequences, cut)
         }
     }
 }
 
-fn insert_all<'a>(rows: usize, row: impl Fn(usize) -> &'a [i64]) -> Result<Tree> {
+fn insert_all<'a>(sequences: usize, sequence: impl Fn(usize) -> &'a [i64]) -> Result<Tree> {
     // First tokens decide most steps. Read up front they miss the cache side by side instead of
     // one after another.
-    let mut firsts = Vec::with_capacity(rows);
-    firsts.extend((0..rows).map(|i| row(i).first().copied()));
-    let mut trie = Trie::new(rows, row);
-    let mut terminal = Vec::with_capacity(rows);
-    // The row before and its last node: a new row is compared with it first.
+    let mut firsts = Vec::with_capacity(sequences);
+    firsts.extend((0..sequences).map(|i| sequence(i).first().copied()));
+    let mut trie = Trie::new(sequences, sequence);
+    let mut terminal = Vec::with_capacity(sequences);
+    // The sequence before and its last node: a new sequence is compared with it first.
     let (mut before, mut last): (&[i64], u32) = (&[], NONE);
-    for i in 0..rows {
+    for i in 0..sequences {
         cancel::check_at(i)?;
-        let tokens = (trie.row)(i);
+        let tokens = (trie.sequence)(i);
         if tokens.is_empty() {
             terminal.push(NONE);
             continue;
@@ -84,7 +84,7 @@ fn insert_all<'a>(rows: usize, row: impl Fn(usize) -> &'a [i64]) -> Result<Tree>
     let mut tree = Tree::default();
     restrict::canonical(
         &links,
-        0..rows as u32,
+        0..sequences as u32,
         &mut TreeWorkspace::default(),
         &mut tree,
     )?;
@@ -92,17 +92,17 @@ fn insert_all<'a>(rows: usize, row: impl Fn(usize) -> &'a [i64]) -> Result<Tree>
 }
 
 impl<'a, R: Fn(usize) -> &'a [i64]> Trie<'a, R> {
-    fn new(rows: usize, row: R) -> Self {
-        let nodes = rows + rows / 4;
+    fn new(sequences: usize, sequence: R) -> Self {
+        let nodes = sequences + sequences / 4;
         Self {
-            row,
+            sequence,
             parent: Vec::with_capacity(nodes),
             start: Vec::with_capacity(nodes),
             end: Vec::with_capacity(nodes),
             rep: Vec::with_capacity(nodes),
             first_child: Vec::with_capacity(nodes),
             first_root: NONE,
-            others: FxHashMap::with_capacity_and_hasher(rows, rustc_hash::FxBuildHasher),
+            others: FxHashMap::with_capacity_and_hasher(sequences, rustc_hash::FxBuildHasher),
             tokens: std::marker::PhantomData,
         }
     }
@@ -116,7 +116,7 @@ impl<'a, R: Fn(usize) -> &'a [i64]> Trie<'a, R> {
             node = self.parent[node as usize];
         }
         let mut at = common;
-        // Only at a node's end can another branch go on with the row.
+        // Only at a node's end can another branch go on with the sequence.
         while at < tokens.len() && (node == NONE || self.end[node as usize] == at as i64) {
             let child = self.child(node, tokens[at]);
             // The parent differs only if another thread wrote into the tokens meanwhile: the
@@ -125,7 +125,7 @@ impl<'a, R: Fn(usize) -> &'a [i64]> Trie<'a, R> {
                 break;
             }
             let c = child as usize;
-            let run = &(self.row)(self.rep[c] as usize)[at..self.end[c] as usize];
+            let run = &(self.sequence)(self.rep[c] as usize)[at..self.end[c] as usize];
             // The look-up compared the first token already.
             at += 1 + common_prefix(&tokens[at + 1..], &run[1..]);
             node = child;
@@ -133,7 +133,7 @@ impl<'a, R: Fn(usize) -> &'a [i64]> Trie<'a, R> {
         (node, at)
     }
 
-    /// Adds row `i`, which leaves the trie inside or at the end of `node`; returns its last node.
+    /// Adds sequence `i`, which leaves the trie inside or at the end of `node`; returns its last node.
     fn insert(&mut self, i: u32, tokens: &[i64], node: u32, shared: usize) -> u32 {
         let node = if node == NONE || self.end[node as usize] == shared as i64 {
             node
@@ -163,7 +163,7 @@ impl<'a, R: Fn(usize) -> &'a [i64]> Trie<'a, R> {
         match self.first_child_of(parent) {
             slot if *slot == node => *slot = upper,
             _ => {
-                let token = (self.row)(rep as usize)[start as usize];
+                let token = (self.sequence)(rep as usize)[start as usize];
                 self.others.insert((parent, token), upper);
             }
         }
@@ -196,7 +196,7 @@ impl<'a, R: Fn(usize) -> &'a [i64]> Trie<'a, R> {
             return NONE;
         }
         let f = first as usize;
-        if (self.row)(self.rep[f] as usize)[self.start[f] as usize] == token {
+        if (self.sequence)(self.rep[f] as usize)[self.start[f] as usize] == token {
             return first;
         }
         self.others.get(&(node, token)).copied().unwrap_or(NONE)

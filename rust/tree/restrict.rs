@@ -1,4 +1,4 @@
-//! The tree of some of the rows, in any order, from node arrays alone.
+//! The tree of some of the sequences, in any order, from node arrays alone.
 
 use super::{Prefixes, Tree};
 use crate::cancel;
@@ -14,7 +14,7 @@ pub(super) struct Links<'a> {
 }
 
 /// Marks on the nodes of the larger tree; kept between calls so that a restriction costs only
-/// the nodes that its rows run through.
+/// the nodes that its sequences run through.
 #[derive(Debug, Clone, Default)]
 pub struct TreeWorkspace {
     epoch: u32,
@@ -23,16 +23,16 @@ pub struct TreeWorkspace {
     pending: Vec<(u32, u32)>,
 }
 
-/// One node as the chosen rows see it. Valid if `epoch` is the current one.
+/// One node as the chosen sequences see it. Valid if `epoch` is the current one.
 #[derive(Debug, Clone, Copy, Default)]
 struct Mark {
     epoch: u32,
     first_child: u32,
     last_child: u32,
     next_sibling: u32,
-    /// Chosen rows that end here.
+    /// Chosen sequences that end here.
     ends: u32,
-    first_row: u32,
+    first_sequence: u32,
     /// Segment of the new tree.
     segment: u32,
 }
@@ -55,39 +55,39 @@ impl TreeWorkspace {
         self.marks[node as usize].epoch == self.epoch
     }
 
-    fn mark(&mut self, node: u32, child: u32, ends: u32, first_row: u32) {
+    fn mark(&mut self, node: u32, child: u32, ends: u32, first_sequence: u32) {
         self.marks[node as usize] = Mark {
             epoch: self.epoch,
             first_child: child,
             last_child: child,
             next_sibling: NONE,
             ends,
-            first_row,
+            first_sequence,
             segment: NONE,
         };
     }
 }
 
 impl Tree {
-    /// The canonical tree of `rows` of this tree, in the order given and numbered anew from 0:
-    /// equal to the tree built from those rows, but no token is read. A row may repeat.
+    /// The canonical tree of `sequences` of this tree, in the order given and numbered anew from 0:
+    /// equal to the tree built from those sequences, but no token is read. A sequence may repeat.
     ///
     /// # Panics
-    /// If a row is not one of this tree.
-    pub fn restrict(&self, rows: &[u32]) -> Result<Self> {
+    /// If a sequence is not one of this tree.
+    pub fn restrict(&self, sequences: &[u32]) -> Result<Self> {
         let mut tree = Self::default();
-        self.restrict_into(rows, &mut TreeWorkspace::default(), &mut tree)?;
+        self.restrict_into(sequences, &mut TreeWorkspace::default(), &mut tree)?;
         Ok(tree)
     }
 
     /// [`Tree::restrict`] into an existing tree, reusing its arrays and the workspace: the cost
-    /// is that of the nodes the rows run through.
+    /// is that of the nodes the sequences run through.
     ///
     /// # Panics
-    /// If a row is not one of this tree.
+    /// If a sequence is not one of this tree.
     pub fn restrict_into(
         &self,
-        rows: &[u32],
+        sequences: &[u32],
         workspace: &mut TreeWorkspace,
         into: &mut Self,
     ) -> Result<()> {
@@ -97,37 +97,37 @@ impl Tree {
             end: &self.end,
             terminal: &self.terminal,
         };
-        canonical(&links, rows.iter().copied(), workspace, into)
+        canonical(&links, sequences.iter().copied(), workspace, into)
     }
 
-    /// Full-sharing packed tokens of the first k rows, for every k: a wave is a prefix of the
+    /// Full-sharing packed tokens of the first k sequences, for every k: a wave is a prefix of the
     /// pool. Costs one look at each segment.
     #[must_use]
     pub fn packed_prefixes(&self) -> Prefixes {
-        let mut fresh = vec![0_i64; self.rows()];
-        for (s, &row) in self.first_row.iter().enumerate() {
-            fresh[row as usize] += self.length(s);
+        let mut fresh = vec![0_i64; self.sequences()];
+        for (s, &sequence) in self.first_sequence.iter().enumerate() {
+            fresh[sequence as usize] += self.length(s);
         }
         let (mut packed, mut shared, mut total) = (vec![0], Vec::new(), 0);
-        for (row, fresh) in fresh.into_iter().enumerate() {
+        for (sequence, fresh) in fresh.into_iter().enumerate() {
             total += fresh;
             packed.push(total);
-            shared.push(self.row_length(row) - fresh);
+            shared.push(self.sequence_length(sequence) - fresh);
         }
         Prefixes { packed, shared }
     }
 }
 
-/// Writes the canonical tree of `rows` into `tree`.
+/// Writes the canonical tree of `sequences` into `tree`.
 pub(super) fn canonical(
     links: &Links<'_>,
-    rows: impl Iterator<Item = u32>,
+    sequences: impl Iterator<Item = u32>,
     workspace: &mut TreeWorkspace,
     tree: &mut Tree,
 ) -> Result<()> {
     workspace.begin(links.parent.len());
     tree.clear();
-    let first_root = link(links, rows, workspace, &mut tree.terminal)?;
+    let first_root = link(links, sequences, workspace, &mut tree.terminal)?;
     emit(links, first_root, workspace, tree)?;
     for end in tree.terminal.iter_mut().filter(|end| **end != NONE) {
         *end = workspace.marks[*end as usize].segment;
@@ -144,18 +144,18 @@ pub(super) fn canonical(
     Ok(())
 }
 
-/// Marks the paths of the rows and links children in first-seen order; returns the first root.
-/// A row walks up only as far as no row before it went.
+/// Marks the paths of the sequences and links children in first-seen order; returns the first root.
+/// A sequence walks up only as far as no sequence before it went.
 fn link(
     links: &Links<'_>,
-    rows: impl Iterator<Item = u32>,
+    sequences: impl Iterator<Item = u32>,
     workspace: &mut TreeWorkspace,
     terminal: &mut Vec<u32>,
 ) -> Result<u32> {
     let (mut first_root, mut last_root) = (NONE, NONE);
-    for (i, row) in rows.enumerate() {
+    for (i, sequence) in sequences.enumerate() {
         cancel::check_at(i)?;
-        let mut node = links.terminal[row as usize];
+        let mut node = links.terminal[sequence as usize];
         terminal.push(node);
         if node == NONE {
             continue;
@@ -190,7 +190,7 @@ fn link(
     Ok(first_root)
 }
 
-/// Walks the marked nodes depth first and writes segments; a node where no row ends or leaves
+/// Walks the marked nodes depth first and writes segments; a node where no sequence ends or leaves
 /// becomes part of its only child.
 fn emit(
     links: &Links<'_>,
@@ -221,7 +221,7 @@ fn emit(
         });
         tree.subtree.push(segment + 1);
         tree.count.push(here.ends);
-        tree.first_row.push(here.first_row);
+        tree.first_sequence.push(here.first_sequence);
         next = if here.first_child == NONE {
             workspace.pending.pop()
         } else {
@@ -239,7 +239,7 @@ impl Tree {
         self.depth.clear();
         self.subtree.clear();
         self.count.clear();
-        self.first_row.clear();
+        self.first_sequence.clear();
         self.terminal.clear();
     }
 }

@@ -2,36 +2,40 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Rows as owned tokens and offsets.
-fn flat(rows: &[Vec<i64>]) -> (Vec<i64>, Vec<i64>) {
+/// Sequences as owned tokens and offsets.
+fn flat(sequences: &[Vec<i64>]) -> (Vec<i64>, Vec<i64>) {
     let mut offsets = vec![0];
     let mut tokens = Vec::new();
-    for row in rows {
-        tokens.extend_from_slice(row);
+    for sequence in sequences {
+        tokens.extend_from_slice(sequence);
         offsets.push(tokens.len() as i64);
     }
     (tokens, offsets)
 }
 
-fn built(rows: &[Vec<i64>]) -> Tree {
-    let (tokens, offsets) = flat(rows);
-    let rows = Rows::new(&tokens, &offsets).unwrap();
-    Tree::build(&rows).unwrap()
+fn built(sequences: &[Vec<i64>]) -> Tree {
+    let (tokens, offsets) = flat(sequences);
+    let sequences = Sequences::new(&tokens, &offsets).unwrap();
+    Tree::build(&sequences).unwrap()
 }
 
-/// A set of segments found from the definition: a segment ends where rows with one prefix part
+/// A set of segments found from the definition: a segment ends where sequences with one prefix part
 /// or where one of them ends.
-fn by_definition(rows: &[Vec<i64>]) -> Tree {
+fn by_definition(sequences: &[Vec<i64>]) -> Tree {
     let mut tree = Tree {
-        terminal: vec![NONE; rows.len()],
+        terminal: vec![NONE; sequences.len()],
         ..Tree::default()
     };
-    let all: Vec<usize> = (0..rows.len()).filter(|&i| !rows[i].is_empty()).collect();
+    let all: Vec<usize> = (0..sequences.len())
+        .filter(|&i| !sequences[i].is_empty())
+        .collect();
     let mut pending = vec![(all, 0, NONE)];
     while let Some((members, at, parent)) = pending.pop() {
         let mut packs: Vec<Vec<usize>> = Vec::new();
         for i in members {
-            let found = packs.iter_mut().find(|g| rows[g[0]][at] == rows[i][at]);
+            let found = packs
+                .iter_mut()
+                .find(|g| sequences[g[0]][at] == sequences[i][at]);
             match found {
                 Some(pack) => pack.push(i),
                 None => packs.push(vec![i]),
@@ -44,9 +48,13 @@ fn by_definition(rows: &[Vec<i64>]) -> Tree {
         let Some((pack, at, parent)) = pending.pop() else {
             break;
         };
-        let shortest = pack.iter().map(|&i| rows[i].len()).min().unwrap();
+        let shortest = pack.iter().map(|&i| sequences[i].len()).min().unwrap();
         let mut end = at;
-        while end < shortest && pack.iter().all(|&i| rows[i][end] == rows[pack[0]][end]) {
+        while end < shortest
+            && pack
+                .iter()
+                .all(|&i| sequences[i][end] == sequences[pack[0]][end])
+        {
             end += 1;
         }
         let segment = tree.parent.len() as u32;
@@ -58,9 +66,9 @@ fn by_definition(rows: &[Vec<i64>]) -> Tree {
             p => tree.depth[p as usize] + 1,
         });
         tree.count.push(pack.len() as u32);
-        tree.first_row.push(pack[0] as u32);
+        tree.first_sequence.push(pack[0] as u32);
         let (ended, below): (Vec<_>, Vec<_>) =
-            pack.into_iter().partition(|&i| rows[i].len() == end);
+            pack.into_iter().partition(|&i| sequences[i].len() == end);
         for i in ended {
             tree.terminal[i] = segment;
         }
@@ -75,43 +83,43 @@ fn by_definition(rows: &[Vec<i64>]) -> Tree {
     tree
 }
 
-fn some_rows() -> impl Strategy<Value = Vec<Vec<i64>>> {
-    let row = prop_oneof![
+fn some_sequences() -> impl Strategy<Value = Vec<Vec<i64>>> {
+    let sequence = prop_oneof![
         prop::collection::vec(0..3_i64, 0..10),
         // Long equal runs cross the comparison's chunks.
         (0..200_usize, prop::collection::vec(0..2_i64, 0..3)).prop_map(|(n, tail)| {
-            let mut row = vec![7; n];
-            row.extend(tail);
-            row
+            let mut sequence = vec![7; n];
+            sequence.extend(tail);
+            sequence
         }),
     ];
-    prop::collection::vec(row, 0..14)
+    prop::collection::vec(sequence, 0..14)
 }
 
 proptest! {
     #![proptest_config(crate::testing::cases(256))]
 
     #[test]
-    fn build_follows_the_definition(rows in some_rows()) {
-        prop_assert_eq!(built(&rows), by_definition(&rows));
+    fn build_follows_the_definition(sequences in some_sequences()) {
+        prop_assert_eq!(built(&sequences), by_definition(&sequences));
     }
 
     #[test]
     fn restricting_equals_building(
-        rows in some_rows(),
+        sequences in some_sequences(),
         picks in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
     ) {
-        let tree = built(&rows);
+        let tree = built(&sequences);
         let mut workspace = TreeWorkspace::default();
         let mut small = Tree::default();
-        let picks: Vec<u32> = if rows.is_empty() {
+        let picks: Vec<u32> = if sequences.is_empty() {
             Vec::new()
         } else {
-            picks.iter().map(|p| p.index(rows.len()) as u32).collect()
+            picks.iter().map(|p| p.index(sequences.len()) as u32).collect()
         };
         // The second call runs on used workspaces.
         for k in [picks.len() / 2, picks.len()] {
-            let chosen: Vec<_> = picks[..k].iter().map(|&r| rows[r as usize].clone()).collect();
+            let chosen: Vec<_> = picks[..k].iter().map(|&r| sequences[r as usize].clone()).collect();
             let expected = built(&chosen);
             tree.restrict_into(&picks[..k], &mut workspace, &mut small).unwrap();
             prop_assert_eq!(&small, &expected);
@@ -120,40 +128,40 @@ proptest! {
     }
 
     #[test]
-    fn prefix_counts_equal_the_trees_of_the_prefixes(rows in some_rows()) {
-        let prefixes = built(&rows).packed_prefixes();
-        prop_assert_eq!(prefixes.shared.len(), rows.len());
-        for n in 0..=rows.len() {
-            prop_assert_eq!(prefixes.packed[n], built(&rows[..n]).packed_tokens());
+    fn prefix_counts_equal_the_trees_of_the_prefixes(sequences in some_sequences()) {
+        let prefixes = built(&sequences).packed_prefixes();
+        prop_assert_eq!(prefixes.shared.len(), sequences.len());
+        for n in 0..=sequences.len() {
+            prop_assert_eq!(prefixes.packed[n], built(&sequences[..n]).packed_tokens());
         }
-        for (i, row) in rows.iter().enumerate() {
+        for (i, sequence) in sequences.iter().enumerate() {
             let fresh = prefixes.packed[i + 1] - prefixes.packed[i];
-            prop_assert_eq!(fresh + prefixes.shared[i], row.len() as i64);
+            prop_assert_eq!(fresh + prefixes.shared[i], sequence.len() as i64);
         }
     }
 
     #[test]
-    fn rows_of_a_subtree_are_contiguous(rows in some_rows()) {
-        let tree = built(&rows);
-        let (offsets, ended) = tree.terminal_rows();
+    fn rows_of_a_subtree_are_contiguous(sequences in some_sequences()) {
+        let tree = built(&sequences);
+        let (offsets, ended) = tree.terminal_sequences();
         for s in 0..tree.len() {
             let through = &ended[offsets[s] as usize..offsets[tree.subtree[s] as usize] as usize];
             prop_assert_eq!(through.len(), tree.count[s] as usize);
-            prop_assert_eq!(through.iter().min(), Some(&tree.first_row[s]));
+            prop_assert_eq!(through.iter().min(), Some(&tree.first_sequence[s]));
         }
     }
 }
 
 #[test]
 fn deep_and_wide_trees_are_cheap() {
-    // A comb: row i leaves a common run after i tokens; every level is a segment.
+    // A comb: sequence i leaves a common run after i tokens; every level is a segment.
     let comb: Vec<Vec<i64>> = (0..1_500)
         .map(|i| (0..=i).map(|at| if at == i { -1 } else { at }).collect())
         .collect();
     let tree = built(&comb);
     assert_eq!(tree.len(), 2 * comb.len() - 2);
     assert_eq!(tree.depth.iter().max(), Some(&1_499));
-    // Siblings by the thousand, and equal rows.
+    // Siblings by the thousand, and equal sequences.
     let wide: Vec<Vec<i64>> = (0..50_000).map(|i| vec![i % 25_000, 1]).collect();
     let tree = built(&wide);
     assert_eq!((tree.len(), tree.count[7]), (25_000, 2));

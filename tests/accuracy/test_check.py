@@ -28,7 +28,8 @@ def _table(report: Report) -> dict[str, Any]:
     return {
         "classes": [one.to_dict() for one in report.classes()],
         "records": {
-            row.id: [round(row.raw_ratio, 4), round(row.required_ratio, 4)] for row in report.rows
+            row.id: [round(row.estimate_ratio, 4), round(row.required_ratio, 4)]
+            for row in report.rows
         },
     }
 
@@ -64,7 +65,7 @@ def test_what_is_below_or_outside_is_explained(report: Report) -> None:
 
 
 def test_published_price_is_the_published_one(report: Report) -> None:
-    """The publishing tool's own raw price, to the byte but for its rounding of features."""
+    """The publishing tool's own estimate price, to the byte but for its rounding of features."""
     records = {record["id"]: record for record in read(DATA / "peaks.json")}
     compared = 0
     for row in report.rows:
@@ -72,12 +73,12 @@ def test_published_price_is_the_published_one(report: Report) -> None:
         predictor = quoted.get("predictor") or ""
         if not predictor.startswith(("#915 final estimator", "#922;")):
             continue
-        # Its raw price leaves the buffers of expert dispatch out.
+        # Its estimate price leaves the buffers of expert dispatch out.
         made = job(records[row.id])
         bound = bind(made.model, made.topology, made.training, reference_rules())
         buffers = price(made.measures, bound).results["buffers"]
-        assert row.published_raw is not None
-        assert row.published_raw - buffers - quoted["raw_bytes"] in (0, 1), row.id
+        assert row.reference_estimate is not None
+        assert row.reference_estimate - buffers - quoted["raw_bytes"] in (0, 1), row.id
         compared += 1
     assert compared == 42
 
@@ -95,22 +96,22 @@ def test_classes_and_targets(report: Report) -> None:
 
 def test_ours_covers_what_the_published_price_covers(report: Report) -> None:
     for name in CLASSES:
-        rows = [row for row in report.rows if row.group == name and row.published_required]
+        rows = [row for row in report.rows if row.group == name and row.reference_required]
         ours = {row.id for row in rows if row.below}
-        theirs = {row.id for row in rows if (row.published_required or 0) < row.observed}
+        theirs = {row.id for row in rows if (row.reference_required or 0) < row.observed}
         assert ours <= theirs, name
 
 
 def test_compiled_units_keep_less(report: Report) -> None:
-    # The same model and 13,928 rows: 24.21 GB eager (72), 19.05 GB compiled (22). The published
+    # The same model and 13,928 rows: 24.21 GB eager (72), 19.05 GB compiled (22). The reference
     # price has one width for both.
-    ratios = {row.id: row.raw_ratio for row in report.rows}
+    ratios = {row.id: row.estimate_ratio for row in report.rows}
     for name in ("21", "22", "16", "72"):
         assert 0.97 <= ratios[f"art-recompute-csv-{name}"] <= 1.05
 
 
 def test_busiest_ranks_are_those_stated(report: Report) -> None:
-    # The assignment puts as many rows on the busiest rank as the records say.
+    # The ownership puts as many rows on the busiest rank as the records say.
     assert not [row.id for row in report.rows if "as stated" in " ".join(row.assumed)]
 
 

@@ -98,10 +98,10 @@ def pool(seed: int = 3, count: int = 30) -> Requests:
     return Requests(workloads.blocks(seed, count=count, block=(64, 700)))
 
 
-@pytest.mark.parametrize(("compatible", "reductions"), [(False, 5), (True, 4)])
-def test_all_ranks_get_the_same_waves_in_few_reductions(compatible: bool, reductions: int) -> None:
+@pytest.mark.parametrize(("reference", "reductions"), [(False, 5), (True, 4)])
+def test_all_ranks_get_the_same_waves_in_few_reductions(reference: bool, reductions: int) -> None:
     def work(agreement: Thread) -> Any:
-        plans = planner(agreement, 3, 4 * GIB, cp=2, compatible=compatible)
+        plans = planner(agreement, 3, 4 * GIB, cp=2, mode="reference" if reference else "best")
         waves = list(plans.waves(pool()))
         return [(w.start, w.width, w.indices.tolist()) for w in waves], agreement.calls
 
@@ -119,7 +119,7 @@ def test_all_ranks_get_the_same_waves_in_few_reductions(compatible: bool, reduct
     dp=st.integers(1, 4),
     cp=st.sampled_from([1, 2]),
     limits=st.lists(st.floats(0.02, 1.2), min_size=4, max_size=4),
-    compatible=st.booleans(),
+    reference=st.booleans(),
     gradient=st.booleans(),
     trust=st.sampled_from([0, 0.01, 0.1, 1.0]),
     hint=st.one_of(st.none(), st.integers(1, 40)),
@@ -130,7 +130,7 @@ def test_the_tables_equal_the_protocol_probe_by_probe(
     dp: int,
     cp: int,
     limits: list[float],
-    compatible: bool,
+    reference: bool,
     gradient: bool,
     trust: float,
     hint: int | None,
@@ -142,12 +142,14 @@ def test_the_tables_equal_the_protocol_probe_by_probe(
     free[0] = max(free)
 
     def make(agreement: Any) -> Planner:
-        plans = planner(agreement, dp, free[agreement.dp_rank], cp, compatible=compatible)
+        plans = planner(
+            agreement, dp, free[agreement.dp_rank], cp, mode="reference" if reference else "best"
+        )
         seen = max(1, int(tokens * trust))
         if trust:
-            profile = Rates(0.0, seen) if compatible else Observed(later=((seen, 0),))
+            profile = Rates(0.0, seen) if reference else Observed(later=((seen, 0),))
             plans.profiles[plans.signature_of(requests)] = profile
-        plans.widest = hint
+        plans.width_hint = hint
         return plans
 
     def live(agreement: Thread) -> Any:
@@ -166,7 +168,7 @@ def test_the_tables_equal_the_protocol_probe_by_probe(
         both = int(np.bitwise_and.reduce(bits))
         return Quote(*(bool(both >> i & 1) for i in range(4)))
 
-    search = Search(count, 0, dp, hint, not compatible, quote)
+    search = Search(count, 0, dp, hint, not reference, quote)
     expected = search.run()
     if expected[0]:
         assert results == [expected] * dp
@@ -180,7 +182,7 @@ def test_an_empty_share_and_unequal_budgets() -> None:
     def work(agreement: Thread) -> Any:
         plans = planner(agreement, 4, (6 + agreement.dp_rank) * GIB)
         wave = plans.wave(pool(count=9), start=6)
-        return wave.width, wave.indices.tolist(), wave.limit, wave.most_required
+        return wave.width, wave.indices.tolist(), wave.available, wave.most_required
 
     results = together(4, 4, work)
     assert [width for width, *_ in results] == [3, 3, 3, 3]
@@ -199,10 +201,10 @@ def test_a_wave_that_another_ranks_share_stopped_says_so() -> None:
     short, long = together(2, 2, work)
     assert short.kind == long.kind == "memory"
     assert short.width == long.width
-    assert short.required <= short.limit
+    assert short.required <= short.available
     assert short.binding is None
     assert "do not fit on another rank" in str(short)
-    assert long.required > long.limit
+    assert long.required > long.available
     assert f"{long.width} items need" in str(long)
 
 
@@ -215,7 +217,7 @@ def test_processes_of_one_share_take_the_least_of_their_memory() -> None:
         plans.observe(wave, peak_bytes=10**9 + agreement.rank)
         learned = plans.profiles[wave.signature]
         assert isinstance(learned, Observed)
-        return wave.limit // GIB, wave.width, wave.plan.fingerprint, learned.first
+        return wave.available // GIB, wave.width, wave.plan.fingerprint, learned.first
 
     results = together(4, 2, work)
     assert [limit for limit, *_ in results] == [6, 5, 6, 5]
@@ -318,7 +320,7 @@ def test_ranks_that_do_not_agree_fail_loudly(what: str) -> None:
     def work(agreement: Thread) -> Any:
         plans = planner(agreement, 1, 4 * GIB)
         if what == "widest":
-            plans.widest = 4 + agreement.rank
+            plans.width_hint = 4 + agreement.rank
         return plans.wave(pool(count=20 + (agreement.rank if what == "items" else 0)))
 
     for result in together(2, 1, work):
@@ -355,7 +357,7 @@ class Echo:
 
 
 def test_golden_waves_by_tables() -> None:
-    """The published waves of all data-parallel cases, and of others, found by the tables."""
+    """The reference waves of all data-parallel cases, and of others, found by the tables."""
     cases = golden_cases("e*_wave.json")
     many = 0
     wrong = []
@@ -456,7 +458,7 @@ def test_planning_ahead_with_other_ranks_changes_nothing() -> None:
                 if i == 1:
                     plans.observe(wave, peak_bytes=10**9)
                 if i == 2:
-                    plans.limit -= GIB // 2
+                    plans.available -= GIB // 2
                 made.append(wave.to_dict())
             return made
 

@@ -155,7 +155,7 @@ PLANNED = {
     "estimate full sharing, 1200-row comb": comb_tokens(1200),
     "estimate full sharing, 600-row comb": comb_tokens(600),
 }
-"""Rows that exhaust the stack in the package's own walk: ours plans them, with these tokens."""
+"""Sequences that exhaust the stack in the package's own walk: ours plans them, with these tokens."""
 
 
 def check_every_case_is_run():

@@ -29,7 +29,7 @@ def one_of(rng, *values):
 
 
 def draw_rows(rng):
-    """Rows of a random forest: prompts shared by some, split again, with tails."""
+    """Sequences of a random forest: prompts shared by some, split again, with tails."""
     vocabulary = int(one_of(rng, 3, 50, 50_000))
     longest = int(one_of(rng, 12, 120, 900))
 

@@ -46,7 +46,7 @@ def rows_of(given):
 
 
 def corpus(name, picked=None):
-    """Rows of a corpus file."""
+    """Sequences of a corpus file."""
     with np.load(TESTS / "data" / name) as data:
         tokens, offsets = data["tokens"].astype(np.int64), data["offsets"]
     picked = range(len(offsets) - 1) if picked is None else picked

@@ -57,7 +57,7 @@ def test_a_refusal_is_width_zero() -> None:
 
 
 class _Agrees:
-    """Stands in for the published planner."""
+    """Stands in for the reference planner."""
 
     answer: tuple[int, int] = (0, 0)
 
@@ -68,7 +68,7 @@ class _Agrees:
         return rows
 
     def trust(self, _: list[Any], tokens: int) -> None:
-        self.ours = peer.Ours(self.ours.planner.topology.cp, self.ours.planner.limit, tokens)
+        self.ours = peer.Ours(self.ours.planner.topology.cp, self.ours.planner.available, tokens)
 
     def forget(self) -> None:
         pass
@@ -113,7 +113,7 @@ def test_the_published_planner_says_what_it_needs(capsys: pytest.CaptureFixture[
         return
     assert main(["bench", "--peer"]) == 2
     err = capsys.readouterr().err
-    assert "published planner is" in err
+    assert "reference planner is" in err
     assert err.count("\n") == 1
 
 

@@ -93,7 +93,7 @@ def test_values_of_every_option(
         ([*PLAN, "--reserve", "0.2"], "reserve"),
         (["rules", "--cp", "0"], "--cp is a fact of a job: it needs --model"),
         (["check", "PEAKS", "--margin", "0.5"], "--margin"),
-        ([*PLAN, "--compatible", "--rules", "x.toml"], "compatible mode"),
+        ([*PLAN, "--mode", "reference", "--rules", "x.toml"], "reference mode"),
         (["price", "--tokens", "9", *MODEL, "--limit", "5"], "--limit"),
         (["price", "--tokens", "5", "--requests", "6", *MODEL], "give 1 to"),
         (["price", "--tokens", str(1 << 27), "--requests", "1", *MODEL], "give 1 to"),

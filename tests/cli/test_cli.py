@@ -58,13 +58,13 @@ def test_json_is_one_document_on_stdout(capsys: pytest.CaptureFixture[str]) -> N
     assert document["version"] == 1
     planned = [item for wave in document["waves"] for item in wave["indices"]]
     assert sorted(planned) == list(range(98))
-    assert all(wave["required"] <= document["memory"]["limit"] for wave in document["waves"])
+    assert all(wave["required"] <= document["memory"]["available"] for wave in document["waves"])
     assert "98 requests" in err
 
 
 def test_plan_reports_what_can_never_fit(capsys: pytest.CaptureFixture[str], rows: str) -> None:
     status, out, _ = run(
-        capsys, "plan", rows, *MODEL, "--available", "800MiB", "--rule-set", "published"
+        capsys, "plan", rows, *MODEL, "--available", "800MiB", "--rule-set", "reference"
     )
     assert status == 1
     assert "refused" in out
@@ -205,7 +205,7 @@ def test_the_budget_of_a_device_says_what_is_left(
     _, text, _ = run(capsys, "plan", rows, "--model", "qwen3-1.7b", "--budget", "24GiB", "--json")
     memory = json.loads(text)["memory"]
     assert memory["device"] - memory["resident"] - memory["reserve"] == memory["free"]
-    assert memory["free"] - memory["margin"] == memory["limit"]
+    assert memory["free"] - memory["margin"] == memory["available"]
     allowances = sum(term["bytes"] for term in memory["resident_terms"])
     assert allowances == memory["resident"]
 
@@ -217,9 +217,9 @@ def test_a_margin_is_kept_back_and_said(capsys: pytest.CaptureFixture[str], rows
     assert "without a measurement for this job" in out
     _, text, _ = run(capsys, *argv, "--margin", "0.25", "--json")
     document = json.loads(text)
-    assert document["memory"]["limit"] == int((40 << 30) / 1.25)
-    assert {item["state"] for item in document["off"]} <= {"uncharged", "unmeasured"}
-    assert document["off"]
+    assert document["memory"]["available"] == int((40 << 30) / 1.25)
+    assert {item["state"] for item in document["doubtful"]} <= {"uncharged", "unmeasured"}
+    assert document["doubtful"]
 
 
 def test_many_waves_are_cut_short_unless_all_are_asked_for(
@@ -360,12 +360,12 @@ def test_price_says_whether_it_fits(capsys: pytest.CaptureFixture[str], limit: s
 def test_charges_add_up_to_the_price(more: list[str]) -> None:
     from waveplan.report.summary import charges
     from waveplan.sequences.requests import Requests
-    from waveplan.sequences.sequences import Rows
+    from waveplan.sequences.sequences import Sequences
 
     tp = 2 if more == ["--tp", "2"] else 1
     recompute = "none" if more == ["--recompute", "none"] else "full"
     job = Job(model="qwen3.6-35b-a3b", tp=tp, recompute=recompute, available="500GiB")
-    requests = Requests(Rows.from_any([range(3000)]), gradient=more != ["--no-grad"])
+    requests = Requests(Sequences.from_any([range(3000)]), gradient=more != ["--no-grad"])
     price = job.planner().plan(requests).price
     table = charges(price)
     *parts, total = [(row[0], int(row[1].rstrip("%"))) for row in table.rows]

@@ -1,4 +1,4 @@
-"""Models: parameter counts against published totals, reading configs, refusals."""
+"""Models: parameter counts against reference totals, reading configs, refusals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import waveplan
 from waveplan import InputError, Model, models
 from waveplan.facts.parameters import count
 
-# Exact totals, from the published checkpoints: the sum of the tensor sizes in their safetensors
+# Exact totals, from the reference checkpoints: the sum of the tensor sizes in their safetensors
 # headers, without multi-token-prediction and vision parts, tied heads counted once.
 EXACT = {
     "llama-3.1-8b": 8_030_261_248,
@@ -31,7 +31,7 @@ EXACT = {
     "deepseek-v2-lite": 15_706_484_224,
 }
 
-# (model, part, published billions, digits after the point that the source states). Sources:
+# (model, part, reference billions, digits after the point that the source states). Sources:
 # model cards (Qwen3: total, non-embedding and activated), technical reports (Gemma 3 table 1,
 # gpt-oss table 1, DeepSeek-V3 section 2, GLM-4.5 table 1).
 PUBLISHED = [

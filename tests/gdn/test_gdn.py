@@ -43,7 +43,7 @@ def test_walk_order_is_cpythons():
 
 @st.composite
 def rows(draw):
-    """A packed row with chunks, owners in any order, and settings."""
+    """A pack with chunks, owners in any order, and settings."""
     lengths_of = draw(
         st.sampled_from(
             [
@@ -87,7 +87,7 @@ def rows(draw):
 
 
 def counts(schedule):
-    return schedule.executed_rows, schedule.state_rows, schedule.packed_rows
+    return schedule.executed_tokens, schedule.states, schedule.packed_tokens
 
 
 def ours(row, settings):
@@ -101,7 +101,7 @@ def ours(row, settings):
 def test_placement_equals_the_slow_one(drawn):
     row, settings = drawn
     packing, made = ours(row, settings)
-    loads, owner, chained, moved, score = slow.recurrent(row, settings)
+    loads, owner, chained, moved, score = slow.gdn(row, settings)
     assert made.rank_tokens.tolist() == loads
     assert made.owner.tolist() == owner
     assert made.chained.tolist() == chained
@@ -133,8 +133,8 @@ def test_equal_rows_per_rank_are_scheduled_alike():
         )
         made = gdn(many, own(many, ranks), GdnSettings.from_shape(**MODEL))
         schedules = gdn_schedule_per_rank(many, made)
-        assert sum(each.packed_rows for each in schedules) == many.packed_tokens
-        if len({each.packed_rows for each in schedules}) == 1:
+        assert sum(each.packed_tokens for each in schedules) == many.packed_tokens
+        if len({each.packed_tokens for each in schedules}) == 1:
             assert set(map(counts, schedules)) == {counts(alone)}
 
 
@@ -210,5 +210,5 @@ def test_schedules_of_another_placement_are_refused():
     packing = Packing.from_segments([1_000, 28], [-1, 0])
     made = gdn(packing, own(packing, 2))
     for lengths, parents in (([1_028], [-1]), ([999, 28], [-1, 0])):
-        with pytest.raises(InputError, match="another packed row"):
+        with pytest.raises(InputError, match="another pack"):
             gdn_schedule_per_rank(Packing.from_segments(lengths, parents), made)

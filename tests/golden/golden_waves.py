@@ -44,5 +44,5 @@ def requests_of(case: dict[str, Any], rows: list[np.ndarray] | None = None) -> R
         logits=[bool(value) for value in column("logits", False)],
         hidden=[bool(value) for value in column("hidden", False)],
         gradient=[not value for value in column("no_grad", False)],
-        items=given.get("item_size", 1),
+        groups=given.get("item_size", 1),
     )

@@ -32,10 +32,10 @@ def settings_of(given: dict) -> GdnSettings:
 
 
 def placed(given: dict):
-    """The packed row, its assignment and its placement."""
+    """The pack, its ownership and its placement."""
     row = packed(given)
-    assignment = waveplan.own(row, given["cp"], assign_settings(given["config"]))
-    return row, assignment, waveplan.gdn(row, assignment, settings_of(given))
+    ownership = waveplan.own(row, given["cp"], assign_settings(given["config"]))
+    return row, ownership, waveplan.gdn(row, ownership, settings_of(given))
 
 
 def test_golden_recurrent():
@@ -47,10 +47,10 @@ def test_golden_recurrent():
             with pytest.raises(InputError):
                 placed(given)
             continue
-        row, assignment, made = placed(given)
+        row, ownership, made = placed(given)
         found = {
-            "model_counts": made.model_rows.tolist(),
-            "attention_counts": assignment.rank_tokens.tolist(),
+            "model_counts": made.model_tokens.tolist(),
+            "attention_counts": ownership.rank_tokens.tolist(),
             "gdn_counts": made.rank_tokens.tolist(),
             "owner_by_node": made.owner.tolist(),
             "chained_nodes": made.chained.astype(int).tolist(),
@@ -58,8 +58,8 @@ def test_golden_recurrent():
         }
         if "cp1_executed_rows" in want:
             schedule = waveplan.gdn_schedule(row)
-            found["cp1_executed_rows"] = schedule.executed_rows
-            found["cp1_state_rows"] = schedule.state_rows
+            found["cp1_executed_rows"] = schedule.executed_tokens
+            found["cp1_state_rows"] = schedule.states
         differ = [name for name, value in found.items() if value != want[name]]
         if differ:
             wrong[case["id"]] = differ

@@ -91,7 +91,7 @@ def seen(layout):
 def segments_of(tree, layout):
     """[rows, start, end, parent] of each packed segment."""
     packing = tree.pack(layout.shared)
-    columns = (packing.row_starts, packing.lengths, packing.parents)
+    columns = (packing.sequence_starts, packing.lengths, packing.parents)
     return [
         [packing.members[s].tolist(), start, start + length, None if parent < 0 else parent]
         for s, (start, length, parent) in enumerate(
@@ -111,7 +111,7 @@ def differences(case):
         return ["error"]
     scoring = scoring_of(given)
     found = {
-        "cost_optimal": waveplan.choose_layout(tree, scoring, "compatible", budget=given["budget"]),
+        "cost_optimal": waveplan.choose_layout(tree, scoring, "reference", budget=given["budget"]),
         "full_sharing": waveplan.choose_layout(tree, scoring, "full"),
         "no_sharing": waveplan.choose_layout(tree, scoring, "none"),
     }
@@ -121,8 +121,8 @@ def differences(case):
         if "segments" in wanted[name]:
             ours["segments"] = segments_of(tree, layout)
         differ += [f"{name}.{key}" for key, value in wanted[name].items() if ours[key] != value]
-    compatible = found["cost_optimal"]
-    differ += [key for key in COUNTERS if getattr(compatible, key) != wanted[key]]
+    reference = found["cost_optimal"]
+    differ += [key for key in COUNTERS if getattr(reference, key) != wanted[key]]
     if scoring.version != wanted["coefficient_version"]:
         differ.append("version")
     if scoring.version == 2 and f"{name_of(scoring)}-h200-bf16" != wanted["table"]:

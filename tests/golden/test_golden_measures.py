@@ -18,7 +18,7 @@ from waveplan.pricing import BoundRules, Measures, bind, reference_rules
 from waveplan.scoring import Device, Shape, select_table
 
 PLAN = [name for name, _ in _core.PLAN_MEASURES]
-GROUP = [name for name, _ in _core.GROUP_MEASURES]
+GROUP = [name for name, _ in _core.PACK_MEASURES]
 
 VOCAB, HIDDEN, LAYERS, GDN_LAYERS = 248_320, 2048, 40, 30
 ASSIGN = waveplan.OwnershipSettings(owned_token_ms=0.0006763315199999999)
@@ -29,7 +29,7 @@ VALUE_HEADS, DIM, CONV, OUTPUT_RANK = 32, 128, 8192, 8
 
 
 def scoring_of(given: dict[str, Any], gradient: bool) -> waveplan.Scoring:
-    """The score of a group's layouts; groups without gradients take version 1."""
+    """The score of a group's layouts; packs without gradients take version 1."""
     wanted, cp = given.get("scoring", "h200"), given["cp"]
     table = None
     if gradient and wanted != "v1":
@@ -55,75 +55,75 @@ def measure(
     gdn, cp = given.get("gdn", True), given["cp"]
     whole = tree(requests.rows)
     made = _core.PlanMeasures(
-        requests._core, np.array(picked, np.int64), _core.MeasureSettings(cp=cp, recurrent=gdn)
+        requests._core, np.array(picked, np.int64), _core.MeasureSettings(cp=cp, gdn=gdn)
     )
-    for g, group in enumerate(requests.groups(picked)):
-        part = whole.restrict(group.indices)
-        method = "full" if minimal else "compatible"
-        layout = waveplan.choose_layout(part, scoring_of(given, group.gradient), method)
+    for g, pack in enumerate(requests.packs(picked)):
+        part = whole.restrict(pack.indices)
+        method = "full" if minimal else "reference"
+        layout = waveplan.choose_layout(part, scoring_of(given, pack.gradient), method)
         placement = {}
         if cp > 1:
             packing = part.pack(layout.shared)
-            assignment = waveplan.own(packing, cp, ASSIGN)
-            placement["ownership"] = assignment
+            ownership = waveplan.own(packing, cp, ASSIGN)
+            placement["ownership"] = ownership
             if gdn:
-                placement["gdn"] = waveplan.gdn(packing, assignment, RECURRENT)
+                placement["gdn"] = waveplan.gdn(packing, ownership, RECURRENT)
         made.exact(g, part, layout.shared, **placement)
-    plan, groups = made.finish()
+    plan, packs = made.finish()
     return (
         dict(zip(PLAN, plan, strict=True)),
-        [dict(zip(GROUP, group, strict=True)) for group in groups],
+        [dict(zip(GROUP, pack, strict=True)) for pack in packs],
     )
 
 
-def head_bytes(group: dict[str, int]) -> int:
+def head_bytes(pack: dict[str, int]) -> int:
     """Workspace of the output head on one rank of model A."""
-    rows = group["head_tokens"]
+    rows = pack["head_tokens"]
     chunk = min(rows, 512)
     dense = chunk * VOCAB * 2
-    if not group["head_statistics"]:
-        return 3 * dense if group["head_logits"] else dense
-    entries = group["head_labels"] + group["head_topk"]
-    total = 7 * dense + 128 * chunk + 36 * min(chunk * group["head_width"], entries)
-    total += 32 * group["head_labels"]
-    return total + group["gradient"] * (4 * group["head_topk"] + 8 * rows) if dense else 0
+    if not pack["head_statistics"]:
+        return 3 * dense if pack["head_logits"] else dense
+    entries = pack["head_labels"] + pack["head_topk"]
+    total = 7 * dense + 128 * chunk + 36 * min(chunk * pack["head_width"], entries)
+    total += 32 * pack["head_labels"]
+    return total + pack["gradient"] * (4 * pack["head_topk"] + 8 * rows) if dense else 0
 
 
 def stage(rows: int, stages: list[tuple[int, int]]) -> int:
     return max(rows * per_row + fixed for per_row, fixed in stages) if rows else 0
 
 
-def gdn_floor(groups: list[dict[str, int]]) -> list[int]:
-    """Retained boundaries and the largest workspace with pending recurrent saves, at CP 1."""
-    if not any(group["gradient"] for group in groups):
+def gdn_floor(packs: list[dict[str, int]]) -> list[int]:
+    """Retained boundaries and the largest workspace with pending gdn saves, at CP 1."""
+    if not any(pack["gradient"] for pack in packs):
         return [0, 0]
     executed_bytes = (3 * VALUE_HEADS * DIM + VALUE_HEADS + 64 * VALUE_HEADS + CONV) * 2
     executed_bytes += 12 * VALUE_HEADS
     packed_bytes = 4 * VALUE_HEADS * DIM + 4 * VALUE_HEADS + 2 * OUTPUT_RANK
     state_bytes = 4 * VALUE_HEADS * DIM * DIM + 2 * CONV * 3
     retained, workspace = 0, [0]
-    for group in groups:
-        rows = group["local_tokens"]
-        if not group["gradient"]:
+    for pack in packs:
+        rows = pack["local_tokens"]
+        if not pack["gradient"]:
             workspace.append(stage(rows, FORWARD))
             continue
         retained += rows * LAYERS * HIDDEN * 2
-        pending = group["gdn_executed_tokens"] * executed_bytes
-        pending += group["gdn_packed_tokens"] * packed_bytes
-        pending += group["gdn_states"] * state_bytes
+        pending = pack["gdn_executed_tokens"] * executed_bytes
+        pending += pack["gdn_packed_tokens"] * packed_bytes
+        pending += pack["gdn_states"] * state_bytes
         workspace.append(stage(rows, GRADIENT) + pending)
     return [retained, max(workspace)]
 
 
 def differences(case: dict[str, Any], part: dict[str, Any], measured: Any) -> list[str]:
     given = case["input"]
-    plan, groups = measured
-    head = max(map(head_bytes, groups), default=0) if given.get("head", True) else 0
-    floor = gdn_floor(groups) if given["cp"] == 1 and given.get("gdn", True) else [0, 0]
+    plan, packs = measured
+    head = max(map(head_bytes, packs), default=0) if given.get("head", True) else 0
+    floor = gdn_floor(packs) if given["cp"] == 1 and given.get("gdn", True) else [0, 0]
     found = {
         "packed_tokens": plan["packed_tokens"],
-        "group_rows": [[group["local_tokens"], bool(group["gradient"])] for group in groups],
-        "segments": sum(group["segments"] for group in groups),
+        "group_rows": [[pack["local_tokens"], bool(pack["gradient"])] for pack in packs],
+        "segments": sum(pack["segments"] for pack in packs),
         "head_bytes": head,
         "gdn_floor": floor,
     }
@@ -144,7 +144,7 @@ def bound_for(cp: int, gdn: bool, head: bool) -> BoundRules:
 def signature(requests: Requests, picked: list[int]) -> tuple[Any, ...]:
     """What a profile belongs to, as far as the cases differ in it."""
     mixes = {requests.mixes[requests.mix[r]] for r in picked}
-    return mixes, sorted(group.gradient for group in requests.groups(picked))
+    return mixes, sorted(pack.gradient for pack in requests.packs(picked))
 
 
 def learned(profile: dict[str, Any], plan: dict[str, int], segments: int, layer: int) -> int:
@@ -182,16 +182,16 @@ def retained(profile: dict[str, Any] | None, plan: dict[str, int], results: dict
 def cost_differences(
     case: dict[str, Any], part: dict[str, Any], measured: Any, profile: dict[str, Any] | None
 ) -> list[str]:
-    """The published rules over a plan's measures, against the recorded cost of the part."""
+    """The reference rules over a plan's measures, against the recorded cost of the part."""
     given = case["input"]
-    plan, groups = measured
+    plan, packs = measured
     bound = bound_for(given["cp"], given.get("gdn", True), given.get("head", True))
     plan = dict(plan)
     if profile is not None:
-        segments = sum(group["gradient"] * group["segments"] for group in groups)
+        segments = sum(pack["gradient"] * pack["segments"] for pack in packs)
         layer = 4_292_608 if given.get("gdn", True) else 0
         plan |= {"cold": 0, "learned_bytes": learned(profile, plan, segments, layer)}
-    found = bound.results(Measures.of(plan, groups))
+    found = bound.results(Measures.of(plan, packs))
     want = {
         "required": part["cost"]["required"],
         "retained": part["cost"]["retained"],
@@ -220,7 +220,7 @@ def cost_differences(
 
 def parts_of(case: dict[str, Any], requests: Requests) -> list[list[int]]:
     """The requests of each part of the answer."""
-    offsets = requests.item_offsets
+    offsets = requests.group_offsets
     items = case["output"]["indices"]
     local = [r for i in items for r in range(offsets[i], offsets[i + 1])]
     split = case["output"]["subforward_requests"]

@@ -1,4 +1,4 @@
-"""Every golden assignment: owners, stages, tokens exactly; times within 1e-12."""
+"""Every golden ownership: owners, stages, tokens exactly; times within 1e-12."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def settings_of(config: dict) -> OwnershipSettings:
 
 
 def packed(case: dict) -> Packing:
-    """The packed row of a case."""
+    """The pack of a case."""
     if "lengths" in case:
         return Packing.from_segments(case["lengths"], case["parents"])
     return Packing.from_ids(*(np.ravel(case[name]) for name in ("group_ids", "parent_ids")))

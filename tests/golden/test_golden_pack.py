@@ -19,8 +19,8 @@ def rows_of(given):
 
 
 def segments_of(packing):
-    """[rows, start, end, packed start, group id, parent id] of each segment."""
-    columns = (packing.row_starts, packing.lengths, packing.packed_starts, packing.parents)
+    """[rows, start, end, packed start, pack id, parent id] of each segment."""
+    columns = (packing.sequence_starts, packing.lengths, packing.packed_starts, packing.parents)
     return [
         [packing.members[s].tolist(), start, start + length, at, s + 1, s + 1 if p < 0 else p + 1]
         for s, (start, length, at, p) in enumerate(

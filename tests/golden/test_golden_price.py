@@ -1,4 +1,4 @@
-"""The published rules against every part of every golden wave.
+"""The reference rules against every part of every golden wave.
 
 Measures come from the case as far as it states them. Head bytes and pending saves stand in
 through overrides of their rules, except where every token is labelled: there the head is priced.
@@ -67,21 +67,21 @@ def learned(case: dict, part: dict, logical: int, priced: bool) -> int:
 def measures_of(part: dict, head: int) -> Measures:
     cost = part["cost"]
     floor = max(part["gdn_floor"][0], part["checkpoint_floor"][0])
-    groups = []
+    packs = []
     for rows, gradient in part["group_rows"]:
         pending = 0
         if gradient and part["gdn_floor"][1]:
             # the stub's converted slots: FC2 returned, or FC2 running with its transposes
             stage = max(196_736 * rows, 163_968 * rows + 10_485_760)
             pending = max(0, part["gdn_floor"][1] - stage)
-        groups.append(
+        packs.append(
             {
                 "local_tokens": rows,
                 "gradient": int(gradient),
                 "padded_tokens": rows,
                 "segments": part["segments"],
                 "gdn_executed_tokens": pending,
-                "head_tokens": 0 if groups else head,
+                "head_tokens": 0 if packs else head,
             }
         )
     plan = {
@@ -89,7 +89,7 @@ def measures_of(part: dict, head: int) -> Measures:
         "retained_tokens": sum(rows for rows, _ in part["group_rows"]),
         "target_entries": (cost["checkpoint_retained"] - floor) // 4,
     }
-    return Measures.of(plan, groups)
+    return Measures.of(plan, packs)
 
 
 def parts() -> list[tuple[dict, dict]]:
@@ -119,7 +119,7 @@ def test_golden_parts() -> None:
         options = []
         single = len(case["output"]["parts"]) == 1
         for cold in (0, 1) if case["input"]["profile"] else (1,):
-            table = Measures(measures.plan.copy(), measures.groups)
+            table = Measures(measures.plan.copy(), measures.packs)
             table.plan[PLAN["cold"]] = cold
             if not cold:
                 # A part of a split: 4 output bytes per labelled token, ignored ones included.
@@ -159,7 +159,7 @@ def test_golden_heads() -> None:
             continue
         rows, gradient = part["group_rows"][0]
         logical = case["output"]["logical_tokens"]
-        group = {
+        pack = {
             "local_tokens": rows,
             "gradient": int(gradient),
             "head_tokens": part["packed_tokens"],
@@ -169,7 +169,7 @@ def test_golden_heads() -> None:
             "head_statistics": 1,
         }
         bound = bound_for(case, reference_rules(), cache)
-        got = bound.results(Measures.of({"packed_tokens": part["packed_tokens"]}, [group]))
+        got = bound.results(Measures.of({"packed_tokens": part["packed_tokens"]}, [pack]))
         assert got["head"] == part["head_bytes"], case["id"]
         compared += 1
     if compared == 0:

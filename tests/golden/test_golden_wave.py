@@ -1,4 +1,4 @@
-"""The whole width search against the published planner's answers."""
+"""The whole width search against the reference planner's answers."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def scoring_of(name: str, cp: int, gdn: bool) -> Scoring:
 
 
 def planner_of(case: dict[str, Any], **options: Any) -> Planner:
-    """The published planner's stub of model A: one rank of the job, adapters of rank 8."""
+    """The reference planner's stub of model A: one rank of the job, adapters of rank 8."""
     model = models.get("Qwen3.6-35B-A3B")
     gdn, cp = case.get("gdn", True), case.get("cp", 1)
     if not gdn:
         model = replace(model, gdn_layers=0, layer_kinds=())
     rank, size = case.get("dp", (0, 1))
-    options.setdefault("compatible", True)
+    options.setdefault("reference", True)
     planner = Planner(
         model,
         Topology(dp=size, cp=cp),
@@ -63,7 +63,7 @@ def planner_of(case: dict[str, Any], **options: Any) -> Planner:
         scoring=scoring_of(case.get("scoring", "h200"), cp, gdn),
         **options,
     )
-    planner.limit = case.get("available", 1 << 60)
+    planner.available = case.get("available", 1 << 60)
     return planner
 
 
@@ -89,14 +89,14 @@ def search(
     planner, pool = (make or planner_of)(case), requests_of({"input": case})
     if case.get("profile"):
         seed(planner, pool, case["profile"])
-    planner.widest = case.get("last_width")
+    planner.width_hint = case.get("last_width")
     try:
         wave = planner.wave(pool, start=case.get("start", 0))
     except WaveRefused as refusal:
         return {
             "error": "TrainerRankMemoryError",
             "required": refusal.required,
-            "available": refusal.limit,
+            "available": refusal.available,
             "packed_tokens": refusal.plan.packed_tokens,
             "logical_tokens": refusal.plan.logical_tokens,
             "probes": plan_probes(refusal.probes),
@@ -106,8 +106,8 @@ def search(
         "width": wave.width,
         "indices": wave.indices.tolist(),
         "required": wave.required,
-        "fits": wave.required <= wave.limit,
-        "available": wave.limit,
+        "fits": wave.required <= wave.available,
+        "available": wave.available,
         "rejected": wave.rejected,
         "cold_start": wave.cold,
         "packed_tokens": plan.packed_tokens,
@@ -120,8 +120,8 @@ def search(
             {
                 "memory_minimal": forward.mode == "full",
                 "packed_tokens": forward.packed_tokens,
-                "group_rows": [[g.rows, g.gradient] for g in forward.groups],
-                "segments": sum(len(g.packing) for g in forward.groups),
+                "group_rows": [[g.rows, g.gradient] for g in forward.packs],
+                "segments": sum(len(g.packing) for g in forward.packs),
                 "gdn_floor": [result(forward, "gdn_retained"), result(forward, "gdn_workspace")],
                 "checkpoint_floor": [
                     result(forward, "checkpoint_retained"),

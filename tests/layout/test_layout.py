@@ -58,13 +58,13 @@ def found(layout):
     return (score.work, score.tokens, score.segments, score.depth), tuple(layout.decisions.tolist())
 
 
-@given(trees(), scorings(), st.sampled_from(["exact", "compatible", "full", "none"]))
+@given(trees(), scorings(), st.sampled_from(["exact", "reference", "full", "none"]))
 def test_measures_equal_the_packed_row(tree, scoring, method):
     layout = choose_layout(tree, scoring, method)
     chosen = set(layout.decisions.tolist())
     assert found(layout) == slow.score(tree, chosen, scoring)
     packing = tree.pack(layout.shared)
-    columns = (packing.row_starts, packing.lengths, packing.parents)
+    columns = (packing.sequence_starts, packing.lengths, packing.parents)
     packed = [
         (packing.members[s].tolist(), start, start + length, None if parent < 0 else parent)
         for s, (start, length, parent) in enumerate(
@@ -84,9 +84,9 @@ def test_exact_is_the_best_of_all(tree, scoring):
     assert layout.bound == layout.score.work
     if len(tree.decisions) <= 10:
         assert found(layout) == slow.best(tree, scoring)
-    compatible = choose_layout(tree, scoring, "compatible")
-    assert layout.score <= compatible.score
-    assert compatible.bound <= layout.bound
+    reference = choose_layout(tree, scoring, "reference")
+    assert layout.score <= reference.score
+    assert reference.bound <= layout.bound
 
 
 @given(trees(), scorings(), st.floats(0, 1))
@@ -106,7 +106,7 @@ def test_the_cheapest_layout_under_a_limit(tree, scoring, share):
 @given(trees(), scorings())
 def test_the_family_and_its_labels(tree, scoring):
     family = slow.family(tree)
-    layout = choose_layout(tree, scoring, "compatible", budget=0)
+    layout = choose_layout(tree, scoring, "reference", budget=0)
     assert layout.mandatory_candidates == len(family)
     chosen = tuple(layout.decisions.tolist())
     assert found(layout) == min(slow.score(tree, set(member), scoring) for member in family)
@@ -122,10 +122,10 @@ def test_the_family_and_its_labels(tree, scoring):
 def test_what_a_compatible_search_reports():
     tree = waveplan.tree([[1, 2, 3], [1, 2, 4], [1, 5]])
     scoring = from_table("dense-h2560", layers=4)
-    assert choose_layout(tree, scoring, "compatible").stop_reason == "search_complete"
-    spent = choose_layout(tree, scoring, "compatible", budget=3)
+    assert choose_layout(tree, scoring, "reference").stop_reason == "search_complete"
+    spent = choose_layout(tree, scoring, "reference", budget=3)
     assert (spent.refinement_work, spent.stop_reason) == (3, "refinement_budget_exhausted")
-    lone = choose_layout(waveplan.tree([[1]]), scoring, "compatible")
+    lone = choose_layout(waveplan.tree([[1]]), scoring, "reference")
     assert (lone.refinement_work, lone.stop_reason) == (0, "no_shareable_decisions")
     assert choose_layout(tree, scoring).stop_reason is None
     assert "optimal" in repr(choose_layout(tree, scoring))
@@ -141,7 +141,7 @@ def test_a_chain_is_proven_however_deep():
     tree = waveplan.tree([np.zeros(n + 1, dtype=np.int64) for n in range(3000)])
     layout = choose_layout(tree, CHEAP_LEVELS)
     assert layout.optimal
-    assert layout.score <= choose_layout(tree, CHEAP_LEVELS, "compatible").score
+    assert layout.score <= choose_layout(tree, CHEAP_LEVELS, "reference").score
 
 
 def test_levels_that_cost_too_much_to_prove_leave_an_honest_gap():
@@ -149,11 +149,11 @@ def test_levels_that_cost_too_much_to_prove_leave_an_honest_gap():
     tree = waveplan.tree([np.zeros(n + 1, dtype=np.int64) for n in range(4500)])
     scoring = CHEAP_LEVELS.replace(cp=3)
     layout = choose_layout(tree, scoring)
-    compatible = choose_layout(tree, scoring, "compatible")
+    reference = choose_layout(tree, scoring, "reference")
     assert not layout.optimal
     assert layout.bound <= layout.score.work
     assert layout.gap == layout.score.work - layout.bound
-    assert layout.score <= compatible.score
+    assert layout.score <= reference.score
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_hostile_choices_are_refused():
     for arguments, said in (
         ({"method": "best"}, "method"),
         ({"method": "full", "most_tokens": 4}, "most_tokens"),
-        ({"method": "compatible", "budget": -1}, "budget"),
+        ({"method": "reference", "budget": -1}, "budget"),
     ):
         with pytest.raises(InputError, match=said):
             choose_layout(tree, scoring, **arguments)

@@ -1,4 +1,4 @@
-"""The assignment against its slow twin, its invariants, small cases in full, hostile input."""
+"""The ownership against its slow twin, its invariants, small cases in full, hostile input."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from waveplan import (
     own,
     owned_token_ms,
 )
-from waveplan.assignment import stage_times
 from waveplan.errors import InputError
+from waveplan.stages import stage_times
 
 Row = waveplan.Packing.from_segments
 
 
 @st.composite
 def rows(draw, most_segments=14, longest=40):
-    """A packed row; parents are any earlier segment, so not only tree order."""
+    """A pack; parents are any earlier segment, so not only tree order."""
     n = draw(st.integers(1, most_segments))
     lengths = draw(st.lists(st.integers(1, longest), min_size=n, max_size=n))
     if draw(st.booleans()):

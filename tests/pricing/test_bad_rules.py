@@ -42,7 +42,7 @@ CHAIN = " + ".join(["B"] * 90)
     [
         (rule("my.part"), "in a circle: my.part -> my.part"),
         (rule("retained", more='lives = "retained"'), "in a circle"),
-        ('[define]\nraw = "required"\nrequired = "raw"', "in a circle"),
+        ('[define]\nraw = "required"\nrequired = "estimate"', "in a circle"),
         (rule("nobody"), "no 'nobody'"),
         (rule("charged(no.rule) * B"), "no rule 'no.rule'"),
         (rule("no.rule(local_tokens=1)"), "no 'no.rule'"),

@@ -10,10 +10,9 @@ import pytest
 from conftest import HERE
 
 from waveplan import Budget, Model, Topology, Training, models
-from waveplan.packing import Packing
 from waveplan.pricing import Measures, RuleSet, bind, default_rules, price, reference_rules
 from waveplan.pricing.resident import resident
-from waveplan.recurrent import gdn_schedule
+from waveplan.stages import Packing, gdn_schedule
 
 RECORDS = {
     record["id"]: record
@@ -30,14 +29,14 @@ def charge(
     topology: Topology | None = None,
     training: Training | None = None,
     rules: RuleSet | None = None,
-    **group: int,
+    **pack: int,
 ) -> int:
-    """What a formula over rules, facts and measures yields for a plan of one group."""
-    rules = (rules or reference_rules()).redefine("raw", formula)
+    """What a formula over rules, facts and measures yields for a plan of one pack."""
+    rules = (rules or reference_rules()).redefine("estimate", formula)
     bound = bind(model, topology or Topology(), training or Training(), rules)
-    values = {**ONE, **group}
+    values = {**ONE, **pack}
     plan = {"packed_tokens": values["padded_tokens"], "retained_tokens": values["local_tokens"]}
-    return price(Measures.of(plan, [values]), bound).raw
+    return price(Measures.of(plan, [values]), bound).estimate
 
 
 def one_group(rule: str, **given: object) -> int:
@@ -136,7 +135,7 @@ def pending() -> None:
 def chunk() -> None:
     # A root of 100 rows runs 64 of them; each of its two children replays the other 36.
     schedule = gdn_schedule(Packing.from_segments([100, 10, 20], [-1, 0, 0]))
-    assert schedule.executed_rows == value("gdn-chunk") + (36 + 10) + (36 + 20)
+    assert schedule.executed_tokens == value("gdn-chunk") + (36 + 10) + (36 + 20)
 
 
 def hybridep_buffer() -> None:
@@ -207,22 +206,22 @@ def admission() -> None:
     bound = bind(MODEL_A, Topology(), Training(), reference_rules())
     table = Measures.of({"packed_tokens": 779_067}, [])
     made = price(table, bound)
-    assert made.raw == 44_674_818_048
-    assert made.required == int(made.raw * 1.1)
+    assert made.estimate == 44_674_818_048
+    assert made.required == int(made.estimate * 1.1)
     assert Budget(10**9, resident=0).limit() == 970_000_000
 
 
 def gathered_outputs() -> None:
-    group = {**ONE, "local_tokens": 100, "padded_tokens": 100}
+    pack = {**ONE, "local_tokens": 100, "padded_tokens": 100}
     for cp, times in ((1, 1), (2, 2)):
         bound = bind(MODEL_A, Topology(cp=cp), Training(), reference_rules())
-        raw = [
+        estimate = [
             price(
-                Measures.of({"packed_tokens": 100, "target_entries": entries}, [group]), bound
-            ).raw
+                Measures.of({"packed_tokens": 100, "target_entries": entries}, [pack]), bound
+            ).estimate
             for entries in (0, 1_000)
         ]
-        assert raw[1] - raw[0] == times * 4_000
+        assert estimate[1] - estimate[0] == times * 4_000
 
 
 def router_state() -> None:

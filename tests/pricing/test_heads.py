@@ -11,7 +11,7 @@ from slow import measures as slow
 
 from waveplan import Requests, _core, tree
 
-HEAD_ROWS = [name for name, _ in _core.GROUP_MEASURES].index("head_tokens")
+HEAD_ROWS = [name for name, _ in _core.PACK_MEASURES].index("head_tokens")
 
 
 def head_rows(requests: Requests, shared: Any, built: Any) -> int:

@@ -14,20 +14,20 @@ import waveplan
 from waveplan import InputError, Requests, _core, tree
 
 PLAN = [name for name, _ in _core.PLAN_MEASURES]
-GROUP = [name for name, _ in _core.GROUP_MEASURES]
+GROUP = [name for name, _ in _core.PACK_MEASURES]
 
 
 def named(measured: tuple[list[int], list[list[int]]]) -> tuple[dict[str, int], list[dict]]:
-    plan, groups = measured
+    plan, packs = measured
     return (
         dict(zip(PLAN, plan, strict=True)),
-        [dict(zip(GROUP, group, strict=True)) for group in groups],
+        [dict(zip(GROUP, pack, strict=True)) for pack in packs],
     )
 
 
 def test_measure_names_are_unique_and_explained() -> None:
     assert len({*PLAN, *GROUP}) == len(PLAN) + len(GROUP) > 30
-    for name, meaning in (*_core.PLAN_MEASURES, *_core.GROUP_MEASURES):
+    for name, meaning in (*_core.PLAN_MEASURES, *_core.PACK_MEASURES):
         assert name.isidentifier()
         assert meaning
 
@@ -104,21 +104,21 @@ def test_measures_equal_the_slow_version(
     tp = data.draw(st.sampled_from([1, 2, 4]))
     head = data.draw(st.sampled_from(["union", "union_or_sum"]))
     whole = tree(requests.rows)
-    made = _core.PlanMeasures(requests._core, np.array(picked), SETTINGS(tp=tp, recurrent=True))
+    made = _core.PlanMeasures(requests._core, np.array(picked), SETTINGS(tp=tp, gdn=True))
     expected = []
-    for g, (_, members) in enumerate(slow.groups([twins[i] for i in picked])):
+    for g, (_, members) in enumerate(slow.packs([twins[i] for i in picked])):
         part = whole.restrict([picked[i] for i in members])
         drawn = data.draw(st.lists(st.booleans(), min_size=len(part), max_size=len(part)))
         shared = (part.count >= 2) & np.array(drawn)
         made.exact(g, part, shared, head_sum=head == "union_or_sum")
         shape = slow.Tree(part.parent.tolist(), part.end.tolist(), part.terminal.tolist())
-        group = [twins[picked[i]] for i in members]
-        expected.append(slow.group_exact(shape, shared, group, tp, head))
-    plan, groups = named(made.finish())
-    for measured, wanted in zip(groups, expected, strict=True):
+        pack = [twins[picked[i]] for i in members]
+        expected.append(slow.group_exact(shape, shared, pack, tp, head))
+    plan, packs = named(made.finish())
+    for measured, wanted in zip(packs, expected, strict=True):
         covers(measured, wanted)
-    rows = sum(group["local_tokens"] for group in expected)
-    unshared = sum(slow.ceil_to(group["pack_logical_tokens"], tp) for group in expected)
+    rows = sum(pack["local_tokens"] for pack in expected)
+    unshared = sum(slow.ceil_to(pack["pack_logical_tokens"], tp) for pack in expected)
     covers(plan, slow.plan_start([twins[i] for i in picked]))
     covers(plan, {"packed_tokens": rows, "retained_tokens": rows, "unshared_tokens": unshared})
     covers(plan, {"cold": 1, "learned_bytes": 0})
@@ -133,18 +133,16 @@ def test_bounds_equal_the_slow_version(
     made = _core.PlanMeasures(requests._core, np.arange(len(twins)), SETTINGS(tp=tp, cp=cp))
     expected = []
     whole = tree(requests.rows)
-    for g, (_, members) in enumerate(slow.groups(twins)):
+    for g, (_, members) in enumerate(slow.packs(twins)):
         tokens = whole.restrict(members).packed()
         made.bound(g, kind, tokens)
         expected.append(slow.group_bound(kind, tokens, [twins[i] for i in members], tp, cp))
-    plan, groups = named(made.finish(even=kind == "ladder"))
-    for measured, wanted in zip(groups, expected, strict=True):
+    plan, packs = named(made.finish(even=kind == "ladder"))
+    for measured, wanted in zip(packs, expected, strict=True):
         covers(measured, wanted)
         assert not any(value for name, value in measured.items() if name.startswith("gdn_"))
-    packed = sum(group["padded_tokens"] for group in expected)
-    rows = (
-        -(-packed // cp) if kind == "ladder" else sum(group["local_tokens"] for group in expected)
-    )
+    packed = sum(pack["padded_tokens"] for pack in expected)
+    rows = -(-packed // cp) if kind == "ladder" else sum(pack["local_tokens"] for pack in expected)
     covers(plan, {"packed_tokens": packed, "retained_tokens": rows})
 
 
@@ -165,9 +163,9 @@ def test_recurrent_schedule_equals_the_slow_version(
     requests = Requests(paths, gradient=gradient)
     built = tree(requests.rows)
     shared = built.count >= 2
-    made = _core.PlanMeasures(requests._core, np.arange(len(paths)), SETTINGS(recurrent=True))
+    made = _core.PlanMeasures(requests._core, np.arange(len(paths)), SETTINGS(gdn=True))
     made.exact(0, built, shared)
-    group = named(made.finish())[1][0]
+    pack = named(made.finish())[1][0]
     executed, states, packed = slow.gdn_schedule(
         (built.end - built.start).tolist(), built.parent.tolist()
     )
@@ -175,14 +173,14 @@ def test_recurrent_schedule_equals_the_slow_version(
         executed = states = packed = 0
     for prefix in ("gdn", "gdn_rank"):
         covers(
-            group,
+            pack,
             {
                 f"{prefix}_executed_tokens": executed,
                 f"{prefix}_states": states,
                 f"{prefix}_packed_tokens": packed,
             },
         )
-    assert group["segments"] == len(built)
+    assert pack["segments"] == len(built)
 
 
 def test_refusals() -> None:
@@ -196,7 +194,7 @@ def test_refusals() -> None:
         made.bound(0, "half")
     with pytest.raises(InputError, match="shared has 2 entries for 3"):
         made.exact(0, built, np.zeros(2, bool))
-    with pytest.raises(InputError, match="tree is not of group 0's rows"):
+    with pytest.raises(InputError, match="tree is not of pack 0's rows"):
         made.exact(0, built.restrict([0]), np.zeros(1, bool))
     with pytest.raises(InputError, match="tp is 0: it must be at least 1"):
         SETTINGS(tp=0)
@@ -211,44 +209,44 @@ def test_ranks_of_a_context_parallel_plan(
     made = _core.PlanMeasures(
         requests._core,
         np.arange(len(requests)),
-        SETTINGS(tp=tp, cp=cp, recurrent=True, gdn_weights=weights),
+        SETTINGS(tp=tp, cp=cp, gdn=True, gdn_weights=weights),
     )
     whole = tree(requests.rows)
     expected = []
-    for g, group in enumerate(requests.groups()):
-        part = whole.restrict(group.indices)
+    for g, pack in enumerate(requests.packs()):
+        part = whole.restrict(pack.indices)
         layout = waveplan.choose_layout(part, waveplan.Scoring(version=1, layers=4), "full")
         packed = part.pack(layout.shared)
         pad = -packed.packed_tokens % tp
         padded = waveplan.Packing.from_segments(
             [*packed.lengths, *[1] * pad], [*packed.parents, *[-1] * pad]
         )
-        assignment = waveplan.own(padded, cp)
-        placed = waveplan.gdn(padded, assignment)
+        ownership = waveplan.own(padded, cp)
+        placed = waveplan.gdn(padded, ownership)
         made.exact(
             g,
             part,
             layout.shared,
-            ownership=assignment,
+            ownership=ownership,
             gdn=placed,
         )
         ranks = [
-            (rank.executed_rows, rank.state_rows, rank.packed_rows)
+            (rank.executed_tokens, rank.states, rank.packed_tokens)
             for rank in waveplan.gdn_schedule_per_rank(padded, placed)
         ]
         busiest = max(ranks, key=lambda rank: np.dot(rank, weights))
-        if not group.gradient:
+        if not pack.gradient:
             busiest = (0, 0, 0)
         expected.append(
             {
-                "local_tokens": slow.ceil_to(max(1, *placed.model_rows.tolist()), tp),
+                "local_tokens": slow.ceil_to(max(1, *placed.model_tokens.tolist()), tp),
                 "padded_tokens": padded.packed_tokens,
                 "gdn_rank_executed_tokens": busiest[0],
                 "gdn_rank_states": busiest[1],
                 "gdn_rank_packed_tokens": busiest[2],
             }
         )
-    plan, groups = named(made.finish())
-    for measured, wanted in zip(groups, expected, strict=True):
+    plan, packs = named(made.finish())
+    for measured, wanted in zip(packs, expected, strict=True):
         covers(measured, wanted)
-    covers(plan, {"retained_tokens": sum(group["local_tokens"] for group in expected)})
+    covers(plan, {"retained_tokens": sum(pack["local_tokens"] for pack in expected)})

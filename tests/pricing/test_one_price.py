@@ -136,7 +136,7 @@ def planner_of(case: Case, rules: RuleSet) -> Planner:
 def bound_measures(measures: Measures) -> Measures:
     """The measures of a lower bound: of the head only what every layout needs is charged."""
     table = measures.to_dict()
-    packs = [{**pack, "head_bound": 1} for pack in table["groups"]]
+    packs = [{**pack, "head_bound": 1} for pack in table["packs"]]
     return Measures.of(table["plan"], packs)
 
 
@@ -198,7 +198,14 @@ def check_forward(planner: Planner, plan: Any, profile: tuple[int, int] | None) 
         bound_rules.rules.definitions["safety_factor"].formula
     )
     got = bound_rules.results(measures)
-    names = ("required", "raw", "output", "forward_required", "cost_required", "peak_increment")
+    names = (
+        "required",
+        "estimate",
+        "output",
+        "forward_required",
+        "cost_required",
+        "peak_increment",
+    )
     wanted = {name: value(name) for name in names}
     assert {name: got[name] for name in names} == wanted
     output, retained = wanted["output"], value("retained")
@@ -229,12 +236,12 @@ def check_ranks(planner: Planner, plan: Any) -> None:
     """Of each pack the rank counts that the definitions weigh most."""
     names = ("executed_row", "state", "output_row")
     weights = [slow(planner.bound, measures_of(plan)).total(name) for name in names]
-    for group, measures in zip(plan.groups, measures_of(plan).to_dict()["groups"], strict=True):
-        if group.recurrent is None or not group.gradient:
+    for pack, measures in zip(plan.packs, measures_of(plan).to_dict()["packs"], strict=True):
+        if pack.gdn is None or not pack.gradient:
             continue
         ranks = [
-            (rank.executed_rows, rank.state_rows, rank.packed_rows)
-            for rank in waveplan.gdn_schedule_per_rank(group.packing, group.recurrent)
+            (rank.executed_tokens, rank.states, rank.packed_tokens)
+            for rank in waveplan.gdn_schedule_per_rank(pack.packing, pack.gdn)
         ]
         busiest = max(ranks, key=lambda rank: sum(map(int.__mul__, rank, weights)))
         assert tuple(measures[name] for name in LOCAL) == busiest
@@ -280,7 +287,7 @@ def test_every_rule_charges_somewhere() -> None:
         made = bound(case, RULES)
         one = slow(made, seen(name)[0])
         for rule in list(silent):
-            packs = range(len(one.groups)) if RULES.kinds[rule].free else [None]
+            packs = range(len(one.packs)) if RULES.kinds[rule].free else [None]
             if any(one.named(rule, {}, pack) > 0 for pack in packs):
                 silent.discard(rule)
     assert not silent
@@ -295,7 +302,7 @@ def ranked(rules: RuleSet) -> tuple[int, ...]:
         own = prompt[: int(numbers.integers(0, len(prompt)))]
         rows.append(np.concatenate([own, numbers.integers(0, 900, int(numbers.integers(5, 400)))]))
     planner = Planner(MODEL_A, Topology(cp=2), Training(), PLENTY, rules)
-    (pack,) = planner.plan(Requests(rows)).measures.to_dict()["groups"]
+    (pack,) = planner.plan(Requests(rows)).measures.to_dict()["packs"]
     return tuple(pack[name] for name in LOCAL[:2])
 
 
@@ -308,12 +315,14 @@ def test_the_busiest_rank_follows_the_definitions() -> None:
 
 
 @pytest.mark.parametrize("factor", [1.1, 1.2, 2.0])
-@pytest.mark.parametrize("compatible", [False, True])
-def test_the_factor_scales_a_split(factor: float, compatible: bool) -> None:
+@pytest.mark.parametrize("reference", [False, True])
+def test_the_factor_scales_a_split(factor: float, reference: bool) -> None:
     numbers = np.random.default_rng(3)
-    pool = Requests([numbers.integers(0, 900, 9_000) for _ in range(4)], items=[4])
-    rules = (reference_rules() if compatible else default_rules()).redefine("safety_factor", factor)
-    planner = Planner(MODEL_A, Topology(), Training(), PLENTY, rules, compatible=compatible)
+    pool = Requests([numbers.integers(0, 900, 9_000) for _ in range(4)], groups=[4])
+    rules = (reference_rules() if reference else default_rules()).redefine("safety_factor", factor)
+    planner = Planner(
+        MODEL_A, Topology(), Training(), PLENTY, rules, mode="reference" if reference else "best"
+    )
     whole = planner.plan(pool)
     plan = planner.plan(pool, limit=int(whole.required * 0.99))
     assert plan.split

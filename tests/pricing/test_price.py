@@ -41,7 +41,7 @@ def cut(model: Model, layers: int) -> Model:
 def wave(rows: int, gradient: int = 1, requests: int = 1, packed: int | None = None) -> Measures:
     """A wave of unique requests with every token labelled."""
     packed = rows if packed is None else packed
-    group = {
+    pack = {
         "gradient": gradient,
         "local_tokens": rows,
         "pack_tokens": packed,
@@ -67,18 +67,18 @@ def wave(rows: int, gradient: int = 1, requests: int = 1, packed: int | None = N
         "target_entries": packed,
         "cold": 0,
     }
-    return Measures.of(plan, [group])
+    return Measures.of(plan, [pack])
 
 
 def charge(bound: BoundRules, rule: str, measures: Measures) -> int:
     """What one rule charges, through a set whose total is that rule alone."""
     free = bound.rules.kinds[rule].free
     text = f"max_packs({rule})" if free else rule
-    alone = bound.rules.redefine("raw", text)
-    return bind_facts(bound.facts, alone).results(measures)["raw"]
+    alone = bound.rules.redefine("estimate", text)
+    return bind_facts(bound.facts, alone).results(measures)["estimate"]
 
 
-def published(model: Model = MODEL_A, training: Training | None = None, **ranks: int) -> BoundRules:
+def reference(model: Model = MODEL_A, training: Training | None = None, **ranks: int) -> BoundRules:
     return bind(model, Topology(**ranks), training or Training(), reference_rules())
 
 
@@ -96,7 +96,7 @@ def published(model: Model = MODEL_A, training: Training | None = None, **ranks:
     ],
 )
 def test_moe_coefficients(ranks: dict[str, int], forward: int, checkpoint: int) -> None:
-    bound = published(**ranks)
+    bound = reference(**ranks)
     for gradient, coefficient in ((0, forward), (1, checkpoint)):
         one = Measures.of({}, [{"local_tokens": 1, "gradient": gradient}])
         both = [
@@ -108,7 +108,7 @@ def test_moe_coefficients(ranks: dict[str, int], forward: int, checkpoint: int) 
 
 def test_routed_rows_at_ep_1() -> None:
     one = Measures.of({}, [{"local_tokens": 1}])
-    assert charge(published(), "moe.routed_rows", one) == 188_416
+    assert charge(reference(), "moe.routed_rows", one) == 188_416
     assert 12 * 11_776 * 2 + 4096 == 286_720
 
 
@@ -124,7 +124,9 @@ def test_shared_return_is_off_and_says_so(ranks: dict[str, int], blame: str) -> 
     for rules in (reference_rules(), default_rules()):
         bound = bind(MODEL_A, Topology(**ranks), Training(), rules)
         got = price(wave(1000), bound)
-        reasons = [str(state) for state in got.off if state.name == "moe.shared_expert_return"]
+        reasons = [
+            str(state) for state in got.uncharged if state.name == "moe.shared_expert_return"
+        ]
         assert len(reasons) == 1
         wanted = (
             f"moe.shared_expert_return: not charged at {blame}: holds where "
@@ -155,19 +157,19 @@ def test_ten_unique_requests_at_cp_1() -> None:
     warm = wave(UNIQUE, requests=10)
     got = price(warm, bound).required
     assert got == pytest.approx(69.47e9, rel=0.002)
-    cold = Measures(warm.plan.copy(), warm.groups)
+    cold = Measures(warm.plan.copy(), warm.packs)
     cold.plan[PLAN["cold"]] = 1
     assert price(cold, bound).required == pytest.approx(69.55e9, rel=0.001)
     per_row = 32_768 + 32_768 + 196_608 + 45_504 + 16_512 + 16
     states = 10 * 2_146_304
-    assert price(warm, bound).raw == UNIQUE * per_row + states + 4 * UNIQUE
+    assert price(warm, bound).estimate == UNIQUE * per_row + states + 4 * UNIQUE
 
 
 PLAN = {name: i for i, name in enumerate(Measures.of().to_dict()["plan"])}
 
 
 def test_published_prices_under_cp() -> None:
-    """Without shared return and pending saves, as they were published."""
+    """Without shared return and pending saves, as they were reference."""
     rules = reference_rules().without("moe.shared_expert_return")
     for cp, layers, rows, wanted in (
         (2, 8, 97_377, 29.4e9),
@@ -176,20 +178,20 @@ def test_published_prices_under_cp() -> None:
     ):
         bound = bind(cut(MODEL_A, layers), Topology(cp=cp), Training(), rules)
         got = price(wave(rows, requests=10, packed=UNIQUE), bound).required
-        # Published for the busiest rank of the assignment, up to 10% above the even share.
+        # Reference for the busiest rank of the ownership, up to 10% above the even share.
         assert 0.9 * wanted < got <= wanted
 
 
 def test_generic_guesses() -> None:
     measures = Measures.of({"packed_tokens": 779_067}, [])
-    assert charge(published(), "generic.activations", measures) == 44_674_818_048
+    assert charge(reference(), "generic.activations", measures) == 44_674_818_048
     small = Measures.of({"packed_tokens": UNIQUE}, [])
-    eight = charge(published(cut(MODEL_A, 8)), "generic.activations", small)
+    eight = charge(reference(cut(MODEL_A, 8)), "generic.activations", small)
     assert int((eight + 4 * UNIQUE) * 1.1) == pytest.approx(5.27e9, rel=0.001)
 
 
 def test_dense_boundaries_under_tp_and_sp() -> None:
-    bound = published(DENSE, tp=4, sequence_parallel=True)
+    bound = reference(DENSE, tp=4, sequence_parallel=True)
     got = charge(bound, "checkpoint.retained", wave(25_728))
     assert got == 4_215_275_520
     assert charge(bound, "checkpoint.input_gradient", wave(25_728)) == 6432 * 5120 * 2
@@ -206,7 +208,7 @@ def test_router_state() -> None:
 
 def test_slot_stages() -> None:
     training = Training(expert_slots=True, lora_rank=8)
-    bound = published(training=training)
+    bound = reference(training=training)
     rows = 1_000_000
     running = Measures.of({}, [{"local_tokens": rows, "gradient": 0}])
     assert charge(bound, "moe.slot_stages", running) == rows * 159_872 + 10_485_760
@@ -220,14 +222,14 @@ def test_slot_stages() -> None:
 
 def test_pending_saves_of_traced_requests() -> None:
     """Eight requests of 6,330 rows, output adapter of rank 1."""
-    bound = published(training=Training(lora_rank=1))
-    group = {
+    bound = reference(training=Training(lora_rank=1))
+    pack = {
         "gradient": 1,
         "gdn_executed_tokens": 8 * 6330,
         "gdn_packed_tokens": 8 * 6330,
         "gdn_states": 8,
     }
-    assert charge(bound, "gdn.pending", Measures.of({}, [group])) == 3_157_761_952
+    assert charge(bound, "gdn.pending", Measures.of({}, [pack])) == 3_157_761_952
 
 
 def test_pending_saves_per_row_at_every_cp() -> None:
@@ -243,18 +245,18 @@ def test_pending_saves_per_row_at_every_cp() -> None:
 
 
 def test_hybridep_buffer() -> None:
-    bound = published(dp=4, ep=4)
-    group = {"local_tokens": 5120, "padded_tokens": 5120, "gradient": 1}
+    bound = reference(dp=4, ep=4)
+    pack = {"local_tokens": 5120, "padded_tokens": 5120, "gradient": 1}
     plan = {"packed_tokens": 5120}
-    assert charge(bound, "hybridep.buffer", Measures.of(plan, [group])) == 111_411_200
-    held = published(training=Training(hybridep_buffer=111_411_200), dp=4, ep=4)
-    assert charge(held, "hybridep.buffer", Measures.of(plan, [group])) == 0
-    grown = price(Measures.of(plan, [group]), bound)
-    assert grown.required == int((grown.raw - 111_411_200) * 1.10) + int(111_411_200 * 1.10)
+    assert charge(bound, "hybridep.buffer", Measures.of(plan, [pack])) == 111_411_200
+    held = reference(training=Training(hybridep_buffer=111_411_200), dp=4, ep=4)
+    assert charge(held, "hybridep.buffer", Measures.of(plan, [pack])) == 0
+    grown = price(Measures.of(plan, [pack]), bound)
+    assert grown.required == int((grown.estimate - 111_411_200) * 1.10) + int(111_411_200 * 1.10)
 
 
 def test_no_gradient_rows_and_outputs() -> None:
-    bound = published()
+    bound = reference()
     one = Measures.of({}, [{"local_tokens": 1, "gradient": 0}])
     assert charge(bound, "checkpoint.no_grad_rows", one) == 16_384
     plan = {
@@ -272,15 +274,15 @@ def test_no_gradient_rows_and_outputs() -> None:
 
 def test_outputs_count_twice_under_cp() -> None:
     for cp, copies in ((1, 1), (2, 2)):
-        bound = published(cp=cp)
+        bound = reference(cp=cp)
         base = price(wave(5000), bound)
-        more = Measures(base.measures.plan.copy(), base.measures.groups)
+        more = Measures(base.measures.plan.copy(), base.measures.packs)
         more.plan[PLAN["target_entries"]] += 1_000_000
-        assert price(more, bound).raw - base.raw == copies * 4_000_000
+        assert price(more, bound).estimate - base.estimate == copies * 4_000_000
 
 
 def test_adapter_gradients_of_a_first_backward() -> None:
-    bound = published(cp=2)
+    bound = reference(cp=2)
     few = wave(100, packed=200)
     few.plan[PLAN["adapter_pending"]] = 1
     got = charge(bound, "adapter.gradient", few)
@@ -298,7 +300,7 @@ def test_adapter_gradients_of_a_first_backward() -> None:
 def test_cold_rule_is_off_with_a_profile() -> None:
     bound = bind(MODEL_A, Topology(cp=2), Training(), default_rules())
     warm = wave(50_000, packed=100_000)
-    cold = Measures(warm.plan.copy(), warm.groups)
+    cold = Measures(warm.plan.copy(), warm.packs)
     cold.plan[PLAN["cold"]] = 1
     assert price(cold, bound).terms["cold.first_call"] == 50_000 * 214_000
     assert "cold.first_call" not in price(warm, bound).terms
@@ -335,12 +337,12 @@ def test_a_dense_layer_on_one_rank_is_charged_and_marked(name: str, phase: str) 
     bound = bind(model, Topology(), Training(phase=phase), default_rules())
     got = price(wave(100_000, requests=100), bound)
     features = model.layers * model.hidden + 6 * model.ffn + 5 * model.hidden
-    assert got.raw >= 100_000 * 2 * features
+    assert got.estimate >= 100_000 * 2 * features
     states = {state.name: str(state) for state in bound.unmeasured}
     assert "unmeasured at tp=1, cp=1" in states["sequence_parallel.workspace"].lower()
-    theirs = price(wave(100_000, requests=100), published(model, Training(phase=phase)))
+    theirs = price(wave(100_000, requests=100), reference(model, Training(phase=phase)))
     if phase == "forward+backward":
-        assert got.raw >= theirs.raw
+        assert got.estimate >= theirs.estimate
 
 
 @pytest.mark.parametrize(
@@ -373,22 +375,22 @@ def test_margin_is_what_rules_would_charge() -> None:
     ours = bind(MODEL_A, Topology(**ranks), Training(), default_rules())
     got = price(wave(10_000), ours)
     assert got.margin > 0
-    assert got.required - got.margin == int(got.raw * 1.1)
-    assert got.results["unpriced"] > 0
-    assert "margin for unpriced rules" in got.explain()
+    assert got.required - got.margin == int(got.estimate * 1.1)
+    assert got.results["doubtful"] > 0
+    assert "margin for doubtful rules" in got.explain()
     stated = price(wave(10_000), ours, margin=0.5)
-    assert stated.margin == int(int(got.raw * 1.1) * 0.5)
+    assert stated.margin == int(int(got.estimate * 1.1) * 0.5)
     theirs = bind(MODEL_A, Topology(**ranks), Training(), reference_rules())
     assert price(wave(10_000), theirs).margin == 0
     priced = price(wave(10_000), bind(MODEL_A, Topology(cp=2), Training(), default_rules()))
-    assert (priced.margin, priced.results["unpriced"], priced.off) == (0, 0, ())
+    assert (priced.margin, priced.results["doubtful"], priced.uncharged) == (0, 0, ())
 
 
 def test_dense_waves_with_gradients_do_not_miss_the_no_gradient_rule() -> None:
     bound = bind(DENSE, Topology(tp=4, sequence_parallel=True), Training(), default_rules())
-    assert "dense.no_grad_stage" in {state.name for state in bound.off}
-    assert price(wave(5000), bound).results["unpriced"] == 0
-    assert price(wave(5000, gradient=0), bound).results["unpriced"] == 1
+    assert "dense.no_grad_stage" in {state.name for state in bound.uncharged}
+    assert price(wave(5000), bound).results["doubtful"] == 0
+    assert price(wave(5000, gradient=0), bound).results["doubtful"] == 1
 
 
 # -- the core against the slow evaluator ----------------------------------------------------
@@ -425,15 +427,15 @@ def measures_in_use(draw: st.DrawFn) -> Measures:
     plan = {name: draw(size) for name in Measures.of().to_dict()["plan"]}
     flags = ("cold", "adapter_pending", "packed_priceable")
     plan.update({name: draw(st.integers(0, 1)) for name in flags})
-    group_names = Measures.of({}, [{}]).to_dict()["groups"][0]
+    group_names = Measures.of({}, [{}]).to_dict()["packs"][0]
     flags = ("gradient", "head_bound", "head_targets", "head_statistics", "head_logits")
-    groups = []
+    packs = []
     for _ in range(draw(st.integers(0, 4))):
-        group = {name: draw(size) for name in group_names}
-        group.update({name: draw(st.integers(0, 1)) for name in flags})
-        group["adapter_rank"] = draw(st.sampled_from([0, 1, 8, 16]))
-        groups.append(group)
-    return Measures.of(plan, groups)
+        pack = {name: draw(size) for name in group_names}
+        pack.update({name: draw(st.integers(0, 1)) for name in flags})
+        pack["adapter_rank"] = draw(st.sampled_from([0, 1, 8, 16]))
+        packs.append(pack)
+    return Measures.of(plan, packs)
 
 
 @given(measures_in_use(), st.integers(0, 1), st.integers(0, len(CONFIGURATIONS) - 1))
@@ -443,8 +445,8 @@ def test_core_equals_slow_evaluation(measures: Measures, which: int, config: int
     slow = Slow(bound.rules, bound.facts, charged, measures)
     got = bound.results(measures)
     names = [root for root in PRICE_ROOTS if root in bound.rules.definitions]
-    if bound.rules.margin and bound.off:
-        names = ["raw", "static", "output"]
+    if bound.rules.margin and bound.uncharged:
+        names = ["estimate", "static", "output"]
         everything = {n for n, state in bound.states.items() if state.state != "not needed"}
         assumed = Slow(bound.rules, bound.facts, everything, measures)
         wanted = max(slow.total("required"), assumed.total("required"))
@@ -473,7 +475,7 @@ def test_prices_never_fall_when_tokens_rise(
 
 
 def test_sizes_that_leave_64_bits_are_refused() -> None:
-    bound = published()
+    bound = reference()
     with pytest.raises(InputError, match="63 bits"):
         price(wave((1 << 63) - 1), bound)
     with pytest.raises(
@@ -490,19 +492,19 @@ def test_measures_are_checked() -> None:
         Measures.of({}, [{"local_token": 1}])
     good = Measures.of({}, [{}])
     with pytest.raises(InputError, match="plan has dtype float64: give integers"):
-        Measures(good.plan.astype(np.float64), good.groups)
+        Measures(good.plan.astype(np.float64), good.packs)
     with pytest.raises(InputError, match="plan has 13 measures: it must have 14"):
-        Measures(good.plan[:-1], good.groups)
+        Measures(good.plan[:-1], good.packs)
     with pytest.raises(InputError, match=r"groups is .* measures a row"):
-        Measures(good.plan, good.groups[:, :-1])
-    bound = published()
+        Measures(good.plan, good.packs[:, :-1])
+    bound = reference()
     with pytest.raises(InputError, match="give a plan"):
         price(object(), bound)
-    flat = good.groups.reshape(-1)
+    flat = good.packs.reshape(-1)
     with pytest.raises(InputError, match="width"):
         bound.program.evaluate(good.plan, flat, 3)
     with pytest.raises(InputError, match="plan has 1 measures"):
-        bound.program.evaluate(good.plan[:1].copy(), flat, good.groups.shape[1])
+        bound.program.evaluate(good.plan[:1].copy(), flat, good.packs.shape[1])
 
 
 def test_programs_are_checked() -> None:
@@ -528,7 +530,7 @@ def test_programs_are_checked() -> None:
 @given(measures_in_use(), st.integers(0, 1), st.integers(0, len(CONFIGURATIONS) - 1))
 def test_terms_add_up_to_the_raw_price(measures: Measures, which: int, config: int) -> None:
     got = price(measures, BOUND[which][config])
-    assert sum(got.terms.values()) == got.raw
+    assert sum(got.terms.values()) == got.estimate
     check_tree(got)
 
 
@@ -551,16 +553,16 @@ def check_tree(got: Price) -> None:
 
 
 def test_explanation_shows_what_binds() -> None:
-    got = price(wave(UNIQUE, requests=10), published(cut(MODEL_A, 8)))
+    got = price(wave(UNIQUE, requests=10), reference(cut(MODEL_A, 8)))
     text = got.explain()
     assert got.explanation.phase == "backward"
     assert got.explanation.term == "moe.routed_rows"
     assert "moe.routed_rows" in text
     assert len(text.splitlines()) < 25
     assert got.to_dict()["tree"]["bytes"] == got.required
-    forward = price(wave(UNIQUE, gradient=0), published(cut(MODEL_A, 8)))
+    forward = price(wave(UNIQUE, gradient=0), reference(cut(MODEL_A, 8)))
     assert forward.explanation.phase == "forward"
-    assert got.terms == price(wave(UNIQUE, requests=10), published(cut(MODEL_A, 8))).terms
+    assert got.terms == price(wave(UNIQUE, requests=10), reference(cut(MODEL_A, 8))).terms
 
 
 def test_rules_table() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from waveplan import Budget, Planner, Topology, Training, models, parameters
+from waveplan import Budget, Planner, Topology, Training, models
+from waveplan.facts import parameters
 from waveplan.pricing.resident import Resident, resident
 
 MODEL_A = models.get("qwen3.6-35b-a3b")
@@ -131,8 +132,8 @@ def test_allowances_are_stated_and_say_what_they_hold() -> None:
 def test_what_is_left_of_a_device() -> None:
     budget = Budget("141 GiB")
     one = resident(MODEL_A, Topology(), Training(lora_rank=8, optimizer="sgd"))
-    left = budget.limit(one.total)
+    left = budget.resolve(one.total)
     assert left == 141 * 2**30 - budget.reserved - one.total
     planner = Planner(MODEL_A, Topology(), Training(lora_rank=8, optimizer="sgd"), budget)
-    assert planner.limit == left
+    assert planner.available == left
     assert 55e9 < left < 75e9

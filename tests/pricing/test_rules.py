@@ -28,8 +28,8 @@ MODEL = models.get("qwen3.6-35b-a3b")
 PAGE = ROOT / "docs" / "rules.md"
 
 
-def raw(rules: RuleSet, measures: Measures, **ranks: int) -> int:
-    return bind(MODEL, Topology(**ranks), Training(), rules).results(measures)["raw"]
+def estimate(rules: RuleSet, measures: Measures, **ranks: int) -> int:
+    return bind(MODEL, Topology(**ranks), Training(), rules).results(measures)["estimate"]
 
 
 # -- expressions ----------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def test_an_added_rule_counts_by_when_its_bytes_live(
     before, after = (
         bind(MODEL, Topology(), training, rules).results(measures) for rules in (base, grown)
     )
-    assert after["raw"] - before["raw"] == tokens * 1_000_000
+    assert after["estimate"] - before["estimate"] == tokens * 1_000_000
     assert after["required"] - before["required"] == pytest.approx(tokens * 1_100_000, abs=2)
     moved = {name for name in after if after[name] != before[name]}
     assert ladder <= moved
@@ -226,9 +226,10 @@ def test_an_added_rule_outside_its_predicates_charges_nothing(parts: dict[str, s
     measures = Measures.of({"packed_tokens": 17}, PACKS)
     base = reference_rules()
     grown = base.with_rule(made("local_tokens * 9 * B", **parts))
-    assert raw(grown, measures) == raw(base, measures)
+    assert estimate(grown, measures) == estimate(base, measures)
     states = [
-        str(state) for state in price(measures, bind(MODEL, Topology(), Training(), grown)).off
+        str(state)
+        for state in price(measures, bind(MODEL, Topology(), Training(), grown)).uncharged
     ]
     wanted = ["my.rule: not charged at TP=1: holds where TP == 2"] if "where" in parts else []
     assert states == wanted
@@ -258,7 +259,7 @@ def test_overrides() -> None:
     doubled = base.override(
         "moe.shared_expert_return", bytes="2 * local_tokens * hidden * dtype_bytes"
     )
-    assert raw(doubled, one) == raw(base, one) + 4096
+    assert estimate(doubled, one) == estimate(base, one) + 4096
     assert doubled.rules["moe.shared_expert_return"].source == "override"
     with pytest.raises(InputError, match="charges bytes"):
         base.override("moe.shared_expert_return", bytes="local_tokens")
@@ -275,7 +276,7 @@ def test_overrides() -> None:
     with pytest.raises(InputError, match="no definition"):
         base.redefine("nothing", "3")
     off = base.without("moe.routed_rows")
-    states = {state.name: state for state in bind(MODEL, Topology(), Training(), off).off}
+    states = {state.name: state for state in bind(MODEL, Topology(), Training(), off).uncharged}
     assert states["moe.routed_rows"].reason == "not charged"
 
 
@@ -283,13 +284,13 @@ def test_predicates_fold_to_the_fact_that_fails() -> None:
     one = made("3 * B", where="(tp == 1 and cp <= 2) and pp < 3")
     rules = reference_rules().with_rule(one)
     bound = bind(MODEL, Topology(cp=4), Training(), rules)
-    states = {state.name: str(state) for state in bound.off}
+    states = {state.name: str(state) for state in bound.uncharged}
     assert states["my.rule"] == "my.rule: not charged at CP=4: holds where CP <= 2"
 
 
 def test_definitions_are_written_out_where_they_fail() -> None:
     bound = bind(MODEL, Topology(tp=2, pp=2), Training(), reference_rules())
-    states = {state.name: state.reason for state in bound.off}
+    states = {state.name: state.reason for state in bound.uncharged}
     assert states["checkpoint.retained"] == (
         "not charged at PP=2, TP=2, sequence_parallel=0, moe_layers=40: holds where PP == 1 and "
         "(TP == 1 or sequence_parallel and moe_layers == 0)"
@@ -334,7 +335,7 @@ lives = "retained"
     )
     rules = reference_rules().with_file(path)
     one = Measures.of({"packed_tokens": 1}, [{"local_tokens": 1, "gradient": 0}])
-    assert raw(rules, one) > raw(reference_rules(), one)
+    assert estimate(rules, one) > estimate(reference_rules(), one)
     assert rules.rules["my.buffer"].source == str(path)
     assert rules.rules["my.buffer"].lives == "retained"
     assert str(rules.definitions["safety_factor"].formula) == "1.2"
@@ -441,8 +442,8 @@ def test_selective_recompute_follows_the_rows_of_a_rank(ep: int, share: float) -
         rows = 40_000 // cp
         plan = {"packed_tokens": 40_000, "retained_tokens": rows, "logical_tokens": 40_000}
         bound = bind(model, Topology(dp=2, cp=cp, ep=ep), training)
-        group = {"local_tokens": rows, "gradient": 1, "segments": 1}
-        made = price(Measures.of(plan, [group]), bound)
+        pack = {"local_tokens": rows, "gradient": 1, "segments": 1}
+        made = price(Measures.of(plan, [pack]), bound)
         return made.terms["selective.activations"]
 
     assert kept(2) < kept(1)

@@ -72,7 +72,7 @@ def all_waves(results: Results) -> None:
     shares = {w["dp_rank"]: result["waves"] for result in done for w in result["waves"]}
     items = sorted(i for waves in shares.values() for wave in waves for i in wave["indices"])
     assert items == list(range(ends[-1])), items
-    assert all(w["required"] <= w["limit"] for result in done for w in result["waves"])
+    assert all(w["required"] <= w["available"] for result in done for w in result["waves"])
 
 
 def same_plans(results: Results) -> None:
@@ -82,14 +82,14 @@ def same_plans(results: Results) -> None:
     for result in results:
         assert result is not None
         for wave in result["waves"]:
-            mine = wave["fingerprint"], wave["limit"]
+            mine = wave["fingerprint"], wave["available"]
             assert seen.setdefault((wave["dp_rank"], wave["start"]), mine) == mine
 
 
 def limits_differ(results: Results) -> None:
     """As `all_waves`, each rank under its own limit."""
     all_waves(results)
-    limits = [result["waves"][0]["limit"] for result in results if result]
+    limits = [result["waves"][0]["available"] for result in results if result]
     assert limits == [(5 + 2 * rank) << 30 for rank in range(len(results))], limits
 
 
@@ -144,7 +144,7 @@ def gone(results: Results) -> None:
 SCENARIOS: dict[str, Check] = {
     "unequal": all_waves,
     "empty": all_waves,
-    "compatible": all_waves,
+    "reference": all_waves,
     "memory": limits_differ,
     "peers": same_plans,
     "prefetch": all_waves,

@@ -42,7 +42,7 @@ def connect(engine: str, dp_rank: int | None) -> Any:
 
 
 def rows(items: int, seed: int = 5) -> list[np.ndarray]:
-    """Rows that share beginnings, of very unequal lengths."""
+    """Sequences that share beginnings, of very unequal lengths."""
     random = np.random.default_rng(seed)
     beginnings = [random.integers(0, 1000, length) for length in (300, 900, 40)]
     return [
@@ -69,7 +69,7 @@ class Scenario:
                 Training(),
                 self.free(),
                 agreement=self.agreement,
-                compatible=self.name == "compatible",
+                mode="reference" if self.name == "reference" else "best",
             )
             self.plan(planner)
 
@@ -87,7 +87,7 @@ class Scenario:
         if self.name == "refused":
             made[self.agreement.size - 1] = np.arange(80_000)
         if self.name == "unequal":
-            return Requests(made, items=[1, 3, 2, 1, 4, 1, 1, 3, 2, 1, 3, 2])
+            return Requests(made, groups=[1, 3, 2, 1, 4, 1, 1, 3, 2, 1, 3, 2])
         return made
 
     def plan(self, planner: Planner) -> None:
@@ -101,7 +101,7 @@ class Scenario:
                     "width": wave.width,
                     "indices": wave.indices.tolist(),
                     "required": wave.required,
-                    "limit": wave.limit,
+                    "available": wave.available,
                     "fingerprint": wave.plan.fingerprint,
                     "dp_rank": self.agreement.dp_rank,
                 }

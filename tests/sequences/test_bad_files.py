@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from conftest import data_folder
 
-from waveplan import InputError, Model, Profiles, Rows, models
+from waveplan import InputError, Model, Profiles, Sequences, models
 from waveplan.accuracy.check import check
 from waveplan.files import read_json
 from waveplan.pricing import default_rules
@@ -84,19 +84,19 @@ def refused(load: Callable[[Path], object], path: Path, *says: str) -> None:
 def test_lines(line: bytes, says: str, tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b"\n" + FINE + line)
-    refused(Rows.load, path, f"{path}: line 3: ", says)
+    refused(Sequences.load, path, f"{path}: line 3: ", says)
     path.write_bytes(FINE + line + b"\r\n" + FINE)
-    refused(Rows.load, path, "line 2: ", says.replace("cut off", "not JSON"))
+    refused(Sequences.load, path, "line 2: ", says.replace("cut off", "not JSON"))
 
 
 def test_a_line_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MOST_LINE", 1000)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(FINE + b"[" * 1001)))
     with pytest.raises(InputError, match="stdin: line 2: longer than 1000 bytes"):
-        Rows.load("-")
+        Sequences.load("-")
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(InputError, match="stdin: is closed"):
-        Rows.load("-")
+        Sequences.load("-")
 
 
 # --- arrays and tables ---
@@ -131,7 +131,7 @@ class Touch:
 )
 def test_arrays(arrays: dict[str, Any], says: str, tmp_path: Path) -> None:
     np.savez(tmp_path / "rows.npz", **arrays)
-    refused(Rows.load, tmp_path / "rows.npz", says)
+    refused(Sequences.load, tmp_path / "rows.npz", says)
 
 
 def test_headers_that_lie(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_headers_that_lie(tmp_path: Path) -> None:
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("tokens.npy", data)
             archive.writestr("offsets.npy", data)
-        refused(Rows.load, path, "cannot be read")
+        refused(Sequences.load, path, "cannot be read")
 
 
 def write(path: Path, table: Any) -> Path:
@@ -184,15 +184,15 @@ def write(path: Path, table: Any) -> Path:
     ],
 )
 def test_columns(columns: dict[str, Any], says: str, suffix: str, tmp_path: Path) -> None:
-    refused(Rows.load, write(tmp_path / f"rows{suffix}", pa.table(columns)), says)
+    refused(Sequences.load, write(tmp_path / f"rows{suffix}", pa.table(columns)), says)
 
 
 def test_nothing_that_a_file_names_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mark = tmp_path / "mark"
     np.savez(tmp_path / "rows.npz", tokens=np.array([Touch(mark)], object), offsets=[0, 1])
-    refused(Rows.load, tmp_path / "rows.npz", "allow_pickle=False")
+    refused(Sequences.load, tmp_path / "rows.npz", "allow_pickle=False")
     (tmp_path / "rows.npy").write_bytes(pickle.dumps(Touch(mark)))
-    refused(Rows.load, tmp_path / "rows.npy", "pickled")
+    refused(Sequences.load, tmp_path / "rows.npy", "pickled")
     named = {
         b"ARROW:extension:name": b"arrow.py_extension_type",
         b"ARROW:extension:metadata": pickle.dumps(Touch(mark)),
@@ -201,17 +201,17 @@ def test_nothing_that_a_file_names_is_run(tmp_path: Path, monkeypatch: pytest.Mo
     table = pa.table([pa.array([[5, 6]], field.type)], schema=pa.schema([field]))
     for suffix in (".parquet", ".arrow"):
         path = write(tmp_path / f"rows{suffix}", table)
-        assert Rows.load(path)[0].tolist() == [5, 6]
+        assert Sequences.load(path)[0].tolist() == [5, 6]
         with monkeypatch.context() as patched:
             patched.setattr(pa, "__version__", "14.0.0")
-            refused(Rows.load, path, "needs pyarrow 15 or later, not 14.0.0")
+            refused(Sequences.load, path, "needs pyarrow 15 or later, not 14.0.0")
     assert not mark.exists()
 
 
 DAMAGE = """
 import random, sys
 from pathlib import Path
-from waveplan import InputError, Rows
+from waveplan import InputError, Sequences
 for name in sys.argv[1:]:
     path, chance = Path(name), random.Random(5)
     whole = path.read_bytes()
@@ -221,7 +221,7 @@ for name in sys.argv[1:]:
             data[chance.randrange(len(data) // 2, len(data))] = chance.choice([0, 255, i % 256])
         path.write_bytes(data)
         try:
-            Rows.load(path)
+            Sequences.load(path)
         except InputError as error:
             assert str(error).startswith(name) and str(error).isprintable(), error
 """
@@ -244,7 +244,7 @@ def test_damage_and_other_kinds(tmp_path: Path) -> None:
         for data in (b"", b"hello\n" * 20, b"PK\5\6" + bytes(18), b"PAR1ARROW1\0\0PAR1"):
             path.write_bytes(data)
             if data or path.suffix != ".jsonl":
-                refused(Rows.load, path)
+                refused(Sequences.load, path)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_damage_and_other_kinds(tmp_path: Path) -> None:
 def test_names(name: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "folder.npz").mkdir()
     (tmp_path / "folder.jsonl").mkdir()
-    refused(Rows.load, tmp_path / name, says)
+    refused(Sequences.load, tmp_path / name, says)
 
 
 # --- files of facts ---

@@ -22,7 +22,7 @@ def test_defaults_are_targets_with_gradients() -> None:
     assert requests.labelled.tolist() == [4, 3, 0, 1]
     assert requests.active.all()
     assert requests.mixes == ("target:single",)
-    assert requests.item_offsets.tolist() == [0, 1, 2, 3, 4]
+    assert requests.group_offsets.tolist() == [0, 1, 2, 3, 4]
     assert "4 rows, 8 tokens" in repr(requests)
 
 
@@ -35,7 +35,7 @@ def test_one_value_or_one_per_row() -> None:
         hidden=False,
         gradient=np.array([True, True, False, False]),
         adapter=["a", None, "b", "a"],
-        items=[1, 3],
+        groups=[1, 3],
         routed=[0, 0, 0, 8],
     )
     assert requests.targets.tolist() == [True, True, False, False]
@@ -44,10 +44,10 @@ def test_one_value_or_one_per_row() -> None:
     assert requests.active.tolist() == [True, True, False, True]
     assert requests.adapters == ("a", "b")
     assert requests.slot.tolist() == [1, 0, 2, 1]
-    assert requests.item_offsets.tolist() == [0, 1, 4]
+    assert requests.group_offsets.tolist() == [0, 1, 4]
     names = [requests.mixes[mix] for mix in requests.mix]
     assert names == ["target:single", "target:single+top_k:5", "inactive", "logits+routes"]
-    groups = requests.groups()
+    groups = requests.packs()
     assert [(g.adapter, g.gradient, g.routed, g.indices.tolist()) for g in groups] == [
         ("a", True, False, [0]),
         (None, True, False, [1]),
@@ -77,8 +77,8 @@ def test_first_targets_from_an_array() -> None:
 
 
 def test_items_of_one_size() -> None:
-    assert Requests(ROWS, items=3).item_sizes.tolist() == [3, 1]
-    assert Requests([], items=3).item_sizes.tolist() == []
+    assert Requests(ROWS, groups=3).group_sizes.tolist() == [3, 1]
+    assert Requests([], groups=3).group_sizes.tolist() == []
 
 
 @pytest.mark.parametrize(
@@ -105,10 +105,10 @@ def test_items_of_one_size() -> None:
         ({"adapter": ["a", 3, None, None]}, "adapter[1] is 3"),
         ({"adapter": [""] * 4}, "adapter[0] is ''"),
         ({"adapter": ["a"]}, "adapter has 1 entries"),
-        ({"items": 0}, "items is 0: an item holds at least 1 request"),
-        ({"items": [2, 0, 2]}, "items[1] is 0"),
+        ({"items": 0}, "items is 0: a group holds at least 1 request"),
+        ({"items": [2, 0, 2]}, "groups[1] is 0"),
         ({"items": [2, 1]}, "items hold 3 requests, but there are 4"),
-        ({"items": [2, 4]}, "items[1] is 4"),
+        ({"items": [2, 4]}, "groups[1] is 4"),
         ({"routed": -1}, "routed is -1"),
         ({"routed": [0, 0, -2, 0]}, "routed[2] is -2"),
     ],
@@ -127,7 +127,7 @@ def test_negative_tokens_are_refused() -> None:
 
 def test_unknown_requests_are_refused() -> None:
     with pytest.raises(InputError, match=r"requests\[1\] is 4: it must be a row, 0 to 4"):
-        Requests(ROWS).groups([0, 4])
+        Requests(ROWS).packs([0, 4])
 
 
 @given(st.data())
@@ -151,9 +151,7 @@ def test_groups_equal_the_slow_version(data: st.DataObject) -> None:
     picked = data.draw(
         st.lists(st.sampled_from(range(count)), unique=True) if count else st.just([])
     )
-    made = [
-        ((g.adapter, g.gradient, g.routed), g.indices.tolist()) for g in requests.groups(picked)
-    ]
+    made = [((g.adapter, g.gradient, g.routed), g.indices.tolist()) for g in requests.packs(picked)]
     twins = [
         slow.Request(
             1,
@@ -168,5 +166,5 @@ def test_groups_equal_the_slow_version(data: st.DataObject) -> None:
     names = (None, *requests.adapters)
     assert made == [
         ((names[slot], gradient, routed), [picked[i] for i in members])
-        for (slot, gradient, routed), members in slow.groups(twins)
+        for (slot, gradient, routed), members in slow.packs(twins)
     ]

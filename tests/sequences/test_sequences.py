@@ -1,4 +1,4 @@
-"""Rows: what is taken without a copy, what is converted, what is refused, and files."""
+"""Sequences: what is taken without a copy, what is converted, what is refused, and files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import waveplan
-from waveplan import InputError, Ragged, Rows
+from waveplan import InputError, Ragged, Sequences
 
 HAS_ARROW = importlib.util.find_spec("pyarrow") is not None
 
@@ -30,11 +30,11 @@ def lists_of(rows):
 
 def test_contiguous_int64_is_not_copied():
     tokens = np.arange(6)
-    rows = Rows(tokens, [0, 2, 2, 6])
+    rows = Sequences(tokens, [0, 2, 2, 6])
     assert np.shares_memory(rows.tokens, tokens)
     assert lists_of(rows) == [[0, 1], [], [2, 3, 4, 5]]
     assert rows.lengths.tolist() == [2, 0, 4]
-    assert repr(rows) == "Rows(3 rows, 6 tokens)"
+    assert repr(rows) == "Sequences(3 rows, 6 tokens)"
     assert rows[-1].tolist() == [2, 3, 4, 5]
     with pytest.raises(IndexError):
         rows[3]
@@ -42,7 +42,7 @@ def test_contiguous_int64_is_not_copied():
 
 def test_rows_are_frozen():
     tokens, offsets = np.arange(3), np.array([0, 3])
-    rows = Rows(tokens, offsets, {"group": [4]})
+    rows = Sequences(tokens, offsets, {"group": [4]})
     with pytest.raises(AttributeError):
         rows.tokens = tokens
     for array in (rows.tokens, rows.offsets, rows[0], rows.columns["group"]):
@@ -61,7 +61,7 @@ def test_rows_are_frozen():
 )
 def test_other_integers_are_converted_once(dtype):
     tokens = np.array([1, 2, 3, 4, 100], dtype)
-    rows = Rows(tokens, np.array([0, 5], "u4"))
+    rows = Sequences(tokens, np.array([0, 5], "u4"))
     assert rows.tokens.dtype == np.int64
     assert rows.tokens.dtype.isnative
     assert lists_of(rows) == [[1, 2, 3, 4, 100]]
@@ -78,7 +78,7 @@ def test_odd_memory_layouts():
     assert not misaligned.flags.aligned
     column = np.arange(10).reshape(5, 2)[:, 0]
     for tokens in (strided, backwards, read_only, misaligned, column, memoryview(read_only)):
-        rows = Rows(tokens, [0, 2, 5])
+        rows = Sequences(tokens, [0, 2, 5])
         assert lists_of(rows) == wanted
         assert rows.tokens.flags.aligned
         assert rows.tokens.flags.c_contiguous
@@ -86,7 +86,7 @@ def test_odd_memory_layouts():
 
 
 def test_a_broadcast_array_is_materialised():
-    rows = Rows(np.broadcast_to(np.int64(3), 4), [0, 4])
+    rows = Sequences(np.broadcast_to(np.int64(3), 4), [0, 4])
     assert waveplan.pack(rows).packed_tokens == 4
 
 
@@ -122,20 +122,20 @@ def test_a_broadcast_array_is_materialised():
 )
 def test_refused_arrays(tokens, offsets, message):
     with pytest.raises(InputError, match=message) as refused:
-        Rows(tokens, offsets)
+        Sequences(tokens, offsets)
     assert "\n" not in str(refused.value)
     assert isinstance(refused.value, ValueError)
 
 
 def test_columns_have_one_entry_a_row():
-    rows = Rows([1, 2, 3], [0, 1, 3], {"group": np.array([5, 6], np.int16)})
+    rows = Sequences([1, 2, 3], [0, 1, 3], {"group": np.array([5, 6], np.int16)})
     assert rows.columns["group"].dtype == np.int64
     with pytest.raises(InputError, match="group has 1 entries for 2 rows"):
-        Rows([1, 2, 3], [0, 1, 3], {"group": [5]})
+        Sequences([1, 2, 3], [0, 1, 3], {"group": [5]})
 
 
 def test_take_keeps_order_repeats_and_columns():
-    rows = Rows([1, 2, 3, 4], [0, 1, 1, 4], {"group": [7, 8, 9]})
+    rows = Sequences([1, 2, 3, 4], [0, 1, 1, 4], {"group": [7, 8, 9]})
     taken = rows.take([2, 0, 2, -2])
     assert lists_of(taken) == [[2, 3, 4], [1], [2, 3, 4], []]
     assert taken.columns["group"].tolist() == [9, 7, 9, 8]
@@ -146,7 +146,7 @@ def test_take_keeps_order_repeats_and_columns():
 
 
 def test_copies_and_pickles():
-    rows = Rows([1, 2, 3], [0, 1, 3], {"group": [4, 5]})
+    rows = Sequences([1, 2, 3], [0, 1, 3], {"group": [4, 5]})
     for twin in (pickle.loads(pickle.dumps(rows)), copy.deepcopy(rows), copy.copy(rows)):
         assert lists_of(twin) == lists_of(rows)
         assert twin.columns["group"].tolist() == [4, 5]
@@ -164,9 +164,9 @@ def test_ragged():
 
 @given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=6), max_size=6))
 def test_from_lists(rows):
-    assert lists_of(Rows.from_any(rows)) == rows
-    assert lists_of(Rows.from_any(tuple(map(tuple, rows)))) == rows
-    assert lists_of(Rows.from_any(np.array(row, np.int64) for row in rows)) == rows
+    assert lists_of(Sequences.from_any(rows)) == rows
+    assert lists_of(Sequences.from_any(tuple(map(tuple, rows)))) == rows
+    assert lists_of(Sequences.from_any(np.array(row, np.int64) for row in rows)) == rows
 
 
 def test_from_other_holders():
@@ -181,10 +181,10 @@ def test_from_other_holders():
         [memoryview(np.array([1, 2])), np.array([3, 4], ">u8")],
         [[np.int32(1), 2], np.array([3, 4])],
     ):
-        assert lists_of(Rows.from_any(rows)) == wanted
-    given_rows = Rows([1], [0, 1])
-    assert Rows.from_any(given_rows) is given_rows
-    assert lists_of(Rows.from_any(np.zeros((3, 0), int))) == [[], [], []]
+        assert lists_of(Sequences.from_any(rows)) == wanted
+    given_rows = Sequences([1], [0, 1])
+    assert Sequences.from_any(given_rows) is given_rows
+    assert lists_of(Sequences.from_any(np.zeros((3, 0), int))) == [[], [], []]
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_from_other_holders():
 )
 def test_refused_rows(rows, message):
     with pytest.raises(InputError, match=message) as refused:
-        Rows.from_any(rows)
+        Sequences.from_any(rows)
     assert "\n" not in str(refused.value)
 
 
@@ -234,15 +234,15 @@ class Tensor:
 
 
 def test_torch_tensors_without_torch():
-    assert lists_of(Rows.from_any([Tensor([1, 2]), Tensor([3])])) == [[1, 2], [3]]
-    assert lists_of(Rows.from_any(Tensor([[1, 2], [3, 4]]))) == [[1, 2], [3, 4]]
+    assert lists_of(Sequences.from_any([Tensor([1, 2]), Tensor([3])])) == [[1, 2], [3]]
+    assert lists_of(Sequences.from_any(Tensor([[1, 2], [3, 4]]))) == [[1, 2], [3, 4]]
     for rows, message in (
         ([Tensor([1.5])], r"row 0\[0\] is 1.5"),
         ([Tensor([1], "can't convert cuda:0 tensor")], "row 0 is not .* cuda:0"),
         (Tensor([[1]], "can't convert cuda:0 tensor"), "rows cannot be read: .* cuda:0"),
     ):
         with pytest.raises(InputError, match=message):
-            Rows.from_any(rows)
+            Sequences.from_any(rows)
 
 
 # --- .jsonl ---
@@ -259,7 +259,7 @@ def test_json_lines(tmp_path):
         '{"input_ids": [1, 2], "group": 3, "text": "x"}\n\n{"tokens": [], "group": 0}\r\n'
         '{"prompt_ids": null, "tokens": [9], "group": 4}',
     )
-    rows = Rows.load(path)
+    rows = Sequences.load(path)
     assert lists_of(rows) == [[1, 2], [], [9]]
     assert rows.columns["group"].tolist() == [3, 0, 4]
 
@@ -270,7 +270,7 @@ def test_json_lines_of_prompts_and_completions(tmp_path):
         {"prompt_ids": [], "completion_ids": [4]},
     ]
     path = write(tmp_path / "rows.jsonl", "\n".join(map(json.dumps, lines)))
-    rows = Rows.load(str(path))
+    rows = Sequences.load(str(path))
     assert lists_of(rows) == [[1, 2, 3], [4]]
     assert rows.columns["first_target"].tolist() == [2, 0]
 
@@ -279,14 +279,14 @@ def test_json_lines_from_stdin(monkeypatch):
     stream = io.TextIOWrapper(io.BytesIO(b'{"tokens": [1]}\n{"tokens": "x"}\n'))
     monkeypatch.setattr(sys, "stdin", stream)
     with pytest.raises(InputError, match="stdin: line 2: tokens is a str"):
-        Rows.load("-")
+        Sequences.load("-")
 
 
 # --- .npz ---
 
 
 def test_npz_with_columns():
-    rows = Rows.load(data_folder() / "math_grpo_open.npz")
+    rows = Sequences.load(data_folder() / "math_grpo_open.npz")
     assert len(rows) == 1_400
     assert len(rows.tokens) == 519_496
     assert set(rows.columns) == {"first_target", "group"}
@@ -296,9 +296,9 @@ def test_npz_with_columns():
 def test_npz_round_trip(tmp_path):
     path = tmp_path / "rows.npz"
     np.savez(path, tokens=np.array([1, 2, 3], ">u2"), offsets=[0, 1, 3], note=["x"])
-    assert lists_of(Rows.load(path)) == [[1], [2, 3]]
+    assert lists_of(Sequences.load(path)) == [[1], [2, 3]]
     np.save(tmp_path / "rows.npy", np.array([[1, 2], [3, 4]], np.uint16))
-    assert lists_of(Rows.load(tmp_path / "rows.npy")) == [[1, 2], [3, 4]]
+    assert lists_of(Sequences.load(tmp_path / "rows.npy")) == [[1, 2], [3, 4]]
 
 
 @pytest.mark.skipif(not HAS_ARROW, reason="pyarrow is not installed")
@@ -321,13 +321,16 @@ class TestArrow:
 
         array = self.lists(kind)
         wanted = [list(row) for row in self.WANTED]
-        assert lists_of(Rows.from_any(array)) == wanted
-        assert lists_of(Rows.from_any(array[1:])) == wanted[1:]
-        assert lists_of(Rows.from_any(pa.chunked_array([array, array[:1]]))) == [*wanted, [1, 2]]
-        assert len(Rows.from_any(pa.chunked_array([], array.type))) == 0
-        assert lists_of(Rows.from_any(list(array))) == wanted
+        assert lists_of(Sequences.from_any(array)) == wanted
+        assert lists_of(Sequences.from_any(array[1:])) == wanted[1:]
+        assert lists_of(Sequences.from_any(pa.chunked_array([array, array[:1]]))) == [
+            *wanted,
+            [1, 2],
+        ]
+        assert len(Sequences.from_any(pa.chunked_array([], array.type))) == 0
+        assert lists_of(Sequences.from_any(list(array))) == wanted
         fixed = pa.array([[1, 2], [3, 4]], pa.list_(pa.int64(), 2))
-        assert lists_of(Rows.from_any(fixed[1:])) == [[3, 4]]
+        assert lists_of(Sequences.from_any(fixed[1:])) == [[3, 4]]
 
     def test_refused_arrow(self):
         import pyarrow as pa
@@ -341,7 +344,7 @@ class TestArrow:
             (pa.array([[2**63]], pa.list_(pa.uint64())), "9223372036854775808"),
         ):
             with pytest.raises(InputError, match=message):
-                Rows.from_any(array)
+                Sequences.from_any(array)
 
     def test_files(self, tmp_path):
         import pyarrow as pa
@@ -354,7 +357,7 @@ class TestArrow:
         with pa.ipc.new_stream(str(tmp_path / "stream.arrow"), table.schema) as writer:
             writer.write_table(table)
         for name in ("rows.parquet", "rows.arrow", "stream.arrow"):
-            rows = Rows.load(tmp_path / name)
+            rows = Sequences.load(tmp_path / name)
             assert lists_of(rows) == [list(row) for row in self.WANTED], name
             assert rows.columns["group"].tolist() == [1, 2, 3]
 
@@ -364,6 +367,6 @@ class TestArrow:
 
         made = {"prompt_ids": [[1, 2], []], "completion_ids": [[3], [4]]}
         pq.write_table(pa.table(made), tmp_path / "rows.parquet")
-        rows = Rows.load(tmp_path / "rows.parquet")
+        rows = Sequences.load(tmp_path / "rows.parquet")
         assert lists_of(rows) == [[1, 2, 3], [4]]
         assert rows.columns["first_target"].tolist() == [2, 0]

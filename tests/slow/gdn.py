@@ -25,7 +25,7 @@ MODEL = {
 
 @dataclass
 class Row:
-    """A packed row and its attention chunks."""
+    """A pack and its attention chunks."""
 
     lengths: list[int]
     parents: list[int]
@@ -114,10 +114,10 @@ def place(row, settings, chained):
     placed = Placement([0] * row.ranks, [-1] * row.count, 0)
     limit = max(1, int(row.tokens / row.ranks))
 
-    def own(group):
-        tokens = sum(row.lengths[s] for s in group)
+    def own(pack):
+        tokens = sum(row.lengths[s] for s in pack)
         here = [0] * row.ranks
-        for s in group:
+        for s in pack:
             held = row.on_ranks(row.starts[s], row.starts[s] + row.lengths[s])
             here = [a + b for a, b in zip(here, held, strict=True)]
 
@@ -132,7 +132,7 @@ def place(row, settings, chained):
         owner = min(range(row.ranks), key=price)
         placed.loads[owner] += tokens
         placed.moved += tokens - here[owner]
-        for s in group:
+        for s in pack:
             placed.owner[s] = owner
 
     stack = list(reversed(row.roots))
@@ -198,15 +198,15 @@ def score(row, settings, chained):
 def candidate_groups(row, settings, legal):
     """Groups of segments to toggle, most promising first."""
 
-    def priority(group):
+    def priority(pack):
         relief = length = missed = locality = 0
-        for s in group:
+        for s in pack:
             held = max(row.on_ranks(row.starts[s], row.starts[s] + row.lengths[s]))
             relief += row.lengths[s] - max(row.shards(s)[0])
             length += row.lengths[s]
             missed += held - row.lengths[s]
             locality = max(locality, held)
-        return relief, length, locality, missed, len(group)
+        return relief, length, locality, missed, len(pack)
 
     filled = [frozenset([s]) for s in legal]
     for parent in dict.fromkeys(row.parents[s] for s in legal):
@@ -214,28 +214,28 @@ def candidate_groups(row, settings, legal):
         if parent >= 0 and len(together) > 1:
             filled.append(together)
     triples = [
-        [(0, row.starts[s], row.starts[s] + row.lengths[s]) for s in group] for group in filled
+        [(0, row.starts[s], row.starts[s] + row.lengths[s]) for s in pack] for pack in filled
     ]
     walked = [filled[i] for i in walk_order(triples)]
     walked.sort(key=priority, reverse=True)
-    groups = []
-    for group in (
+    packs = []
+    for pack in (
         frozenset(legal),
         frozenset(s for s in legal if row.parents[s] < 0),
         frozenset(s for s in legal if row.parents[s] >= 0),
         *walked,
     ):
-        if group and group not in groups:
-            groups.append(group)
-    return groups[: max(1, settings.candidates)]
+        if pack and pack not in packs:
+            packs.append(pack)
+    return packs[: max(1, settings.candidates)]
 
 
-def neighbours(chained, groups, branch):
-    """The groups to toggle from this set."""
-    picked = [group for group in groups if not group <= chained][:branch]
-    for group in reversed(groups):
-        if len(picked) < branch and group & chained and group not in picked:
-            picked.append(group)
+def neighbours(chained, packs, branch):
+    """The packs to toggle from this set."""
+    picked = [pack for pack in packs if not pack <= chained][:branch]
+    for pack in reversed(packs):
+        if len(picked) < branch and pack & chained and pack not in picked:
+            picked.append(pack)
     return picked
 
 
@@ -255,13 +255,13 @@ def chained_segments(row, settings):
     best = everything if key(none)[0] - key(everything)[0] > settings.min_gain_ms else none
     width = max(1, settings.beam_width)
     beam = sorted([none, everything], key=key)[:width]
-    groups = candidate_groups(row, settings, legal)
+    packs = candidate_groups(row, settings, legal)
     stale = 0
     for _ in range(settings.max_steps):
         made = {}
         for chained in beam:
-            for group in neighbours(chained, groups, max(1, settings.branch)):
-                made[chained - group if group <= chained else chained | group] = True
+            for pack in neighbours(chained, packs, max(1, settings.branch)):
+                made[chained - pack if pack <= chained else chained | pack] = True
         beam = sorted([*beam, *made], key=key)[:width]
         if key(best)[0] - key(beam[0])[0] > settings.min_gain_ms:
             best, stale = beam[0], 0
@@ -272,7 +272,7 @@ def chained_segments(row, settings):
     return best
 
 
-def recurrent(row, settings):
+def gdn(row, settings):
     """(rank tokens, owner or -1, chained, tokens moved, score)."""
     chained = chained_segments(row, settings)
     placed = place(row, settings, chained)
@@ -281,7 +281,7 @@ def recurrent(row, settings):
 
 
 def schedule(row, held):
-    """(executed rows, state rows, packed rows) of the rank that holds `held`: {segment: tokens}."""
+    """(executed rows, state rows, packs) of the rank that holds `held`: {segment: tokens}."""
     executed = 0
     buckets = {}
     for s, tokens in held.items():

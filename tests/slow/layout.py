@@ -8,7 +8,7 @@ THRESHOLDS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
 def segments(tree, chosen):
-    """(rows, start, end, parent) of the packed row that shares the segments in `chosen`."""
+    """(rows, start, end, parent) of the pack that shares the segments in `chosen`."""
     out = []
     near = []  # nearest shared segment at or above each tree segment: (packed index, end)
     rows_ending = {s: [] for s in range(len(tree))}

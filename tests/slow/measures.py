@@ -77,7 +77,7 @@ def packed_tokens(tree: Tree, shared: Sequence[bool], requests: Sequence[Request
     return len(union)
 
 
-def groups(requests: Sequence[Request]) -> list[tuple[tuple[int, bool, bool], list[int]]]:
+def packs(requests: Sequence[Request]) -> list[tuple[tuple[int, bool, bool], list[int]]]:
     """(slot, gradient, routed) and members, in the order of the first members."""
     found: dict[tuple[int, bool, bool], list[int]] = {}
     for index, request in enumerate(requests):
@@ -186,7 +186,7 @@ def group_bound(
 
 
 def gdn_schedule(lengths: Sequence[int], parents: Sequence[int]) -> tuple[int, int, int]:
-    """Executed, state and packed rows of the recurrent bucket schedule on one rank."""
+    """Executed, state and packs of the gdn bucket schedule on one rank."""
     children = [[c for c, p in enumerate(parents) if p == s] for s in range(len(lengths))]
     depth = [0] * len(lengths)
     buckets: dict[Any, list[tuple[int, bool]]] = {}

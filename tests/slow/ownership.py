@@ -1,6 +1,6 @@
-"""The chunk assignment, slowly and readably: the differential target of the compiled core.
+"""The chunk ownership, slowly and readably: the differential target of the compiled core.
 
-Every query-key pair of the packed row is one entry of a boolean matrix, every set of chunks a
+Every query-key pair of the pack is one entry of a boolean matrix, every set of chunks a
 Python set. Times follow the order of float operations that every rank must share.
 """
 
@@ -16,7 +16,7 @@ TIE_MS = 1e-9
 
 
 class ParseError(Exception):
-    """The ids of a packed row describe no forest."""
+    """The ids of a pack describe no forest."""
 
 
 # --- who attends whom ---
@@ -26,30 +26,30 @@ def parse(group_ids: list[int], parent_ids: list[int]) -> tuple[list[int], list[
     """(lengths, parents) of a row of ids, padding cut off."""
     if len(group_ids) != len(parent_ids):
         raise ParseError("length")
-    valid = sum(group != -1 for group in group_ids)
-    if any(group == -1 for group in group_ids[:valid]):
+    valid = sum(pack != -1 for pack in group_ids)
+    if any(pack == -1 for pack in group_ids[:valid]):
         raise ParseError("padding")
     runs: list[list[int]] = []
-    for at, (group, parent) in enumerate(zip(group_ids, parent_ids, strict=True)):
+    for at, (pack, parent) in enumerate(zip(group_ids, parent_ids, strict=True)):
         if at == valid:
             break
-        if runs and runs[-1][2] == group:
+        if runs and runs[-1][2] == pack:
             if runs[-1][3] != parent:
                 raise ParseError("two parents")
             runs[-1][1] = at + 1
         else:
-            runs.append([at, at + 1, group, parent])
+            runs.append([at, at + 1, pack, parent])
     if runs and runs[-1][3] < 0 and runs[-1][2:] in [run[2:] for run in runs[:-1]]:
         runs.pop()
-    groups = [run[2] for run in runs]
-    if len(set(groups)) != len(groups):
+    packs = [run[2] for run in runs]
+    if len(set(packs)) != len(packs):
         raise ParseError("repeated group")
     parents = []
-    for i, (start, _, group, parent) in enumerate(runs):
-        if parent == group or (start == 0 and parent == -1):
+    for i, (start, _, pack, parent) in enumerate(runs):
+        if parent == pack or (start == 0 and parent == -1):
             parents.append(-1)
-        elif parent in groups[:i]:
-            parents.append(groups.index(parent))
+        elif parent in packs[:i]:
+            parents.append(packs.index(parent))
         else:
             raise ParseError("missing parent")
     return [end - start for start, end, _, _ in runs], parents

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-# (rows, start, end, packed start, group id, parent id); ids count from 1, a root is its own parent
+# (rows, start, end, packed start, pack id, parent id); ids count from 1, a root is its own parent
 Segment = tuple[list[int], int, int, int, int, int]
 
 

@@ -20,37 +20,37 @@ class Slow:
         self.rules, self.facts, self.charged = rules, facts, charged
         table = measures.to_dict()
         self.plan: dict[str, int] = table["plan"]
-        self.groups: list[dict[str, int]] = table["groups"]
+        self.packs: list[dict[str, int]] = table["packs"]
 
     def total(self, name: str) -> int:
         return self.named(name, {}, None)
 
-    def value(self, expr: Expr, given: dict[str, int], group: int | None) -> int:
+    def value(self, expr: Expr, given: dict[str, int], pack: int | None) -> int:
         op, args = expr.op, expr.args
         if op in ("const", "bytes"):
             return int(expr.value)
         if op == "name":
-            return self.named(str(expr.value), given, group)
+            return self.named(str(expr.value), given, pack)
         if op == "given":
             pairs = zip(expr.names, args, strict=True)
-            new = {key: self.value(arg, given, group) for key, arg in pairs}
-            return self.named(str(expr.value), {**given, **new}, group)
+            new = {key: self.value(arg, given, pack) for key, arg in pairs}
+            return self.named(str(expr.value), {**given, **new}, pack)
         if op == "charged":
             return int(expr.value in self.charged)
         if op == "choose":
-            return self.value(args[1 if self.value(args[0], given, group) else 2], given, group)
+            return self.value(args[1 if self.value(args[0], given, pack) else 2], given, pack)
         if op == "and":
-            return int(all(self.value(arg, given, group) for arg in args))
+            return int(all(self.value(arg, given, pack) for arg in args))
         if op == "or":
-            return int(any(self.value(arg, given, group) for arg in args))
+            return int(any(self.value(arg, given, pack) for arg in args))
         if op == "sum_packs":
-            return sum(self.value(args[0], given, g) for g in range(len(self.groups)))
+            return sum(self.value(args[0], given, g) for g in range(len(self.packs)))
         if op == "max_packs":
-            values = [self.value(args[0], given, g) for g in range(len(self.groups))]
+            values = [self.value(args[0], given, g) for g in range(len(self.packs))]
             return max([0, *values])
         if op == "scale":
-            return int(self.value(args[0], given, group) * self.factor(args[1]))
-        values = [self.value(arg, given, group) for arg in args]
+            return int(self.value(args[0], given, pack) * self.factor(args[1]))
+        values = [self.value(arg, given, pack) for arg in args]
         if op == "not":
             return int(not values[0])
         if op in ("min", "max"):
@@ -75,16 +75,16 @@ class Slow:
             return self.factor(self.rules.definitions[str(expr.value)].formula)
         return float(expr.value)
 
-    def named(self, name: str, given: dict[str, int], group: int | None) -> int:
+    def named(self, name: str, given: dict[str, int], pack: int | None) -> int:
         if name in given:
             return given[name]
         if name in self.rules.rules:
             rule = self.rules.rules[name]
-            return self.value(rule.formula(), given, group) if name in self.charged else 0
+            return self.value(rule.formula(), given, pack) if name in self.charged else 0
         if name in self.rules.definitions:
-            return self.value(self.rules.definitions[name].formula, given, group)
+            return self.value(self.rules.definitions[name].formula, given, pack)
         if name in self.plan:
             return self.plan[name]
-        if group is not None and name in self.groups[group]:
-            return self.groups[group][name]
+        if pack is not None and name in self.packs[pack]:
+            return self.packs[pack][name]
         return self.facts[name]

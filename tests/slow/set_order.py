@@ -45,10 +45,10 @@ def place(table, h):
         i = (i * 5 + 1 + perturb) & mask
 
 
-def walk_order(groups):
-    """Indices of `groups` (distinct lists of triples) as a set filled in this order is walked."""
+def walk_order(packs):
+    """Indices of `packs` (distinct lists of triples) as a set filled in this order is walked."""
     table = [None] * 8
-    for n, g in enumerate(groups):
+    for n, g in enumerate(packs):
         h, used = group_hash(g), n + 1
         table[place(table, h)] = (h, n)
         if used * 5 >= (len(table) - 1) * 3:

@@ -1,6 +1,6 @@
 """The width search and the ladder's cut, written slowly: the target of the differential tests.
 
-A table maps (width, kind) to a quote; the search below follows the prose of the published
+A table maps (width, kind) to a quote; the search below follows the prose of the reference
 planner step by step and records every quote it asks for.
 """
 
@@ -44,7 +44,7 @@ class Search:
 
     @property
     def left(self) -> int:
-        return self.items - self.start
+        return self.groups - self.start
 
     @property
     def least(self) -> int:

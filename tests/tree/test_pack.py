@@ -18,7 +18,7 @@ some_rows = st.lists(st.lists(tokens, max_size=9), max_size=12)
 
 @st.composite
 def options(draw):
-    """Rows and any options."""
+    """Sequences and any options."""
     rows = draw(some_rows)
     limits = st.lists(st.integers(-2, 11), min_size=len(rows), max_size=len(rows))
     return rows, {
@@ -82,7 +82,7 @@ def test_sharing_is_monotone_in_rows_and_depth(rows):
 def test_nothing_to_pack():
     for rows in ([], [[]], [[], []]):
         packing = waveplan.pack(rows)
-        assert (len(packing), packing.packed_tokens, packing.row_count) == (0, 0, len(rows))
+        assert (len(packing), packing.packed_tokens, packing.sequence_count) == (0, 0, len(rows))
         assert len(packing.members) == 0
         assert packing.group_ids.tolist() == packing.parent_ids.tolist() == []
     assert waveplan.pack([[], [5]]).positions(0).tolist() == []
@@ -134,8 +134,8 @@ def test_made_elsewhere():
     packing = Packing.from_segments([4, 2, 3, 5], [-1, 0, 1, -1])
     assert packing.packed_tokens == 14
     assert packing.packed_starts.tolist() == [0, 4, 6, 9]
-    assert packing.row_starts.tolist() == [0, 4, 6, 0]
-    assert packing.row_count == 0
+    assert packing.sequence_starts.tolist() == [0, 4, 6, 0]
+    assert packing.sequence_count == 0
     assert [list(m) for m in packing.members] == [[], [], [], []]
     assert packing.group_ids.tolist() == [1] * 4 + [2] * 2 + [3] * 3 + [4] * 5
     assert packing.parent_ids.tolist() == [1] * 4 + [1] * 2 + [2] * 3 + [4] * 5
@@ -167,7 +167,7 @@ def test_ids_lead_back_to_the_segments(case):
         again = Packing.from_ids(*ids)
         assert again.lengths.tolist() == packing.lengths.tolist()
         assert again.parents.tolist() == packing.parents.tolist()
-        assert again.row_starts.tolist() == packing.row_starts.tolist()
+        assert again.sequence_starts.tolist() == packing.sequence_starts.tolist()
 
 
 def test_a_row_of_padding_alone():

@@ -30,7 +30,7 @@ def columns_of(tree):
 
 
 def assert_same(found, wanted):
-    names = ("parent", "start", "end", "depth", "subtree", "count", "first_row", "terminal")
+    names = ("parent", "start", "end", "depth", "subtree", "count", "first_sequence", "terminal")
     for name in names:
         np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name), name)
     np.testing.assert_array_equal(found.packed_prefixes, wanted.packed_prefixes)
@@ -44,7 +44,7 @@ def test_tree_follows_the_definition(rows):
     assert columns_of(tree) == segments
     assert tree.terminal.tolist() == terminal
     assert tree.count.tolist() == [len(segment[4]) for segment in segments]
-    assert tree.first_row.tolist() == [segment[4][0] for segment in segments]
+    assert tree.first_sequence.tolist() == [segment[4][0] for segment in segments]
     assert tree.decisions.tolist() == [s for s, made in enumerate(segments) if len(made[4]) > 1]
     for n in range(len(rows) + 1):
         assert tree.packed(n) == slow_tree.packed_tokens(rows[:n])
@@ -73,7 +73,7 @@ def test_restricting_longer_rows(seed, name):
 
 
 def test_sharing_of_real_rollouts(corpora):
-    # Published with the data: tokens after full prefix sharing.
+    # Reference with the data: tokens after full prefix sharing.
     known = {
         "tau_retail": 899_904,
         "tau_turns": 214_639,
@@ -95,7 +95,7 @@ def comb(rows):
     for length, start in zip(lengths.tolist(), offsets.tolist(), strict=False):
         flat[start : start + length] = common[:length]
     flat[offsets[1:] - 1] += 1_000_000
-    return waveplan.Rows(flat, offsets)
+    return waveplan.Sequences(flat, offsets)
 
 
 def test_a_deep_comb():
@@ -110,11 +110,11 @@ def test_a_deep_comb():
 
 
 def test_ten_thousand_rows():
-    equal = waveplan.Rows(np.tile(np.arange(50), 10_000), np.arange(10_001) * 50)
+    equal = waveplan.Sequences(np.tile(np.arange(50), 10_000), np.arange(10_001) * 50)
     tree = waveplan.tree(equal)
     assert (len(tree), tree.count.tolist(), tree.packed()) == (1, [10_000], 50)
     # As many siblings as rows.
-    wide = waveplan.Rows(np.arange(20_000) % 10_000, np.arange(10_001) * 2)
+    wide = waveplan.Sequences(np.arange(20_000) % 10_000, np.arange(10_001) * 2)
     tree = waveplan.tree(wide)
     assert len(tree) == 5_000
     assert tree.restrict(np.arange(10_000)[::-1]).packed() == tree.packed()
@@ -170,7 +170,7 @@ def test_the_core_checks_what_it_is_given():
 
 
 def test_the_interpreter_runs_while_the_core_works():
-    rows = waveplan.Rows(np.zeros(4_000_000, np.int64), np.arange(0, 4_000_001, 1000))
+    rows = waveplan.Sequences(np.zeros(4_000_000, np.int64), np.arange(0, 4_000_001, 1000))
     count, stop = 0, threading.Event()
 
     def counting():
@@ -219,7 +219,7 @@ def test_threads_share_one_tree():
 
 def test_tokens_changed_by_another_thread_do_no_harm():
     flat = np.zeros(400_000, np.int64)
-    rows = waveplan.Rows(flat, np.arange(0, 400_001, 100))
+    rows = waveplan.Sequences(flat, np.arange(0, 400_001, 100))
     stop = threading.Event()
 
     def scribble():
@@ -232,7 +232,7 @@ def test_tokens_changed_by_another_thread_do_no_harm():
     try:
         for _ in range(20):
             tree = waveplan.tree(rows)
-            assert tree.row_count == len(rows)
+            assert tree.sequence_count == len(rows)
             assert len(waveplan.pack(rows).positions(7)) == 100
     finally:
         stop.set()
@@ -242,7 +242,7 @@ def test_tokens_changed_by_another_thread_do_no_harm():
 def test_a_signal_is_raised_and_nothing_is_lost():
     rows = workloads.short(3, count=4_000)
     wanted = waveplan.tree(rows).packed()
-    given_rows = waveplan.Rows.from_any(rows)
+    given_rows = waveplan.Sequences.from_any(rows)
 
     class StopError(Exception):
         pass

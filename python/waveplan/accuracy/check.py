@@ -3,7 +3,7 @@
 >>> report = check("peaks.json")                                       # doctest: +SKIP
 >>> print(report.text())                                               # doctest: +SKIP
 
-Every record is priced from its facts alone: raw is the rules' sum, required has the safety
+Every record is priced from its facts alone: estimate is the rules' sum, required has the safety
 factor. A ratio below 1 says that the price is below what was measured.
 """
 
@@ -47,7 +47,7 @@ def check(
     """Price every record of a file, or every record given.
 
     Args:
-        rules: by default the default rules; the published ones always stand beside them.
+        rules: by default the default rules; the reference ones always stand beside them.
 
     Raises:
         InputError: the file cannot be read, or it holds no record at all.
@@ -95,7 +95,7 @@ def _lacking(record: Any) -> str:
 def _priced(record: Mapping[str, Any], made: Job, rules: RuleSet) -> Row:
     bound = bind(made.model, made.topology, made.training, rules)
     ours = price(made.measures, bound)
-    published = price(
+    reference = price(
         made.measures, bind(made.model, made.topology, made.training, reference_rules())
     )
     balanced = None
@@ -104,18 +104,18 @@ def _priced(record: Mapping[str, Any], made: Job, rules: RuleSet) -> Row:
         balanced = price(made.measures, bind(made.model, made.topology, training, rules)).required
     return Row(
         id=record["id"],
-        group=_group(record, made),
+        pack=_group(record, made),
         model=made.model.name,
         ranks=str(made.topology),
         state="cold" if made.cold else "warm",
         rows=made.rows,
         observed=record["observed"]["peak_bytes"],
-        raw=ours.raw,
+        estimate=ours.estimate,
         required=ours.required,
-        published_raw=published.raw,
-        published_required=published.required,
+        reference_estimate=reference.estimate,
+        reference_required=reference.required,
         balanced_required=balanced,
-        off=tuple(state.name for state in ours.off),
+        uncharged=tuple(state.name for state in ours.uncharged),
         assumed=made.assumed,
     )
 
@@ -162,13 +162,13 @@ def _resident(record: Mapping[str, Any], seen: set[tuple[Any, ...]]) -> Row | No
     seen.add(key)
     return Row(
         id=f"{record['id']} (resident)",
-        group="resident",
+        pack="resident",
         model=model.name,
         ranks=str(topology),
         state="",
         rows=0,
         observed=observed,
-        raw=made.allocated,
+        estimate=made.allocated,
         required=made.allocated,
         assumed=() if record.get("lora_rank") else ("LoRA rank 1",),
     )

@@ -15,20 +15,17 @@ from typing import Any
 import numpy as np
 
 from waveplan import _core, models
-from waveplan.assignment import own, ownership_settings
 from waveplan.checks import integer
 from waveplan.errors import InputError, WaveplanError
 from waveplan.facts.model import Model
 from waveplan.facts.topology import Topology
 from waveplan.facts.training import Training
-from waveplan.layout import choose_layout
 from waveplan.pricing import Measures, RuleSet, bind
 from waveplan.pricing.language import PACK, PLAN
-from waveplan.recurrent import gdn, gdn_settings
 from waveplan.scoring import Scoring
 from waveplan.sequences.requests import Requests
-from waveplan.sequences.sequences import Rows
-from waveplan.tree import tree
+from waveplan.sequences.sequences import Sequences
+from waveplan.stages import choose_layout, gdn, gdn_settings, own, ownership_settings, tree
 
 __all__ = ["Job", "Unusable", "job", "model_of", "topology_of"]
 
@@ -62,7 +59,7 @@ class Job:
     gradient: bool
     cold: bool
     rows: int
-    """Rows of the busiest rank."""
+    """Sequences of the busiest rank."""
     assumed: tuple[str, ...]
     """What the record does not state and was assumed."""
 
@@ -187,7 +184,7 @@ def _check_kind(record: Mapping[str, Any]) -> None:
 
 
 def _lengths(tokens: Mapping[str, Any], assumed: list[str]) -> tuple[list[int], int]:
-    """Lengths of the requests, and the tokens that they all share in the packed row."""
+    """Lengths of the requests, and the tokens that they all share in the pack."""
     for name in ("global_packed", "global_logical", "segments", "requests"):
         if tokens.get(name) is not None:
             most = _MOST_TOKENS if name.startswith("global") else _MOST_REQUESTS
@@ -219,13 +216,13 @@ def _even(total: int, count: int) -> list[int]:
     return [total // count + (1 if i < total % count else 0) for i in range(count)]
 
 
-def _rows(lengths: list[int], shared: int) -> Rows:
-    """Rows with these lengths whose first ``shared`` tokens agree and nothing else does."""
+def _rows(lengths: list[int], shared: int) -> Sequences:
+    """Sequences with these lengths whose first ``shared`` tokens agree and nothing else does."""
     tokens = np.arange(sum(lengths), dtype=np.int64) + shared
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
     for start in offsets[:-1]:
         tokens[start : start + shared] = np.arange(shared)
-    return Rows(tokens, offsets)
+    return Sequences(tokens, offsets)
 
 
 def _measures(
@@ -245,35 +242,35 @@ def _measures(
     requests = Requests(
         _rows(lengths, shared), targets=not hidden, hidden=hidden, gradient=gradient
     )
-    plan, group = _pipeline(requests, model, topology, weights)
+    plan, pack = _pipeline(requests, model, topology, weights)
     stated = tokens.get("per_rank_busiest")
-    if stated and topology.cp > 1 and stated != group["local_tokens"]:
-        assumed.append(f"{stated} rows on the busiest rank as stated, not {group['local_tokens']}")
-        group["local_tokens"] = plan["retained_tokens"] = stated
+    if stated and topology.cp > 1 and stated != pack["local_tokens"]:
+        assumed.append(f"{stated} rows on the busiest rank as stated, not {pack['local_tokens']}")
+        pack["local_tokens"] = plan["retained_tokens"] = stated
     logical = tokens.get("global_logical")
     if logical and logical > plan["logical_tokens"]:
         # Deeper sharing than one prefix: only sums over requests matter for what is returned.
         more = logical - plan["logical_tokens"]
         plan["logical_tokens"] += more
         plan["hidden_tokens" if hidden else "target_entries"] += more
-        assumed.append("a packed row without branches for the shared requests")
+        assumed.append("a pack without branches for the shared requests")
     state = str(record.get("state") or "")
     plan["cold"] = 0 if state.startswith("warm") else 1
     plan["adapter_pending"] = int(gradient)
-    return Measures.of(plan, [group]), group["local_tokens"]
+    return Measures.of(plan, [pack]), pack["local_tokens"]
 
 
 def _pipeline(
     requests: Requests, model: Model, topology: Topology, weights: Sequence[int]
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """Plan and group measures of one wave with full sharing, through the stages of a plan."""
+    """Plan and pack measures of one wave with full sharing, through the stages of a plan."""
     made = tree(requests.rows)
     layout = choose_layout(made, Scoring(version=1, layers=model.layers), "full")
     measured = _core.PlanMeasures(
         requests._core,
         np.arange(len(requests), dtype=np.int64),
         _core.MeasureSettings(
-            tp=topology.tp, cp=topology.cp, recurrent=model.is_hybrid, gdn_weights=weights
+            tp=topology.tp, cp=topology.cp, gdn=model.is_hybrid, gdn_weights=weights
         ),
     )
     ownership = placed = None
@@ -283,8 +280,8 @@ def _pipeline(
         if model.is_hybrid:
             placed = gdn(packing, ownership, gdn_settings(model, topology.tp))
     measured.exact(0, made, layout.shared, ownership=ownership, gdn=placed)
-    plan, groups = measured.finish()
+    plan, packs = measured.finish()
     return (
         dict(zip(PLAN, plan, strict=True)),
-        dict(zip(PACK, groups[0], strict=True)),
+        dict(zip(PACK, packs[0], strict=True)),
     )

@@ -28,15 +28,15 @@ CLASSES = (
 
 _ANY = float("inf")
 TARGETS = {
-    CLASSES[0]: ("raw", 1.0, 1.05),
-    CLASSES[1]: ("raw", 0.97, 1.05),
+    CLASSES[0]: ("estimate", 1.0, 1.05),
+    CLASSES[1]: ("estimate", 0.97, 1.05),
     CLASSES[3]: ("required", 1.0, 1.30),
     CLASSES[4]: ("required", 1.0, 1.16),
     CLASSES[5]: ("required", 1.0, 1.25),
     CLASSES[6]: ("required", 1.0, 1.35),
     CLASSES[7]: ("required", 1.0, _ANY),
     CLASSES[8]: ("balanced", 1.0, 1.30),
-    CLASSES[9]: ("raw", 0.99, 1.01),
+    CLASSES[9]: ("estimate", 0.99, 1.01),
 }
 """Ratio that a class is held to, its least and largest value; "balanced": required at least 1,
 and between the two if routing is taken to be balanced."""
@@ -59,22 +59,22 @@ EXPLAINED = {
 """Why a record of the public collection is below parity or outside its class's target."""
 
 _INTRODUCTION = (
-    "Every public peak that we know, priced from its facts alone. `waveplan.accuracy.check` writes this",
-    "page; a test keeps it equal to what the rules say.",
+    "Every public peak that we know, priced from its facts alone. `waveplan.accuracy.check` writes",
+    "this page; a test keeps it equal to what the rules say.",
     "",
-    "- *raw*: the sum of the rules over the observed peak; *required*: with the safety factor",
+    "- *estimate*: the sum of the rules over the observed peak; *required*: with the safety factor",
     "  of 1.10 and, in the default rules, what stands in for rules outside their coverage.",
     "  Below 1 the price is below what was measured.",
     "- Three figures are the least, the median and the largest ratio of a class.",
-    "- *published*: the same records with the rules of the published planner.",
+    "- *reference*: the same records with the rules of the reference planner.",
     "- *if balanced*: expert ranks get equal rows. The default assumes that they do not.",
     "- *resident*: weights, adapters and the allowance against what was allocated before a call.",
 )
 
 
-_PRICES = ("raw", "required", "published_required", "balanced_required")
-_RATIOS = ("raw", "required", "published_raw", "published_required", "balanced_required")
-_PLAIN = ("model", "ranks", "state", "rows", "observed", "raw", "required")
+_PRICES = ("estimate", "required", "reference_required", "balanced_required")
+_RATIOS = ("estimate", "required", "reference_estimate", "reference_required", "balanced_required")
+_PLAIN = ("model", "ranks", "state", "rows", "observed", "estimate", "required")
 Span = tuple[float, float, float]
 """Least, median, largest."""
 
@@ -84,22 +84,22 @@ class Row:
     """One priced record; sizes in bytes."""
 
     id: str
-    group: str
+    pack: str
     """Its class, one of `CLASSES`."""
     model: str
     ranks: str
     state: str
     rows: int
-    """Rows of the busiest rank; 0 for what is resident."""
+    """Sequences of the busiest rank; 0 for what is resident."""
     observed: int
-    raw: int
+    estimate: int
     required: int
-    published_raw: int | None = None
-    """What the published rules say; None for what is resident."""
-    published_required: int | None = None
+    reference_estimate: int | None = None
+    """What the reference rules say; None for what is resident."""
+    reference_required: int | None = None
     balanced_required: int | None = None
     """Required if routing is balanced, for expert layers under EP."""
-    off: tuple[str, ...] = ()
+    uncharged: tuple[str, ...] = ()
     """Rules that charged nothing although they were needed."""
     assumed: tuple[str, ...] = ()
     """What the record does not state."""
@@ -110,9 +110,9 @@ class Row:
         return None if value is None else value / self.observed
 
     @property
-    def raw_ratio(self) -> float:
+    def estimate_ratio(self) -> float:
         """Raw price over the observed peak."""
-        return self.raw / self.observed
+        return self.estimate / self.observed
 
     @property
     def required_ratio(self) -> float:
@@ -127,8 +127,8 @@ class Row:
     @property
     def on_target(self) -> bool:
         """Inside the target of its class."""
-        kind, least, most = TARGETS.get(self.group, ("", 0.0, _ANY))
-        if self.group == "resident" and "TP 8" in self.ranks:
+        kind, least, most = TARGETS.get(self.pack, ("", 0.0, _ANY))
+        if self.pack == "resident" and "TP 8" in self.ranks:
             most = RESIDENT_TP8
         ratio = self.ratio({"balanced": "balanced_required"}.get(kind, kind)) if kind else None
         if ratio is None:
@@ -139,11 +139,11 @@ class Row:
         """Fields and ratios as plain JSON values."""
         return {
             "id": self.id,
-            "class": self.group,
+            "class": self.pack,
             **{name: getattr(self, name) for name in _PLAIN},
             **{f"{name}_ratio": _digits(self.ratio(name)) for name in _RATIOS},
             "below_parity": self.below,
-            "off": list(self.off),
+            "uncharged": list(self.uncharged),
             "assumed": list(self.assumed),
         }
 
@@ -201,13 +201,13 @@ class Report:
     def classes(self) -> list[ClassSummary]:
         """The classes that have records, in the order of `CLASSES`."""
         made = [
-            ClassSummary(name, tuple(row for row in self.rows if row.group == name))
+            ClassSummary(name, tuple(row for row in self.rows if row.pack == name))
             for name in CLASSES
         ]
         return [one for one in made if one.rows]
 
     def below(self) -> list[Row]:
-        """Rows whose required price is below the observed peak, lowest first."""
+        """Sequences whose required price is below the observed peak, lowest first."""
         return sorted((row for row in self.rows if row.below), key=lambda row: row.required_ratio)
 
     def to_dict(self) -> dict[str, Any]:
@@ -267,8 +267,15 @@ class Report:
         return [("below parity", self.below()), ("outside the target", outside)]
 
 
-_CLASS_COLUMNS = ("raw", "required", "published required", "required if balanced")
-_RECORD_COLUMNS = ("observed GB", "raw GB", "raw", "required", "published required", "parity")
+_CLASS_COLUMNS = ("estimate", "required", "reference required", "required if balanced")
+_RECORD_COLUMNS = (
+    "observed GB",
+    "estimate GB",
+    "estimate",
+    "required",
+    "reference required",
+    "parity",
+)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
@@ -293,19 +300,19 @@ def _target(one: ClassSummary) -> str:
 
 
 def _figures(row: Row) -> tuple[str, ...]:
-    published = row.ratio("published_required")
+    reference = row.ratio("reference_required")
     return (
         f"{row.observed / 1e9:.2f}",
-        f"{row.raw / 1e9:.2f}",
-        f"{row.raw_ratio:.3f}",
+        f"{row.estimate / 1e9:.2f}",
+        f"{row.estimate_ratio:.3f}",
         f"{row.required_ratio:.3f}",
-        f"{published:.3f}" if published else "",
+        f"{reference:.3f}" if reference else "",
         "below" if row.below else "",
     )
 
 
 def _why(row: Row) -> str:
-    ratio = f"raw {row.raw_ratio:.3f}, required {row.required_ratio:.3f}"
+    ratio = f"estimate {row.estimate_ratio:.3f}, required {row.required_ratio:.3f}"
     if row.balanced_required is not None:
         ratio += f", if balanced {row.balanced_required / row.observed:.3f}"
     return f"{EXPLAINED.get(row.id, 'not explained')} ({ratio})"

@@ -1,4 +1,4 @@
-"""One wave settled by all ranks of a job: five reductions, whatever the probes; four in compatible
+"""One wave settled by all ranks of a job: five reductions, whatever the probes; four in reference
 mode."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Column = NDArray[np.int64]
 
 _EQUAL = (
     "start",
-    "number of items",
+    "number of groups",
     "number of requests",
     "number of tokens",
     "widest wave so far",
@@ -42,7 +42,7 @@ class Settled:
 
     session: core.Session
     found: core.SearchResult
-    limit: int
+    available: int
     """Bytes free for this rank's share."""
     refused: str | None
     """The wave is refused: by this rank (""), or by another one for this reason."""
@@ -58,15 +58,15 @@ def settle(waves: Waves) -> Settled:
     ahead = waves.planner.take_ahead(waves)
     session = waves.session() if ahead is None else ahead.session
     shown = ranks.meet(Step.WAVE, _card(waves))
-    limit = _free(waves, shown)
+    available = _free(waves, shown)
 
     def growth() -> Column:
         nonlocal session
         if ahead is not None and ahead.growth is not None:
-            if limit == waves.limit:
+            if available == waves.available:
                 return ahead.growth
             session = waves.session()
-        session.set_available(limit)
+        session.set_available(available)
         return session.growth()
 
     first = ranks.table(growth, session.growth_len())
@@ -74,7 +74,7 @@ def settle(waves: Waves) -> Settled:
     second = ranks.table(lambda: session.bisection(), entries)
     entries = session.agree_bisection(second)
     third = np.empty(0, np.int64)
-    if not waves.planner.compatible:  # as published, nothing lies between two granules
+    if not waves.planner.reference:  # as reference, nothing lies between two granules
         third = ranks.table(lambda: session.refinement(), entries)
     found = session.finish(third)
     mark = 0
@@ -85,11 +85,11 @@ def settle(waves: Waves) -> Settled:
         found.width,
         int(found.kind == "refused"),
         found.required,
-        limit,
+        available,
         int(found.cold),
         mark,
     ]
-    return _outcome(waves, session, found, limit, ranks.meet(Step.OUTCOME, mine))
+    return _outcome(waves, session, found, available, ranks.meet(Step.OUTCOME, mine))
 
 
 def _card(waves: Waves) -> list[int]:
@@ -99,13 +99,13 @@ def _card(waves: Waves) -> list[int]:
     profiles = planner.profiles.columns(planner.context, pool.mixes)
     return [
         planner.agreement.dp_rank,
-        waves.limit,
+        waves.available,
         digest(sorted(repr(profile) for profile in profiles)),
         waves.start,
-        waves.items,
+        waves.groups,
         len(pool),
         int(pool.lengths.sum()),
-        waves.widest or 0,
+        waves.width_hint or 0,
         waves.mode(),
         settings,
         rules,
@@ -116,7 +116,7 @@ def _free(waves: Waves, shown: Column) -> int:
     """Checks what the processes showed; the least free bytes of this data-parallel rank's."""
     planner = waves.planner
     differ = planner.ranks.differ
-    where = f"for the wave at item {waves.start}"
+    where = f"for the wave at group {waves.start}"
     for at, what in enumerate(_EQUAL):
         values = shown[:, 3 + at].tolist()
         other = next((rank for rank, value in enumerate(values) if value != values[0]), None)
@@ -140,7 +140,7 @@ def _free(waves: Waves, shown: Column) -> int:
 
 
 def _outcome(
-    waves: Waves, session: core.Session, found: core.SearchResult, limit: int, shown: Column
+    waves: Waves, session: core.Session, found: core.SearchResult, available: int, shown: Column
 ) -> Settled:
     """Checks that all ranks found the same wave, and what they found."""
     planner = waves.planner
@@ -149,7 +149,7 @@ def _outcome(
         members = shares == dp_rank
         if (widths != widths[0]).any() or (marks[members] != marks[members][0]).any():
             planner.ranks.differ(
-                f"the ranks made different plans of the wave at item {waves.start}: their rows "
+                f"the ranks made different plans of the wave at group {waves.start}: their rows "
                 "or machines differ"
             )
     refused = None
@@ -161,4 +161,4 @@ def _outcome(
                 f"data-parallel rank {shares[first]} needs {format_bytes(int(required[first]))} of "
                 f"{format_bytes(int(limits[first]))} for its share and found no split that fits"
             )
-    return Settled(session, found, limit, refused, int(required.max()), bool(cold.any()))
+    return Settled(session, found, available, refused, int(required.max()), bool(cold.any()))

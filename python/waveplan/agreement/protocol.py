@@ -1,10 +1,10 @@
 """Many ranks in step: each wave is settled by five reductions, and a failure reaches all.
 
 1. *Meeting*: every process shows its step, its data-parallel rank, its free bytes and what must
-   be equal everywhere (items, start, settings, rules, ...).
+   be equal everywhere (groups, start, settings, rules, ...).
 2. *Table*: the quotes of every width that growth can ask.
 3. *Table*: the quotes of every width that bisection can ask.
-4. *Table*: the quotes of the widths between two granules; left out in compatible mode.
+4. *Table*: the quotes of the widths between two granules; left out in reference mode.
 5. *Meeting*: the outcome: width, bytes needed, refusals, fingerprints.
 
 Meetings always have the same shape, so a process whose own code fails between two waves joins

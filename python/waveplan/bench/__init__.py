@@ -1,1 +1,1 @@
-"""Measurements: our search beside the published planner's, growth, memory, threads."""
+"""Measurements: our search beside the reference planner's, growth, memory, threads."""

@@ -1,4 +1,4 @@
-"""Our search and the published planner's on the same rows, in turn, in one process.
+"""Our search and the reference planner's on the same rows, in turn, in one process.
 
 A *cold* search starts from nothing: no planning cache is filled and no profile but the given one
 is known. Ours goes from arrays of tokens and offsets to the planned wave (rows, requests, tree,
@@ -58,7 +58,7 @@ def read_once(tokens: Row, runs: int = 7) -> float:
 
 
 class Ours:
-    """Our planner in the reference's place: compatible mode, the same model, score and trust.
+    """Our planner in the reference's place: reference mode, the same model, score and trust.
 
     Args:
         cp: context-parallel ranks. free: bytes free for a wave.
@@ -66,13 +66,13 @@ class Ours:
     """
 
     def __init__(self, cp: int, free: int, trusted: int = 0) -> None:
-        from waveplan import Budget, Planner, Requests, Rows, Topology, Training, models
+        from waveplan import Budget, Planner, Requests, Sequences, Topology, Training, models
         from waveplan.profiles import Rates
         from waveplan.scoring import Scoring, from_table
 
         if cp in (1, 2, 4):
             score = from_table("gdn-moe-h2048", layers=40, gdn_layers=30, cp=cp)
-        else:  # the published tables stop at four ranks
+        else:  # the reference tables stop at four ranks
             score = Scoring(version=1, layers=40, gdn_layers=30, cp=cp)
         self.planner = Planner(
             models.get("Qwen3.6-35B-A3B"),
@@ -80,10 +80,10 @@ class Ours:
             Training(lora_rank=8, expert_slots=True),
             Budget(available=free),
             scoring=score,
-            compatible=True,
+            mode="reference",
         )
         if trusted:
-            like = Requests(Rows(np.zeros(1, np.int64), np.array([0, 1])))
+            like = Requests(Sequences(np.zeros(1, np.int64), np.array([0, 1])))
             self.planner.profiles[self.planner.signature_of(like)] = Rates(
                 bytes_per_token=0.0, packed_tokens=trusted, logical_per_packed=1.0
             )
@@ -91,15 +91,15 @@ class Ours:
 
     def cold(self, tokens: Row, offsets: Row) -> tuple[int, int]:
         """From arrays to the first wave: width and bytes; (0, bytes) of a refusal."""
-        from waveplan import Requests, Rows
+        from waveplan import Requests, Sequences
 
-        self.planner.widest = None
-        self.waves = self.planner.waves(Requests(Rows(tokens, offsets)))
+        self.planner.width_hint = None
+        self.waves = self.planner.waves(Requests(Sequences(tokens, offsets)))
         return self._first()
 
     def warm(self) -> tuple[int, int]:
         """The first wave of the same pool again."""
-        self.waves.start, self.waves.widest = 0, None
+        self.waves.start, self.waves.width_hint = 0, None
         return self._first()
 
     def _first(self) -> tuple[int, int]:

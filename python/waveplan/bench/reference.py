@@ -1,4 +1,4 @@
-"""The published planner, openpipe-art 0.5.23, driven on a CPU beside ours.
+"""The reference planner, openpipe-art 0.5.23, driven on a CPU beside ours.
 
 It plans for one stub rank of Qwen3.6-35B-A3B with adapters of rank 8 under full recompute: a
 model of meta tensors that has every attribute the planner reads and no weights. Everything that
@@ -45,7 +45,7 @@ ABSENT = {
 
 
 def available() -> str | None:
-    """Why the published planner cannot run in this interpreter; None if it can."""
+    """Why the reference planner cannot run in this interpreter; None if it can."""
     if sys.version_info[:2] < (3, 12):
         return f"for CPython 3.12, this is {sys.version_info[0]}.{sys.version_info[1]}"
     wanted = ("art", "torch", "megatron", "pydantic")
@@ -137,7 +137,7 @@ def load() -> types.SimpleNamespace:
     """The package's planning modules."""
     reason = available()
     if reason is not None:
-        raise InputError(f"the published planner cannot run: {reason}")
+        raise InputError(f"the reference planner cannot run: {reason}")
     importable()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -382,7 +382,7 @@ def _model(head: bool, gdn: bool) -> Any:
 def planning_rank(
     cp: int, free: int, *, dp: tuple[int, int] = (0, 1), head: bool = True, gdn: bool = True
 ) -> Any:
-    """One rank of the published planner over a model of its own.
+    """One rank of the reference planner over a model of its own.
 
     Args:
         cp: context-parallel ranks.
@@ -443,14 +443,14 @@ def forget() -> None:
 
 
 class Reference:
-    """One rank of the published planner.
+    """One rank of the reference planner.
 
     Args:
         cp: context-parallel ranks.
         free: bytes free for a wave.
 
     Raises:
-        InputError: the published planner is not installed here.
+        InputError: the reference planner is not installed here.
     """
 
     def __init__(self, cp: int, free: int) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 __all__ = ["WAVES"]
 
 Tokens = NDArray[np.int64]
-Rows = list[Tokens]
+Sequences = list[Tokens]
 Range = tuple[int, int]
 
 VOCAB = 248_000
@@ -33,7 +33,7 @@ def _lengths(rng: np.random.Generator, count: int, total: int, low: int) -> Toke
     return np.asarray(lengths, np.int64)
 
 
-def unique(seed: int, count: int = 10, total: int = 194_753, low: int = 1) -> Rows:
+def unique(seed: int, count: int = 10, total: int = 194_753, low: int = 1) -> Sequences:
     """No sharing: distinct random rows (first tokens distinct by construction)."""
     rng = _rng(seed)
     rows = [_tokens(rng, n) for n in _lengths(rng, count, total, low)]
@@ -48,10 +48,10 @@ def grpo(
     k: int = 8,
     prompt: Range = (500, 4000),
     completion: Range = (200, 8000),
-) -> Rows:
+) -> Sequences:
     """GRPO: G groups of k rollouts; one shared prompt per group."""
     rng = _rng(seed)
-    rows: Rows = []
+    rows: Sequences = []
     for g in range(groups):
         head = _tokens(rng, rng.integers(prompt[0], prompt[1] + 1))
         head[0] = VOCAB + g
@@ -67,14 +67,14 @@ def agentic(
     requests: int = 6,
     depth: Range = (3, 8),
     tokens: Range = (20_000, 60_000),
-) -> Rows:
+) -> Sequences:
     """Agentic trees: each request extends a random point of its tree's path set,
     so prefix chains branch to depth 3..8; each row has 20k..60k tokens."""
     rng = _rng(seed)
-    rows: Rows = []
+    rows: Sequences = []
     for t in range(trees):
         levels = int(rng.integers(depth[0], depth[1] + 1))
-        made: Rows = []
+        made: Sequences = []
         for _ in range(requests):
             total = int(rng.integers(tokens[0], tokens[1] + 1))
             if made:
@@ -89,11 +89,13 @@ def agentic(
     return rows
 
 
-def near_identical(seed: int, count: int = 16, length: int = 2000, divergences: int = 3) -> Rows:
+def near_identical(
+    seed: int, count: int = 16, length: int = 2000, divergences: int = 3
+) -> Sequences:
     """Adversarial: copies of one row, each changed at a few late random positions."""
     rng = _rng(seed)
     base = _tokens(rng, length)
-    rows: Rows = []
+    rows: Sequences = []
     for _ in range(count):
         row = base.copy()
         for at in rng.integers(length // 4, length, size=divergences):
@@ -102,11 +104,11 @@ def near_identical(seed: int, count: int = 16, length: int = 2000, divergences: 
     return rows
 
 
-def one_token(seed: int, count: int = 16, length: int = 512, step: int = 1) -> Rows:
+def one_token(seed: int, count: int = 16, length: int = 512, step: int = 1) -> Sequences:
     """Adversarial comb: row i leaves the common row after i*step + 1 tokens."""
     rng = _rng(seed)
     base = _tokens(rng, length)
-    rows: Rows = []
+    rows: Sequences = []
     for i in range(count):
         row = base.copy()
         cut = min(length - 1, i * step + 1)
@@ -115,11 +117,11 @@ def one_token(seed: int, count: int = 16, length: int = 512, step: int = 1) -> R
     return rows
 
 
-def short(seed: int, count: int = 512, tokens: Range = (8, 96), share: float = 0.5) -> Rows:
+def short(seed: int, count: int = 512, tokens: Range = (8, 96), share: float = 0.5) -> Sequences:
     """Many short rows; about half start with one of 16 shared 4..32-token prefixes."""
     rng = _rng(seed)
     heads = [_tokens(rng, rng.integers(4, 33)) for _ in range(16)]
-    rows: Rows = []
+    rows: Sequences = []
     for _ in range(count):
         tail = _tokens(rng, rng.integers(tokens[0], tokens[1] + 1))
         if rng.random() < share:
@@ -128,15 +130,15 @@ def short(seed: int, count: int = 512, tokens: Range = (8, 96), share: float = 0
     return rows
 
 
-def wave_779k(seed: int = 779_067) -> Rows:
+def wave_779k(seed: int = 779_067) -> Sequences:
     """779,067 tokens: 48 requests, unique rows."""
     return unique(seed, count=48, total=779_067, low=2_000)
 
 
-def pool_4m(seed: int = 4_000_000, requests: int = 1024) -> Rows:
+def pool_4m(seed: int = 4_000_000, requests: int = 1024) -> Sequences:
     """About 4M tokens in 1024 requests: 128 GRPO groups of 8."""
     rng = _rng(seed)
-    rows: Rows = []
+    rows: Sequences = []
     for g in range(requests // 8):
         head = _tokens(rng, rng.integers(500, 2001))
         head[0] = VOCAB + g
@@ -145,7 +147,7 @@ def pool_4m(seed: int = 4_000_000, requests: int = 1024) -> Rows:
     return rows
 
 
-WAVES: dict[str, tuple[Callable[[], Rows], int]] = {
+WAVES: dict[str, tuple[Callable[[], Sequences], int]] = {
     "unique10_195k": (lambda: unique(10), 64 << 30),
     "grpo_8x8": (lambda: grpo(8, groups=8, k=8), 64 << 30),
     "agentic_3x8": (lambda: agentic(38, trees=3, requests=8), 64 << 30),

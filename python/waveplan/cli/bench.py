@@ -47,7 +47,7 @@ def register(subparsers: Any) -> None:
         "--peer",
         nargs="*",
         metavar="POOL[:CP]",
-        help="instead: whole searches of named pools (all by default) beside the published "
+        help="instead: whole searches of named pools (all by default) beside the reference "
         "planner's, openpipe-art, in one process; it must be installed here",
     )
     options.add_json(parser)
@@ -96,7 +96,7 @@ def _beside(args: argparse.Namespace) -> int:
         wanted.setdefault(name, []).extend([int(cp)] if cp else peer.CPS)
     reason = reference.available()
     if reason is not None:
-        raise InputError(f"--peer: the published planner is {reason}")
+        raise InputError(f"--peer: the reference planner is {reason}")
     made = []
     for name, cps in wanted.items():
         for one in peer.compare([name], cps, args.repeat):

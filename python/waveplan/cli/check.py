@@ -13,7 +13,7 @@ from waveplan.cli.parser import picture_file
 
 EXAMPLE = """\
   waveplan check peaks.json
-  waveplan check peaks.json --rule-set published --plot check.png"""
+  waveplan check peaks.json --rule-set reference --plot check.png"""
 
 
 def register(subparsers: Any) -> None:

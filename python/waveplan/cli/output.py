@@ -33,9 +33,9 @@ def refusal(item: WaveRefused) -> dict[str, Any]:
     return {
         "indices": item.indices.tolist(),
         "required": item.required,
-        "limit": item.limit,
+        "available": item.available,
         "packed_tokens": item.plan.packed_tokens,
         "logical_tokens": item.plan.logical_tokens,
         "message": str(item),
-        "tried": [columns(tried) for tried in item.tried],
+        "attempts": [columns(tried) for tried in item.attempts],
     }

@@ -110,7 +110,7 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
             job=job,
             source=source,
             memory=memory(planner),
-            off=states(planner),
+            uncharged=states(planner),
             waves=[wave.to_dict() for wave in waves],
             refused=[refusal(item) for item in found.refused],
         )
@@ -121,9 +121,9 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
 
 def _stream(found: Waves, waves: list[Wave], out: TextIO, several: bool, most: int | None) -> bool:
     """Append waves and print each as it comes; True when Ctrl-C ended it."""
-    items = len(found.pool.item_sizes)
+    groups = len(found.pool.group_sizes)
     try:
-        with Progress("planning", items) as progress:
+        with Progress("planning", groups) as progress:
             for wave in found:
                 waves.append(wave)
                 if most is None or len(waves) <= most:
@@ -132,7 +132,7 @@ def _stream(found: Waves, waves: list[Wave], out: TextIO, several: bool, most: i
                 progress.advance(found.start, detail=f"{integer(len(waves))} waves")
     except KeyboardInterrupt:
         print(
-            f"interrupted: these waves end at request {integer(found.start)} of {integer(items)}",
+            f"interrupted: these waves end at request {integer(found.start)} of {integer(groups)}",
             file=sys.stderr,
         )
         return True
@@ -150,7 +150,7 @@ def _line(cells: Sequence[str], last: str, several: bool) -> str:
 def _wave_line(number: int, wave: Wave, several: bool) -> str:
     plan = wave.plan
     saved = 1 - plan.packed_tokens / plan.logical_tokens if plan.logical_tokens else 0.0
-    rows = plan.rank_rows
+    rows = plan.rank_tokens
     balance = float(rows.max() / rows.mean()) if rows.sum() else 1.0
     cells = [
         integer(number),

@@ -22,7 +22,7 @@ EXAMPLE = """\
   waveplan price rollouts.npz --model qwen3.6-35b-a3b --cp 2 --budget 141GB"""
 
 MOST_TOKENS, MOST_REQUESTS = 1 << 26, 1 << 20
-WITHOUT_LIMIT = 1 << 62
+UNBOUNDED = 1 << 62
 
 
 def register(subparsers: Any) -> None:
@@ -52,18 +52,18 @@ def run(args: argparse.Namespace) -> int:
     job = options.job_of(args)
     bounded = job.budget is not None or job.available is not None
     requests = _requests(args)
-    # Planned without a limit, so that the one forward is priced as it is, not split until it fits.
-    planner = (job if bounded else replace(job, available=str(WITHOUT_LIMIT))).planner()
-    limit, planner.limit = planner.limit, WITHOUT_LIMIT
+    # Planned without a bound, so that the one forward is priced as it is, not split until it fits.
+    planner = (job if bounded else replace(job, available=str(UNBOUNDED))).planner()
+    available, planner.available = planner.available, UNBOUNDED
     plan = planner.plan(requests)
-    planner.limit = limit
-    fits = plan.required <= limit if bounded else None
+    planner.available = available
+    fits = plan.required <= available if bounded else None
     out = sys.stderr if args.json else sys.stdout
     verdict = ""
     if bounded:
-        verdict = f"; {'fits' if fits else 'does not fit'} in {gigabytes(limit)}"
+        verdict = f"; {'fits' if fits else 'does not fit'} in {gigabytes(available)}"
         print(f"memory of a rank: {memory_text(planner)}", file=out)
-    busiest = int(plan.rank_rows.max(initial=0))
+    busiest = int(plan.rank_tokens.max(initial=0))
     print(
         f"{integer(plan.logical_tokens)} tokens, {integer(plan.packed_tokens)} packed, "
         f"{integer(busiest)} rows on the busiest rank of {job.ranks_text()}: "
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
             "price",
             job=job,
             memory=memory(planner) if bounded else None,
-            off=states(planner),
+            uncharged=states(planner),
             fits=fits,
             plan=plan.to_dict(),
             price=plan.price.to_dict(),
@@ -90,14 +90,16 @@ def _requests(args: argparse.Namespace) -> Requests:
     if (args.rows is None) == (args.tokens is None):
         raise InputError("give either a file of rows or --tokens N")
     if args.rows is None:
-        options.refuse_unused(args, ["limit"], "takes the first rows of a file: give --tokens less")
+        options.refuse_unused(
+            args, ["available"], "takes the first rows of a file: give --tokens less"
+        )
     else:
         options.refuse_unused(args, ["requests"], "goes with --tokens, not with a file of rows")
         return options.read(options.source_of(args))
     import numpy as np
 
     from waveplan.sequences.requests import Requests
-    from waveplan.sequences.sequences import Rows
+    from waveplan.sequences.sequences import Sequences
 
     if not 1 <= args.tokens <= MOST_TOKENS:
         raise InputError(f"--tokens is {args.tokens}: give 1 to {MOST_TOKENS:,}")
@@ -105,7 +107,7 @@ def _requests(args: argparse.Namespace) -> Requests:
     if not 1 <= args.requests <= most:
         raise InputError(f"--requests is {args.requests}: give 1 to {most:,}, at most --tokens")
     share = np.arange(args.requests + 1, dtype=np.int64) * args.tokens // args.requests
-    rows = Rows(np.arange(args.tokens, dtype=np.int64), share)
+    rows = Sequences(np.arange(args.tokens, dtype=np.int64), share)
     names = ("top_k", "logits", "hidden", "gradient")
     asked = {name: getattr(args, name) for name in names}
     return Requests(rows, targets=args.targets != "none", **asked)

@@ -16,7 +16,7 @@ EXAMPLE = """\
 
 STATES = {
     "charged": "on",
-    "uncharged": "off",
+    "uncharged": "doubtful",
     "unmeasured": "unmeasured",
     "not needed": "nothing to do",
 }

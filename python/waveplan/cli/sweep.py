@@ -189,7 +189,7 @@ def _tables(results: Sequence[tuple[Job, Outcome]]) -> list[Table | str]:
             integer(outcome.busiest_rank),
             gigabytes(outcome.required) if outcome.waves else "",
             integer(outcome.refused),
-            integer(outcome.unpriced),
+            integer(outcome.doubtful),
         )
     parts: list[Table | str] = [table] if table.rows else []
     if reasons:

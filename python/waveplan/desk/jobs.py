@@ -91,7 +91,7 @@ def _requests(
 ) -> Requests:
     from waveplan.sequences.files import read
     from waveplan.sequences.requests import Requests
-    from waveplan.sequences.sequences import Rows
+    from waveplan.sequences.sequences import Sequences
 
     if source.targets == "none" and not (source.top_k or source.logits or source.hidden):
         raise InputError("targets is 'none' and nothing else is asked for: ask for some output")
@@ -100,7 +100,7 @@ def _requests(
         is_file = source.path != "-" and kind(source.path) == "file"
         total = Path(source.path).stat().st_size if is_file else None
         told = lambda done: on_read(done, total)  # noqa: E731
-    rows = Rows(*read(source.path, told))
+    rows = Sequences(*read(source.path, told))
     if not len(rows):
         raise InputError(f"{'stdin' if source.path == '-' else source.path} holds no rows")
     if source.limit is not None:
@@ -124,7 +124,7 @@ def _options(facts: type[Any]) -> dict[str, Field[Any]]:
     return {item.name: item for item in fields(facts) if "option" in item.metadata}
 
 
-_RULES = ("default", "published")
+_RULES = ("default", "reference")
 _TRAINING, _BUDGET = _options(Training), _options(Budget)
 # Documents list full_finetuning behind the rank of the adapters.
 _LORA = list(_TRAINING).index("lora_rank") + 1
@@ -164,8 +164,11 @@ _FIELDS: dict[str, Any] = {
         kind="share",
         metavar="SHARE",
     ),
-    "compatible": switch(
-        doc="the reference planner's decisions, bit for bit, with its prices", option="plan"
+    "mode": word(
+        "best",
+        ("best", "reference"),
+        "best of all (default), or the reference planner's decisions, bit for bit, with its prices",
+        option="plan",
     ),
     "trust": word(
         "rules",
@@ -208,8 +211,8 @@ class Job(_Values):
 
     It has the fields of `Topology`, `Training` and `Budget` that are options of the command line,
     and ``model`` (a name or a file), ``full_finetuning``, ``budget`` (`Budget.device`),
-    ``rule_set`` ("default" or "published"), ``rules`` (a TOML file), ``strict``, ``margin``,
-    ``compatible`` and ``trust``.
+    ``rule_set`` ("default" or "reference"), ``rules`` (a TOML file), ``strict``, ``margin``,
+    ``mode`` and ``trust``.
     """
 
     def facts(self) -> tuple[Model, Topology, Training]:
@@ -255,7 +258,7 @@ class Job(_Values):
         from waveplan.pricing import default_rules, reference_rules
 
         choice("rule_set", self.rule_set, _RULES)
-        base = reference_rules() if self.rule_set == "published" else default_rules()
+        base = reference_rules() if self.rule_set == "reference" else default_rules()
         return base if self.rules is None else base.with_file(self.rules)
 
     def planner(self) -> Planner:
@@ -269,17 +272,17 @@ class Job(_Values):
 
         for item in fields(self):
             checked(item, item.name, getattr(self, item.name))
-        if self.compatible and self.rules is not None:
-            raise InputError("rules are fixed in compatible mode: leave out one of the two")
+        if self.mode == "reference" and self.rules is not None:
+            raise InputError("rules are fixed in reference mode: leave out one of the two")
         planner = Planner(
             *self.facts(),
             self.memory(),
-            rules=None if self.compatible else self.rule_set_of(),
-            trust="profile" if self.compatible else self.trust,
-            compatible=self.compatible,
-            margin=None if self.compatible else self.margin,
+            rules=None if self.mode == "reference" else self.rule_set_of(),
+            trust="profile" if self.mode == "reference" else self.trust,
+            mode=self.mode,
+            margin=None if self.mode == "reference" else self.margin,
         )
-        states = (*planner.bound.off, *planner.bound.unmeasured)
+        states = (*planner.bound.uncharged, *planner.bound.unmeasured)
         if self.strict and states:
             raise UnpricedError("; ".join(str(state) for state in states))
         return planner

@@ -39,7 +39,7 @@ class Outcome:
 
     ``status`` is ``"ok"``, ``"partial"`` (some rows can never fit), ``"refused"`` (none fits) or
     ``"impossible"`` (the configuration itself; ``reason`` says why). Bytes are per rank, tokens
-    per packed row, rows those of the busiest context-parallel rank.
+    per pack, rows those of the busiest context-parallel rank.
     """
 
     status: str
@@ -52,8 +52,8 @@ class Outcome:
     logical_tokens: int = 0
     busiest_rank: int = 0
     required: int = 0
-    limit: int = 0
-    unpriced: int = 0
+    available: int = 0
+    doubtful: int = 0
 
 
 def jobs(axes: Mapping[str, Sequence[Any]]) -> list[Job]:
@@ -100,7 +100,7 @@ def run_job(job: Job, source: Source) -> Outcome:
             widest = max(widest, wave.width)
             packed += wave.plan.packed_tokens
             logical += wave.plan.logical_tokens
-            busiest = max(busiest, int(wave.plan.rank_rows.max(initial=0)))
+            busiest = max(busiest, int(wave.plan.rank_tokens.max(initial=0)))
             required = max(required, wave.required)
     except WaveplanError as error:
         return Outcome(status="impossible", reason=str(error))
@@ -117,8 +117,8 @@ def run_job(job: Job, source: Source) -> Outcome:
         logical_tokens=logical,
         busiest_rank=busiest,
         required=required,
-        limit=planner.limit,
-        unpriced=len(planner.bound.off) + len(planner.bound.unmeasured),
+        available=planner.available,
+        doubtful=len(planner.bound.uncharged) + len(planner.bound.unmeasured),
     )
 
 

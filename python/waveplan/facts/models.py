@@ -16,7 +16,7 @@ __all__ = ["get", "names"]
 
 @cache
 def _table() -> dict[str, dict[str, Any]]:
-    text = (Path(__file__).parent / "data/models.json").read_text(encoding="utf-8")
+    text = (Path(__file__).parent / "models.json").read_text(encoding="utf-8")
     table: dict[str, dict[str, Any]] = json.loads(text)
     return table
 

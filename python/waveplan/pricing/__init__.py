@@ -46,7 +46,7 @@ class Price:
 
     Args:
         required: held against available memory: it has the safety factor in it, and the margin.
-        raw: before the safety factor.
+        estimate: before the safety factor.
         margin: the part of ``required`` that stands in for uncharged rules.
         off: rules that matter to this plan but do not hold for its configuration: they charged
             nothing, and say why.
@@ -54,9 +54,9 @@ class Price:
     """
 
     required: int
-    raw: int
+    estimate: int
     margin: int
-    off: tuple[Status, ...]
+    uncharged: tuple[Status, ...]
     unmeasured: tuple[Status, ...]
     results: Mapping[str, int]
     bound: BoundRules = field(repr=False)
@@ -65,7 +65,7 @@ class Price:
     @property
     def priced(self) -> bool:
         """False if a rule that matters is uncharged: the number rests on a margin, or less."""
-        return not self.off
+        return not self.uncharged
 
     @cached_property
     def explanation(self) -> Explanation:
@@ -75,11 +75,11 @@ class Price:
 
         notes = [
             f"{kind:>12}   {state}"
-            for kind, states in (("off", self.off), ("unmeasured", self.unmeasured))
+            for kind, states in (("uncharged", self.uncharged), ("unmeasured", self.unmeasured))
             for state in states
         ]
         if self.margin:
-            notes.append(f"{format_bytes(self.margin):>12}   margin for unpriced rules")
+            notes.append(f"{format_bytes(self.margin):>12}   margin for doubtful rules")
         return explain(self.bound, self.measures, self.results, notes)
 
     @property
@@ -99,12 +99,12 @@ class Price:
 
         return {
             "required": self.required,
-            "raw": self.raw,
+            "estimate": self.estimate,
             "margin": self.margin,
             "rules": self.bound.rules.name,
             "results": dict(self.results),
             **self.explanation.to_dict(),
-            "off": listed(self.off),
+            "uncharged": listed(self.uncharged),
             "unmeasured": listed(self.unmeasured),
         }
 
@@ -142,7 +142,7 @@ def price(
         extra = int(required * margin)
         required += extra
     unmeasured = tuple(state for state in matter if state.state == "unmeasured")
-    return Price(required, results["raw"], extra, off, unmeasured, results, bound, table)
+    return Price(required, results["estimate"], extra, off, unmeasured, results, bound, table)
 
 
 def rules_table(

@@ -34,7 +34,7 @@ _PACK = {name: i for i, name in enumerate(PACK)}
 _RANKS = ("dp", "tp", "cp", "pp", "ep", "etp")
 _AT_LEAST_1 = {"hidden", "layers", "dtype_bytes", *_RANKS}
 _CHARGED = ("charged", "unmeasured")
-_RESULTS = tuple(name for name in PRICE_ROOTS if name not in ("margin", "unpriced"))
+_RESULTS = tuple(name for name in PRICE_ROOTS if name not in ("margin", "doubtful"))
 """Results that are definitions of the rule set."""
 _WITH_MARGIN = (
     *("required", "forward_required", "cost_required", "retained", "checkpoint_retained"),
@@ -50,33 +50,33 @@ class Measures:
 
     Args:
         plan: int64[P], in the order of `waveplan.pricing.language.PLAN`.
-        groups: int64[g, G], one row a pack, in the order of `waveplan.pricing.language.PACK`.
+        packs: int64[g, G], one row a pack, in the order of `waveplan.pricing.language.PACK`.
     """
 
     plan: NDArray[np.int64]
-    groups: NDArray[np.int64]
+    packs: NDArray[np.int64]
 
     def __post_init__(self) -> None:
         plan = integers("plan", self.plan)
         if len(plan) != len(PLAN):
             raise InputError(f"plan has {len(plan)} measures: it must have {len(PLAN)}")
-        groups = self.groups
-        if not isinstance(groups, np.ndarray) or groups.shape[1:] != (len(PACK),):
+        packs = self.packs
+        if not isinstance(packs, np.ndarray) or packs.shape[1:] != (len(PACK),):
             raise InputError(
-                f"groups is {shown(groups)}: it must be an array of {len(PACK)} measures a row"
+                f"groups is {shown(packs)}: it must be an array of {len(PACK)} measures a row"
             )
-        groups = integers("groups", groups.reshape(-1)).reshape(groups.shape)
+        packs = integers("packs", packs.reshape(-1)).reshape(packs.shape)
         object.__setattr__(self, "plan", plan)
-        object.__setattr__(self, "groups", groups)
+        object.__setattr__(self, "packs", packs)
 
     @classmethod
     def of(
-        cls, plan: Mapping[str, int] | None = None, groups: Sequence[Mapping[str, int]] = ()
+        cls, plan: Mapping[str, int] | None = None, packs: Sequence[Mapping[str, int]] = ()
     ) -> Measures:
         """From names; what is not named is 0, except ``cold``, which is 1."""
         table = np.zeros(len(PLAN), dtype=np.int64)
         _fill(table, _PLAN, {"cold": 1, **mapping("plan", {} if plan is None else plan)})
-        given = [mapping("groups", group) for group in entries("groups", groups)]
+        given = [mapping("packs", pack) for pack in entries("packs", packs)]
         rows = np.zeros((len(given), len(PACK)), dtype=np.int64)
         for row, values in zip(rows, given, strict=True):
             _fill(row, _PACK, values)
@@ -86,7 +86,7 @@ class Measures:
         """Measures by name, as plain integers."""
         return {
             "plan": dict(zip(PLAN, self.plan.tolist(), strict=True)),
-            "groups": [dict(zip(PACK, row, strict=True)) for row in self.groups.tolist()],
+            "packs": [dict(zip(PACK, row, strict=True)) for row in self.packs.tolist()],
         }
 
 
@@ -425,7 +425,7 @@ class BoundRules:
     doubtful: tuple[str, ...] = ()
 
     @property
-    def off(self) -> tuple[Status, ...]:
+    def uncharged(self) -> tuple[Status, ...]:
         """Rules that would be needed but are outside where they hold, charged 0."""
         return tuple(state for state in self.states.values() if state.state == "uncharged")
 
@@ -445,17 +445,17 @@ class BoundRules:
         return {}
 
     def results(self, measures: Measures) -> dict[str, int]:
-        """The named results over one plan, in bytes (``unpriced`` is a number of rules)."""
+        """The named results over one plan, in bytes (``doubtful`` is a number of rules)."""
         return dict(zip(PRICE_ROOTS, self.evaluate(measures), strict=False))
 
     def evaluate(self, measures: Measures) -> list[int]:
         """All results: those named, then what each of ``doubtful`` would charge."""
-        packs = instance("measures", measures, Measures).groups.reshape(-1)
+        packs = instance("measures", measures, Measures).packs.reshape(-1)
         return self.program.evaluate(measures.plan, packs, len(PACK))
 
     def every(self, measures: Measures) -> list[list[int | None]]:
         """The value of every node of the program: one entry, or one per pack."""
-        return self.program.every(measures.plan, measures.groups.reshape(-1), len(PACK))
+        return self.program.every(measures.plan, measures.packs.reshape(-1), len(PACK))
 
 
 def bind(
@@ -515,7 +515,7 @@ def _roots(compiler: Compiler, doubtful: Sequence[str]) -> list[int]:
         higher = compiler.binary("max", ladder, higher)
         nodes["peak_increment"] = compiler.binary("-", higher, nodes["forward_required"])
         nodes["margin"] = compiler.binary("-", nodes["required"], plain)
-    nodes["unpriced"] = _unpriced(compiler, doubtful, watched, nodes["margin"])
+    nodes["doubtful"] = _unpriced(compiler, doubtful, watched, nodes["margin"])
     return [*(nodes[name] for name in PRICE_ROOTS), *watched]
 
 

@@ -27,7 +27,7 @@ class Term:
     """A line of the tree: a rule, a step of the total, or a piece of formula.
 
     ``how`` says how the children make the bytes: "sum", "max", "x" (their sum times
-    ``factor``) or "" (a line of its own); ``group`` is the pack that counts; ``binding`` is
+    ``factor``) or "" (a line of its own); ``pack`` is the pack that counts; ``binding`` is
     false on the branches of a max that are not the largest.
     """
 
@@ -36,7 +36,7 @@ class Term:
     kind: str
     how: str = ""
     why: str = ""
-    group: int | None = None
+    pack: int | None = None
     binding: bool = True
     factor: float | None = None
     children: list[Term] = field(default_factory=list)
@@ -56,18 +56,18 @@ class Term:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The explained price: the tree of ``required`` and how its raw bytes add up."""
+    """The explained price: the tree of ``required`` and how its estimate bytes add up."""
 
     tree: Term
-    raw: Term
+    estimate: Term
     phase: str
     """"backward" if the peak lies there, else "forward"."""
     notes: tuple[str, ...] = ()
 
     def terms(self) -> dict[str, int]:
-        """Bytes by rule on the binding branches; together they are the raw price."""
+        """Bytes by rule on the binding branches; together they are the estimate price."""
         found: dict[str, int] = {}
-        todo = [self.raw]
+        todo = [self.estimate]
         while todo:
             term = todo.pop()
             if not term.binding or term.bytes == 0:
@@ -122,8 +122,8 @@ def _line(term: Term, level: int, binding: bool, prefix: str) -> str:
     label = "  " * level + name + (_HOW.get(term.how, "") if binding else "")
     if term.factor is not None:
         label += f" = {term.factor:g} times the sum of"
-    if term.group is not None:
-        label += f" (pack {term.group})"
+    if term.pack is not None:
+        label += f" (pack {term.pack})"
     why = f"   {term.why}" if term.why else ""
     return f"{format_bytes(term.bytes):>12} {'*' if binding else ' '} {label}{why}"
 
@@ -133,11 +133,11 @@ def explain(
 ) -> Explanation:
     """Explain the price of a plan with these results; ``notes`` end the text."""
     reader = _Reader(bound, measures)
-    tree, raw = reader.total("required"), reader.total("raw")
-    backward = _binds(raw, "selective") or (
-        _binds(raw, "with_backward") and results["input_gradient"] > 0
+    tree, estimate = reader.total("required"), reader.total("estimate")
+    backward = _binds(estimate, "selective") or (
+        _binds(estimate, "with_backward") and results["input_gradient"] > 0
     )
-    return Explanation(tree, raw, "backward" if backward else "forward", tuple(notes))
+    return Explanation(tree, estimate, "backward" if backward else "forward", tuple(notes))
 
 
 def _binds(tree: Term, name: str) -> bool:
@@ -158,7 +158,7 @@ class _Reader:
     def __init__(self, bound: BoundRules, measures: Measures) -> None:
         self.bound, self.rules, self.compiler = bound, bound.rules, bound.compiler
         self.values = bound.every(measures)
-        self.packs = len(measures.groups)
+        self.packs = len(measures.packs)
         self.terms = 0
 
     def total(self, name: str) -> Term:
@@ -210,7 +210,7 @@ class _Reader:
                 return Term(name, value, "operator", "x", factor=factor, children=parts)
             if op in ("sum_packs", "max_packs"):
                 return self._over_packs(expr, env, value)
-        return Term(str(expr), value, "formula", group=pack)
+        return Term(str(expr), value, "formula", pack=pack)
 
     def _named(self, expr: Expr, env: Env, pack: int | None, value: int) -> Term:
         name, env = str(expr.value), self.compiler.replaced(expr, env)
@@ -218,24 +218,24 @@ class _Reader:
         if rule is not None:
             state = self.bound.states[name]
             why = rule.why if state.state == "charged" else state.reason or state.state
-            return Term(name, value, "rule", why=why, group=pack)
+            return Term(name, value, "rule", why=why, pack=pack)
         definition = self.rules.definitions.get(name)
         if definition is None:
             why = "learned from observed peaks" if name == "learned_bytes" else ""
-            return Term(name, value, "measure", why=why, group=pack)
+            return Term(name, value, "measure", why=why, pack=pack)
         return self._definition(name, definition.formula, env, pack, value)
 
     def _definition(self, name: str, expr: Expr, env: Env, pack: int | None, value: int) -> Term:
         definition = self.rules.definitions[name]
         if not self.weighs(expr):
-            return Term(name, value, "formula", why=definition.why, group=pack)
+            return Term(name, value, "formula", why=definition.why, pack=pack)
         inner = self.term(expr, env, pack)
         if not definition.step:
             return inner
         if inner.kind == "operator":
             inner.name, inner.kind, inner.why = name, "step", definition.why
             return inner
-        return Term(name, value, "step", "sum", definition.why, inner.group, children=[inner])
+        return Term(name, value, "step", "sum", definition.why, inner.pack, children=[inner])
 
     def _several(self, expr: Expr, env: Env, pack: int | None, value: int) -> Term:
         parts: list[Expr] = []
@@ -255,7 +255,7 @@ class _Reader:
         shown = [child for child in children if child.bytes or child.kind == "rule"]
         if how == "sum" and len(shown) == 1:
             return shown[0]
-        return Term(expr.op, value, "operator", how, group=pack, children=shown)
+        return Term(expr.op, value, "operator", how, pack=pack, children=shown)
 
     def _over_packs(self, expr: Expr, env: Env, value: int) -> Term:
         inner = expr.args[0]

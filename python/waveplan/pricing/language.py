@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import NoReturn
 
-from waveplan._core import GROUP_MEASURES, PLAN_MEASURES
+from waveplan._core import PACK_MEASURES, PLAN_MEASURES
 from waveplan.errors import InputError
 from waveplan.facts.model import Model
 from waveplan.facts.table import facts
@@ -33,7 +33,7 @@ __all__ = ["PACK", "PLAN", "Expr", "Formula", "Kind", "infer", "mentioned", "ord
 
 PLAN: Mapping[str, str] = dict(PLAN_MEASURES)
 """Measures of a whole plan and their meanings, in the core's order."""
-PACK: Mapping[str, str] = dict(GROUP_MEASURES)
+PACK: Mapping[str, str] = dict(PACK_MEASURES)
 """Measures of one pack of a plan and their meanings, in the core's order."""
 
 MAX_LENGTH = 10_000

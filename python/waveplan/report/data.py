@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from waveplan.assignment import stage_times
 from waveplan.pricing import Measures, Price, price
 from waveplan.pricing.language import PACK
 from waveplan.report.summary import count, memory_text, parts, reason, states
+from waveplan.stages import stage_times
 
 if TYPE_CHECKING:
     from waveplan.desk.jobs import Job
@@ -34,7 +34,7 @@ def collect(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> di
         "job": [job.training_text(), *f"memory of a rank: {memory_text(planner)}".split("\n")],
         "summary": f"{count(len(waves), 'wave')}, the widest {count(widest, 'request')}; "
         f"{count(len(run.refused), 'request')} refused",
-        "limit": planner.limit,
+        "available": planner.available,
         "waves": [_wave(i + 1, wave) for i, wave in enumerate(waves)],
         "tightest": None if tightest is None else _memory(tightest + 1, waves[tightest]),
         "tree": {"nodes": [], "hidden": 0} if tightest is None else collect_tree(waves[tightest]),
@@ -51,7 +51,7 @@ def collect(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> di
             for i, wave in enumerate(waves)
             for probe in wave.probes
         ],
-        "off": states(planner),
+        "doubtful": states(planner),
         "margin": f"A margin of {planner.margin:.0%} is kept back for them."
         if planner.margin
         else "",
@@ -74,16 +74,16 @@ def rank_prices(plan: Plan) -> list[Price]:
     the same on every rank. The busiest rank's is the price of the forward.
     """
     forward, measures = plan.largest, plan.measures
-    ranks = max((len(group.rank_rows) for group in forward.groups), default=1)
+    ranks = max((len(pack.rank_tokens) for pack in forward.packs), default=1)
     if ranks == 1:
         return [plan.price]
     column = list(PACK).index("local_tokens")
     made = []
     for rank in range(ranks):
-        groups = measures.groups.copy()
-        for i, group in enumerate(forward.groups):
-            groups[i, column] = max(1, int(group.rank_rows[rank]))
-        made.append(price(Measures(measures.plan, groups), plan.price.bound))
+        packs = measures.packs.copy()
+        for i, pack in enumerate(forward.packs):
+            packs[i, column] = max(1, int(pack.rank_tokens[rank]))
+        made.append(price(Measures(measures.plan, packs), plan.price.bound))
     return made
 
 
@@ -93,7 +93,7 @@ def _wave(number: int, wave: Wave) -> dict[str, Any]:
         "requests": len(wave.rows),
         "logical_tokens": wave.plan.logical_tokens,
         "packed_tokens": wave.plan.packed_tokens,
-        "rows_per_rank": wave.plan.rank_rows.tolist(),
+        "rank_tokens": wave.plan.rank_tokens.tolist(),
         "required": wave.required,
         "stopped": reason(wave),
     }
@@ -115,16 +115,16 @@ def _memory(number: int, wave: Wave) -> dict[str, Any]:
 
 
 def _largest_group(wave: Wave) -> Pack | None:
-    groups = wave.plan.largest.groups
-    return max(groups, key=lambda group: group.packed_tokens, default=None)
+    packs = wave.plan.largest.packs
+    return max(packs, key=lambda pack: pack.packed_tokens, default=None)
 
 
 def collect_tree(wave: Wave) -> dict[str, Any]:
     """Boxes of the icicle: left edge and width as shares of the page, by rows through them."""
-    group = _largest_group(wave)
-    if group is None:
+    pack = _largest_group(wave)
+    if pack is None:
         return {"nodes": [], "hidden": 0}
-    tree, shared = group.tree, group.shared
+    tree, shared = pack.tree, pack.shared
     counts = tree.count
     total = int(counts[tree.parent < 0].sum())
     left = np.zeros(len(counts))
@@ -156,11 +156,13 @@ def collect_tree(wave: Wave) -> dict[str, Any]:
 
 def _attention(planner: Planner, wave: Wave) -> dict[str, Any] | None:
     """Modelled forward milliseconds of one layer's attention, per rank and part."""
-    group = _largest_group(wave)
-    if group is None or group.assignment is None or not len(group.assignment.forward_ms):
+    pack = _largest_group(wave)
+    if pack is None or pack.ownership is None or not len(pack.ownership.forward_ms):
         return None
-    made = group.assignment
-    local, fetched, communication = stage_times(group.packing, made.ranks, planner._settings.assign)
+    made = pack.ownership
+    local, fetched, communication = stage_times(
+        pack.packing, made.ranks, planner._settings.ownership
+    )
     times = np.concatenate([local[:, None], fetched], axis=1)
     return {
         "stages": ["own keys", *(f"keys of fetch {i + 1}" for i in range(fetched.shape[1]))],

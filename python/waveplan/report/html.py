@@ -29,7 +29,7 @@ def term_colours(names: Sequence[str]) -> dict[str, str]:
 
 
 SHOWN = 60
-"""Rows of a table before the rest is folded away."""
+"""Sequences of a table before the rest is folded away."""
 
 
 STYLE = """
@@ -47,7 +47,7 @@ th{color:var(--soft);font-weight:600}
 td .bar{min-width:7rem;height:.4rem;margin:2px 0}
 .bar{position:relative;display:flex;height:1.5rem;background:var(--wash);overflow:hidden;border-radius:3px}
 .bar i{display:block;height:100%}
-.limit{position:absolute;top:0;bottom:0;width:2px;background:#c00}
+.available{position:absolute;top:0;bottom:0;width:2px;background:#c00}
 .row{display:grid;grid-template-columns:6.5rem 1fr 8rem;gap:.6rem;align-items:center;margin:.25rem 0;font-size:.88rem}
 .row .v{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .key{display:flex;flex-wrap:wrap;gap:.3rem 1rem;font-size:.85rem;margin:.5rem 0}
@@ -109,14 +109,18 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[object]], right: Sequenc
     )
 
 
-def _bar(parts: Sequence[tuple[str, float, str]], full: float, limit: float | None = None) -> str:
+def _bar(
+    parts: Sequence[tuple[str, float, str]], full: float, available: float | None = None
+) -> str:
     """A stacked bar; parts are (label, value, colour), ``full`` is what the whole width means."""
     made = "".join(
         f'<i style="width:{100 * value / full:.3f}%;background:{colour}" title="{escape(label)}"></i>'
         for label, value, colour in parts
         if value > 0
     )
-    mark = f'<b class="limit" style="left:{100 * limit / full:.3f}%"></b>' if limit else ""
+    mark = (
+        f'<b class="available" style="left:{100 * available / full:.3f}%"></b>' if available else ""
+    )
     return f'<div class="bar">{made}{mark}</div>'
 
 
@@ -135,10 +139,10 @@ def _waves(data: dict[str, Any]) -> str:
     waves = data["waves"]
     if not waves:
         return "<h2>Waves</h2><p>No wave was planned.</p>"
-    several = len(waves[0]["rows_per_rank"]) > 1
+    several = len(waves[0]["rank_tokens"]) > 1
     right = ("wave", "requests", "tokens", "packed", "price", "busiest rank")
     head = (*right, *(["rows per rank"] if several else []), "not wider because")
-    full = max(max(wave["rows_per_rank"]) for wave in waves) or 1
+    full = max(max(wave["rank_tokens"]) for wave in waves) or 1
     rows = [
         [
             wave["number"],
@@ -146,13 +150,13 @@ def _waves(data: dict[str, Any]) -> str:
             f"{wave['logical_tokens']:,}",
             f"{wave['packed_tokens']:,}",
             format_bytes(wave["required"]),
-            f"{max(wave['rows_per_rank']):,}",
-            *([_rank_bars(wave["rows_per_rank"], full)] if several else []),
+            f"{max(wave['rank_tokens']):,}",
+            *([_rank_bars(wave["rank_tokens"], full)] if several else []),
             wave["stopped"],
         ]
         for wave in waves
     ]
-    return "<h2>Waves</h2>" + _prices(waves, data["limit"]) + _table(head, rows, right)
+    return "<h2>Waves</h2>" + _prices(waves, data["available"]) + _table(head, rows, right)
 
 
 def _rank_bars(rows: Sequence[int], full: int) -> Markup:
@@ -164,12 +168,12 @@ def _rank_bars(rows: Sequence[int], full: int) -> Markup:
     )
 
 
-def _prices(waves: Sequence[dict[str, Any]], limit: int) -> str:
-    """The price of every wave beside the limit, as one small chart."""
+def _prices(waves: Sequence[dict[str, Any]], available: int) -> str:
+    """The price of every wave beside what is available, as one small chart."""
     if len(waves) < 2:
         return ""
     width, height = 1000, 100
-    full = max([limit, *(wave["required"] for wave in waves)]) * 1.05
+    full = max([available, *(wave["required"] for wave in waves)]) * 1.05
     step = width / len(waves)
     bars = "".join(
         f'<rect x="{i * step + step * 0.1:.2f}" y="{height * (1 - wave["required"] / full):.2f}" '
@@ -178,9 +182,9 @@ def _prices(waves: Sequence[dict[str, Any]], limit: int) -> str:
         f"{format_bytes(wave['required'])}</title></rect>"
         for i, wave in enumerate(waves)
     )
-    line = height * (1 - limit / full)
+    line = height * (1 - available / full)
     return (
-        f"<p>Price of each wave; the red line is the limit, {format_bytes(limit)}.</p>"
+        f"<p>Price of each wave; the red line is what is available, {format_bytes(available)}.</p>"
         f'<svg viewBox="0 0 {width} {height}" preserveAspectRatio="none" role="img" '
         f'aria-label="price of each wave">{bars}<line x1="0" x2="{width}" y1="{line:.2f}" '
         f'y2="{line:.2f}" stroke="#c00" stroke-width="2" vector-effect="non-scaling-stroke"/></svg>'
@@ -191,10 +195,10 @@ def _memory(data: dict[str, Any]) -> str:
     tightest = data["tightest"]
     if tightest is None:
         return ""
-    limit = data["limit"]
+    available = data["available"]
     names = list(dict.fromkeys(name for rank in tightest["ranks"] for name, _ in rank["terms"]))
     colour = term_colours(names)
-    full = max([limit, *(rank["required"] for rank in tightest["ranks"])]) * 1.04
+    full = max([available, *(rank["required"] for rank in tightest["ranks"])]) * 1.04
     bars = "".join(
         _line(
             f"rank {rank['rank']}",
@@ -204,7 +208,7 @@ def _memory(data: dict[str, Any]) -> str:
                     for name, value in rank["terms"]
                 ],
                 full,
-                limit,
+                available,
             ),
             format_bytes(rank["required"]),
         )
@@ -212,7 +216,7 @@ def _memory(data: dict[str, Any]) -> str:
     )
     return (
         f"<h2>Memory of the tightest wave (wave {tightest['number']})</h2>"
-        f"<p>Bytes per rank and term; the red line is the limit, {escape(format_bytes(limit))}.</p>"
+        f"<p>Bytes per rank and term; the red line is what is available, {escape(format_bytes(available))}.</p>"
         + bars
         + _key(colour.items())
         + f"<pre>{escape(tightest['explain'])}</pre>"
@@ -267,7 +271,7 @@ def _attention(data: dict[str, Any]) -> str:
     )
     return (
         "<h2>Attention per rank</h2><p>Modelled forward compute of one layer of the tightest wave's "
-        "largest group: on the rank's own keys, then on the keys of each fetch from other ranks. The "
+        "largest pack: on the rank's own keys, then on the keys of each fetch from other ranks. The "
         "number is forward and backward together, with communication.</p>"
         + bars
         + _key((name, COLOURS[i % 8]) for i, name in enumerate(stages))
@@ -293,9 +297,9 @@ def _probes(data: dict[str, Any]) -> str:
 
 def _off(data: dict[str, Any]) -> str:
     title = "<h2>Rules without a measurement</h2>"
-    if not data["off"]:
+    if not data["doubtful"]:
         return f"{title}<p>None: every rule covers this job.</p>"
-    rows = [(item["rule"], item["state"], item["reason"]) for item in data["off"]]
+    rows = [(item["rule"], item["state"], item["reason"]) for item in data["doubtful"]]
     return (
         f"{title}<p>Rules that are off charge nothing, because no measurement covers this job. "
         f"{escape(data['margin'])}</p>"

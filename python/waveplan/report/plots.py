@@ -64,26 +64,28 @@ def overview(data: dict[str, Any], path: Path) -> None:
     figure.suptitle(data["title"])
     _waves(panels[0], data["waves"])
     if tightest:
-        _memory(panels[1], tightest, data["limit"])
+        _memory(panels[1], tightest, data["available"])
     if attention:
         _attention(panels[2], attention)
     _save(figure, path)
 
 
 def _waves(axes: Any, items: Sequence[dict[str, Any]]) -> None:
-    """Rows of every rank, wave by wave."""
-    ranks = len(items[0]["rows_per_rank"]) if items else 0
+    """Sequences of every rank, wave by wave."""
+    ranks = len(items[0]["rank_tokens"]) if items else 0
     width = 0.8 / max(1, ranks)
     numbers = [item["number"] for item in items]
     for rank in range(ranks):
-        rows = [item["rows_per_rank"][rank] for item in items]
+        rows = [item["rank_tokens"][rank] for item in items]
         look = {"color": COLOURS[rank % 8], "label": f"rank {rank}"}
         if len(items) > BARS:
             axes.plot(numbers, rows, linewidth=1, **look)
         else:
             places = [number + (rank - (ranks - 1) / 2) * width for number in numbers]
             axes.bar(places, rows, width, **look)
-    axes.set(xlabel="wave", ylabel="rows", title="Rows per context-parallel rank", ylim=(0, None))
+    axes.set(
+        xlabel="wave", ylabel="rows", title="Sequences per context-parallel rank", ylim=(0, None)
+    )
     if len(items) <= 20:
         axes.set_xticks(numbers)
         axes.set_xlim(0.5, max(6, len(items)) + 0.5)
@@ -98,8 +100,8 @@ def _legend(axes: Any) -> None:
     axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
 
 
-def _memory(axes: Any, tightest: dict[str, Any], limit: int) -> None:
-    """The tightest wave's bytes per rank and term, against the limit."""
+def _memory(axes: Any, tightest: dict[str, Any], available: int) -> None:
+    """The tightest wave's bytes per rank and term, against what is available."""
     names = list(dict.fromkeys(name for rank in tightest["ranks"] for name, _ in rank["terms"]))
     labels = [f"rank {rank['rank']}" for rank in tightest["ranks"]]
     left = [0.0] * len(labels)
@@ -108,7 +110,7 @@ def _memory(axes: Any, tightest: dict[str, Any], limit: int) -> None:
         sizes = [dict(rank["terms"]).get(name, 0) / GIB for rank in tightest["ranks"]]
         axes.barh(labels, sizes, left=left, color=colours[name], label=name)
         left = [a + b for a, b in zip(left, sizes, strict=True)]
-    axes.axvline(limit / GIB, color=RED, label="limit")
+    axes.axvline(available / GIB, color=RED, label="available")
     axes.invert_yaxis()
     axes.set(xlabel="GiB", title=f"Memory of the tightest wave, number {tightest['number']}")
     _legend(axes)
@@ -174,7 +176,7 @@ def predicted_observed(report: Report, path: Path) -> None:
     for row in report.rows:
         if row.required is not None and row.observed:
             point = (row.observed / GIB, row.required / row.observed)
-            classes.setdefault(row.group, []).append(point)
+            classes.setdefault(row.pack, []).append(point)
     if not classes:
         raise InputError("no record has a price and an observed peak: there is nothing to draw")
     figure = _figure(10, 5)

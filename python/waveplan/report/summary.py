@@ -45,15 +45,15 @@ def memory(planner: Planner) -> dict[str, Any]:
             found = resident(planner.model, planner.topology, planner.training)
             used, terms = found.total, found.to_dict()["terms"]
     assert used is None or isinstance(used, int)
-    free = budget.limit(used)
+    free = budget.resolve(used)
     return {
         "device": budget.device,
         "resident": used,
         "resident_terms": terms,
         "reserve": budget.reserved if budget.device is not None else None,
         "free": free,
-        "margin": free - planner.limit,
-        "limit": planner.limit,
+        "margin": free - planner.available,
+        "available": planner.available,
     }
 
 
@@ -67,16 +67,16 @@ def memory_text(planner: Planner) -> str:
             f"{gigabytes(parts['reserve'])} reserve = {text}"
         )
     if parts["margin"]:
-        states = len(planner.bound.off) + len(planner.bound.unmeasured)
+        states = len(planner.bound.uncharged) + len(planner.bound.unmeasured)
         text += (
-            f"\nfor waves: {gigabytes(parts['limit'])}, after a margin of {planner.margin:.0%} for "
+            f"\nfor waves: {gigabytes(parts['available'])}, after a margin of {planner.margin:.0%} for "
             f"{count(states, 'rule')} without a measurement for this job"
         )
     return text
 
 
 def heading(job: Job, planner: Planner, requests: Requests) -> str:
-    """Rows, job and memory."""
+    """Sequences, job and memory."""
     tokens = int(requests.rows.lengths.sum())
     lines = [
         f"{count(len(requests), 'request')}, {count(tokens, 'token')}",
@@ -100,14 +100,14 @@ def summary(planner: Planner, waves: list[Wave], run: Waves, elapsed: float) -> 
             f"{count(len(waves), 'wave')}, the widest {count(widest, 'request')}, planned in "
             f"{seconds(elapsed)}",
             f"tightest: wave {waves.index(tightest) + 1} needs {gigabytes(tightest.required)} of "
-            f"{gigabytes(planner.limit)}{_why_not_wider(tightest)}",
+            f"{gigabytes(planner.available)}{_why_not_wider(tightest)}",
         ]
         trust = sum(wave.stopped.kind == "trust" for wave in waves)
         if trust:
             reason = next(wave.stopped.reason for wave in waves if wave.stopped.kind == "trust")
             lines.append(f"{count(trust, 'wave')} stopped by trust, not by memory: {reason}")
         parts.append("\n".join(lines))
-    off = (*planner.bound.off, *planner.bound.unmeasured)
+    off = (*planner.bound.uncharged, *planner.bound.unmeasured)
     if off and waves:
         parts.append(
             "\n".join(
@@ -115,7 +115,7 @@ def summary(planner: Planner, waves: list[Wave], run: Waves, elapsed: float) -> 
             )
         )
     if run.refused:
-        parts.append(_refused(run.refused, len(run.pool.item_sizes)))
+        parts.append(_refused(run.refused, len(run.pool.group_sizes)))
     return parts
 
 
@@ -130,7 +130,7 @@ def reason(wave: Wave) -> str:
         )
     elif stopped.plan is None:
         text = f"{integer(stopped.width)} do not fit"
-    elif stopped.plan.required <= stopped.limit:
+    elif stopped.plan.required <= stopped.available:
         text = f"{integer(stopped.width)} do not fit on another rank"
     else:
         text = f"{integer(stopped.width)} need {gigabytes(stopped.plan.required)}"
@@ -147,7 +147,7 @@ def _why_not_wider(wave: Wave) -> str:
     stopped = wave.stopped
     if stopped.kind != "memory" or stopped.plan is None:
         return ""
-    if stopped.plan.required <= stopped.limit:
+    if stopped.plan.required <= stopped.available:
         return f"; {count(stopped.width, 'request')} do not fit on another rank"
     binding = stopped.binding
     where = ""
@@ -173,7 +173,7 @@ def _refused(refused: Sequence[WaveRefused], items: int) -> str:
     needs = [item.required for item in refused]
     lines = [
         f"refused: {integer(len(refused))} of {count(items, 'request')}, which can never fit in "
-        f"{gigabytes(refused[0].limit)}; they need {gigabytes(min(needs))} to "
+        f"{gigabytes(refused[0].available)}; they need {gigabytes(min(needs))} to "
         f"{gigabytes(max(needs))}"
     ]
     for item in refused[:SHOWN]:
@@ -204,7 +204,7 @@ def states(planner: Planner) -> list[dict[str, str]]:
     """Rules that charge nothing, or are not measured, for this job."""
     return [
         {"rule": state.name, "state": state.state, "reason": state.reason}
-        for state in (*planner.bound.off, *planner.bound.unmeasured)
+        for state in (*planner.bound.uncharged, *planner.bound.unmeasured)
     ]
 
 
@@ -235,7 +235,7 @@ def short(text: str, most: int = 72) -> str:
 
 
 def explanation(wave: Wave, number: int) -> list[Table | Tree | str]:
-    """Price tree of a wave and the segments that its groups share, largest savings first."""
+    """Price tree of a wave and the segments that its packs share, largest savings first."""
     forward = wave.plan.largest
     parts: list[Table | Tree | str] = [
         f"wave {number}: {count(len(wave.rows), 'request')}, {integer(wave.plan.packed_tokens)} "
@@ -243,16 +243,16 @@ def explanation(wave: Wave, number: int) -> list[Table | Tree | str]:
         charges(wave.plan.price),
         wave.plan.price.explain(),
     ]
-    parts += [_shared(group, index + 1) for index, group in enumerate(forward.groups)]
+    parts += [_shared(pack, index + 1) for index, pack in enumerate(forward.packs)]
     return parts
 
 
-def _shared(group: Pack, number: int) -> Tree:
-    """The shared prefixes of a group that save most, and the largest that are not shared."""
-    tree, stored = group.tree, group.shared
+def _shared(pack: Pack, number: int) -> Tree:
+    """The shared prefixes of a pack that save most, and the largest that are not shared."""
+    tree, stored = pack.tree, pack.shared
     decisions = tree.count > 1
     saved = (tree.end - tree.start) * (tree.count - 1)
-    proof = "proven best" if group.optimal else f"work within {_gap(group):.2%} of best"
+    proof = "proven best" if pack.optimal else f"work within {_gap(pack):.2%} of best"
     made = Tree(
         f"group {number}: {int((stored & decisions).sum()):,} of "
         f"{count(int(decisions.sum()), 'shared prefix').replace('prefixs', 'prefixes')} stored "
@@ -274,5 +274,5 @@ def _shared(group: Pack, number: int) -> Tree:
     return made
 
 
-def _gap(group: Pack) -> float:
-    return group.work / group.work_bound - 1 if group.work_bound else 0.0
+def _gap(pack: Pack) -> float:
+    return pack.work / pack.work_bound - 1 if pack.work_bound else 0.0

@@ -27,11 +27,11 @@ Lists: TypeAlias = tuple[Int64, Int64]
 """Tokens of n sequences [T], and where each begins and the last ends [n + 1]."""
 
 _EMPTY = np.empty(0, np.int64)
-WANTED = "give a list of rows of token ids, a 2-D array, or Rows(tokens, offsets)"
+WANTED = "give a list of rows of token ids, a 2-D array, or Sequences(tokens, offsets)"
 
 
 def lists(value: Any) -> Lists:
-    """Return the sequences of a value of many forms, see `Rows.from_any`.
+    """Return the sequences of a value of many forms, see `Sequences.from_any`.
 
     Raises:
         InputError: another form; the message names the row.

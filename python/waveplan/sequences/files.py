@@ -39,7 +39,7 @@ _STEP = 1 << 18
 
 
 def read(path: str | Path, on_read: Callable[[int], object] | None = None) -> Found:
-    """Read a file, see `Rows.load`; `on_read` gets the bytes read of JSON lines now and then.
+    """Read a file, see `Sequences.load`; `on_read` gets the bytes read of JSON lines now and then.
 
     Raises:
         InputError: the file is missing, damaged or of another form; names file and line or row.

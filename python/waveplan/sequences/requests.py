@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from waveplan import _core
 from waveplan.checks import entries, shown
 from waveplan.errors import InputError
-from waveplan.sequences.sequences import Rows, integers
+from waveplan.sequences.sequences import Sequences, integers
 
 if TYPE_CHECKING:
     from numpy import bool_, int64
@@ -32,7 +32,7 @@ class Requests:
     Every option is one value for all rows or a sequence with one entry per row.
 
     Args:
-        rows: `Rows`, or anything `Rows.from_any` takes: n rows, T tokens.
+        rows: `Sequences`, or anything `Sequences.from_any` takes: n rows, T tokens.
         targets: `True` for targets on every token, `False` or `None` for none, an integer for
             the first labelled position (the row is labelled from there to its end; its length
             means that every label is ignored), or per row a boolean mask or an array of labels
@@ -43,18 +43,18 @@ class Requests:
         hidden: return the hidden state of every token.
         gradient: compute gradients (`False`: forward only).
         adapter: name of the adapter slot that runs the row, `None` for the model's own weights.
-        items: requests per top-level item, the unit of a wave's width: `None` for one each, an
-            integer for that many consecutive rows each, or one size per item.
+        groups: requests per top-level group, the unit of a wave's width: `None` for one each, an
+            integer for that many consecutive rows each, or one size per group.
         routed: entries of routed-expert replay per row.
 
-    A row that asks for no output is inactive: it counts in its item and joins no group.
+    A row that asks for no output is inactive: it counts in its group and joins no group.
 
     Raises:
         InputError: an option is out of range or has a wrong length; the message names the
             option, the row and the value.
     """
 
-    rows: Rows
+    rows: Sequences
     lengths: NDArray[int64]
     """Tokens of each row [n]."""
     targets: NDArray[bool_]
@@ -79,8 +79,8 @@ class Requests:
     """The distinct output mixes, for example "target:single+hidden"."""
     mix: NDArray[int64]
     """Index into `mixes` [n]."""
-    item_sizes: NDArray[int64]
-    """Requests of each item."""
+    group_sizes: NDArray[int64]
+    """Requests of each group."""
 
     def __init__(
         self,
@@ -92,10 +92,10 @@ class Requests:
         hidden: Flags = False,
         gradient: Flags = True,
         adapter: str | Sequence[str | None] | None = None,
-        items: int | Sequence[int] | NDArray[Any] | None = None,
+        groups: int | Sequence[int] | NDArray[Any] | None = None,
         routed: int | Sequence[int] | NDArray[Any] = 0,
     ) -> None:
-        self.rows = rows if isinstance(rows, Rows) else Rows.from_any(rows)
+        self.rows = rows if isinstance(rows, Sequences) else Sequences.from_any(rows)
         self.lengths = np.diff(self.rows.offsets)
         count = len(self.lengths)
         self.targets, self.target_width, self.first_target, self.label_mask = _targets(
@@ -107,7 +107,7 @@ class Requests:
         self.gradient = _flags("gradient", gradient, count)
         self.routed = _integers("routed", routed, count)
         self.adapters, self.slot = _slots(adapter, count)
-        self.item_sizes = _item_sizes(items, count)
+        self.group_sizes = _group_sizes(groups, count)
         self._core = self._pool()
         self.mixes, self.mix = self._mixes()
 
@@ -126,7 +126,7 @@ class Requests:
             self.gradient,
             self.slot,
             self.routed,
-            self.item_sizes,
+            self.group_sizes,
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -156,13 +156,13 @@ class Requests:
     def __repr__(self) -> str:
         return (
             f"Requests({len(self)} rows, {int(self.lengths.sum())} tokens, "
-            f"{len(self.item_sizes)} items, outputs {', '.join(self.mixes)})"
+            f"{len(self.group_sizes)} groups, outputs {', '.join(self.mixes)})"
         )
 
     @cached_property
-    def item_offsets(self) -> NDArray[int64]:
-        """Item i holds the requests `item_offsets[i]` up to `item_offsets[i + 1]`."""
-        return np.concatenate([[0], np.cumsum(self.item_sizes)]).astype(np.int64)
+    def group_offsets(self) -> NDArray[int64]:
+        """Item i holds the requests `group_offsets[i]` up to `group_offsets[i + 1]`."""
+        return np.concatenate([[0], np.cumsum(self.group_sizes)]).astype(np.int64)
 
     @property
     def active(self) -> NDArray[bool_]:
@@ -179,7 +179,7 @@ class Requests:
         picked = np.arange(len(self)) if indices is None else indices
         return [
             Group(None if slot == 0 else self.adapters[slot - 1], gradient, routed, members)
-            for slot, gradient, routed, members in self._core.groups(integers("indices", picked))
+            for slot, gradient, routed, members in self._core.packs(integers("indices", picked))
         ]
 
 
@@ -314,16 +314,16 @@ def _slots(value: Any, count: int) -> tuple[tuple[str, ...], NDArray[int64]]:
     return tuple(name for name in numbers if name is not None), slots
 
 
-def _item_sizes(value: Any, count: int) -> NDArray[int64]:
+def _group_sizes(value: Any, count: int) -> NDArray[int64]:
     if value is None:
         return np.ones(count, np.int64)
     if _is_integer(value):
         if value < 1:
-            raise InputError(f"items is {shown(value)}: an item holds at least 1 request")
+            raise InputError(f"groups is {shown(value)}: a group holds at least 1 request")
         starts = np.arange(0, count, value, dtype=np.int64)
         return np.diff(np.append(starts, count))
-    sizes = value if isinstance(value, np.ndarray) and value.ndim == 1 else entries("items", value)
-    return _integers("items", sizes, len(sizes), least=1)
+    sizes = value if isinstance(value, np.ndarray) and value.ndim == 1 else entries("groups", value)
+    return _integers("groups", sizes, len(sizes), least=1)
 
 
 _Targets: TypeAlias = (

@@ -15,7 +15,7 @@ from waveplan.checks import integers, mapping, text
 from waveplan.errors import InputError
 from waveplan.sequences.columns import check, join, lists
 
-__all__ = ["Ragged", "Rows", "integers"]
+__all__ = ["Ragged", "Sequences", "integers"]
 
 Int64 = NDArray[np.int64]
 
@@ -51,7 +51,7 @@ class Ragged:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Rows:
+class Sequences:
     """Token ids of n requests, T in all: row `i` is `tokens[offsets[i]:offsets[i + 1]]`.
 
     A contiguous int64 array is viewed, not copied; other integers are converted once. Any int64
@@ -82,19 +82,19 @@ class Rows:
         object.__setattr__(self, "columns", MappingProxyType(frozen))
 
     @classmethod
-    def from_any(cls, rows: object) -> Rows:
-        """Rows from lists or arrays of ids, a 2-D array, an Arrow list array, or torch CPU tensors.
+    def from_any(cls, rows: object) -> Sequences:
+        """Sequences from lists or arrays of ids, a 2-D array, an Arrow list array, or torch CPU tensors.
 
-        A `Rows` comes back as it is.
+        A `Sequences` comes back as it is.
 
         Raises:
             InputError: something else; the message names the row.
         """
-        return rows if isinstance(rows, Rows) else Rows(*lists(rows))
+        return rows if isinstance(rows, Sequences) else Sequences(*lists(rows))
 
     @classmethod
-    def load(cls, path: str | Path) -> Rows:
-        """Rows of a file, by its suffix; ``"-"`` reads JSON lines from stdin.
+    def load(cls, path: str | Path) -> Sequences:
+        """Sequences of a file, by its suffix; ``"-"`` reads JSON lines from stdin.
 
         - ``.npz``: arrays ``tokens`` and ``offsets``; ``first_target`` and ``group``, one integer
           a row, become columns. ``.npy``: a 2-D array of ids.
@@ -135,7 +135,7 @@ class Rows:
         return type(self)(tokens, offsets, columns)
 
     def __repr__(self) -> str:
-        return f"Rows({len(self):,} rows, {len(self.tokens):,} tokens)"
+        return f"Sequences({len(self):,} rows, {len(self.tokens):,} tokens)"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.tokens, self.offsets, dict(self.columns))

@@ -68,8 +68,8 @@ impl Unit {
         ];
         let divisor = all.into_iter().fold(0, gcd).max(1);
         let depth = 1 + forest.depth.iter().copied().max().unwrap_or(0);
-        let most = weights.most(forest.rows, forest.unshared_tokens, i64::from(depth))?;
-        let tokens = 2 * i128::from(forest.rows) + 1;
+        let most = weights.most(forest.sequences, forest.unshared_tokens, i64::from(depth))?;
+        let tokens = 2 * i128::from(forest.sequences) + 1;
         let work = tokens * (i128::from(forest.unshared_tokens) + 1);
         let most = (most / divisor + 1)
             .checked_mul(work)
@@ -223,7 +223,7 @@ impl<T: Cost> Costs<T> {
             + self.tiny * T::from(forest.tiny_leaves(i, end))
     }
 
-    /// Rows without any decision.
+    /// Sequences without any decision.
     pub(super) fn lone(&self, forest: &Forest) -> T {
         self.token * T::from(forest.lone_tokens)
             + self.segment * T::from(forest.lone)

@@ -48,13 +48,13 @@ pub(super) struct Dense<T> {
     spare: Vec<Table<T>>,
 }
 
-/// Sums over the children of one decision: a row for each nearest chosen ancestor, the decision
+/// Sums over the children of one decision: a sequence for each nearest chosen ancestor, the decision
 /// itself last.
 #[derive(Debug, Default, Clone)]
 struct Table<T> {
     /// 0: no child yet.
     width: usize,
-    /// Depth of the first row's ancestor; nearer to the root none can be the nearest.
+    /// Depth of the first sequence's ancestor; nearer to the root none can be the nearest.
     base: usize,
     values: Vec<T>,
     depths: Vec<u32>,
@@ -74,7 +74,7 @@ pub(super) fn heights(forest: &Forest) -> Vec<u32> {
 
 /// States of the programme with at most `levels` levels.
 pub(super) fn states(forest: &Forest, shape: &Shape, levels: u32) -> u64 {
-    let of = |i: usize| shape.rows(forest, i) as u64 * u64::from(shape.heights[i].min(levels));
+    let of = |i: usize| shape.sequences(forest, i) as u64 * u64::from(shape.heights[i].min(levels));
     (0..forest.len()).map(of).sum()
 }
 
@@ -95,7 +95,7 @@ impl Shape {
     }
 
     /// How many nearest chosen ancestors a decision can have, none included.
-    fn rows(&self, forest: &Forest, i: usize) -> usize {
+    fn sequences(&self, forest: &Forest, i: usize) -> usize {
         forest.depth[i] as usize - self.least(forest, i)
     }
 }
@@ -124,7 +124,7 @@ impl<T: Cost> Dense<T> {
         for i in 0..n {
             self.first.push(at);
             self.least.push(shape.least(forest, i) as u32);
-            at += shape.rows(forest, i) * self.width[i] as usize;
+            at += shape.sequences(forest, i) * self.width[i] as usize;
         }
         for bits in [&mut self.share, &mut self.tie] {
             bits.clear();
@@ -255,11 +255,11 @@ impl<T: Cost> Dense<T> {
         let ends_here = own.width == 0 && forest.leaves[i] == 0;
         // Without children nothing is below, at any number of levels.
         let nothing = [T::default()];
-        let (rows, last, step) = if own.width == 0 {
+        let (sequences, last, step) = if own.width == 0 {
             (&nothing[..], &nothing[..], 0)
         } else {
-            let (rows, last) = own.values.split_at((depth - own.base) * stride);
-            (rows, last, stride)
+            let (sequences, last) = own.values.split_at((depth - own.base) * stride);
+            (sequences, last, stride)
         };
         // Sums that no layout has stay as they are.
         let near = if own.width == 0 { least } else { own.base };
@@ -274,17 +274,17 @@ impl<T: Cost> Dense<T> {
         for x in least..depth {
             let (from, apart) = (self.ends[x], self.apart[x]);
             let (tails, share) = costs.at(forest, i, &lines, from, apart, x >= lines.tiny_from);
-            let (row, tails) = if x < near {
+            let (sequence, tails) = if x < near {
                 (&far[..], T::default())
             } else {
                 let at = (x - near) * step;
-                (&rows[at..at + inner], tails)
+                (&sequences[at..at + inner], tails)
             };
             let at = (x - least) * stride;
             let (sums, beyond) = up.values[at..at + up.width].split_at_mut(width);
             let mut bits = Bits::default();
-            // With one level left, only a decision that every row ends with can be stored.
-            let mut value = T::FAR.min(row[0] + tails);
+            // With one level left, only a decision that every sequence ends with can be stored.
+            let mut value = T::FAR.min(sequence[0] + tails);
             if ends_here {
                 value = bits.choose(0, value, share);
             }
@@ -295,7 +295,7 @@ impl<T: Cost> Dense<T> {
                 *slot = value;
             }
             for k in 1..width {
-                let replay = row[k.min(inner - 1)] + tails;
+                let replay = sequence[k.min(inner - 1)] + tails;
                 value = bits.choose(k % 64, replay, share + last[k - 1]).min(T::FAR);
                 sums[k] = T::FAR.min(sums[k] + value);
                 if let Some(slot) = kept.get_mut(k) {
@@ -336,8 +336,8 @@ impl<T: Cost> Dense<T> {
     /// The state of a decision; more levels than matter count as those that matter.
     pub(super) fn state(&self, i: usize, x: usize, k: u32) -> usize {
         let width = self.width[i];
-        let row = x - self.least[i] as usize;
-        self.first[i] + row * width as usize + (k.min(width) - 1) as usize
+        let sequence = x - self.least[i] as usize;
+        self.first[i] + sequence * width as usize + (k.min(width) - 1) as usize
     }
 
     /// Whether the ancestor at depth `x` can be the nearest chosen one of a decision.
@@ -494,15 +494,15 @@ impl<T: Cost> Table<T> {
         }
     }
 
-    /// Makes `rows` rows at least `width` wide; further levels cost what the last one does.
-    fn widen(&mut self, rows: usize, width: usize, stride: usize) {
+    /// Makes `sequences` sequences at least `width` wide; further levels cost what the last one does.
+    fn widen(&mut self, sequences: usize, width: usize, stride: usize) {
         if self.width == 0 {
             self.values.clear();
-            self.values.resize(rows * stride, T::default());
+            self.values.resize(sequences * stride, T::default());
         } else if self.width < width {
-            for row in self.values.chunks_exact_mut(stride) {
-                let last = row[self.width - 1];
-                row[self.width..width].fill(last);
+            for sequence in self.values.chunks_exact_mut(stride) {
+                let last = sequence[self.width - 1];
+                sequence[self.width..width].fill(last);
             }
         }
         self.width = self.width.max(width);

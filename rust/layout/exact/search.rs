@@ -172,7 +172,7 @@ impl<'a, T: Cost> Search<'a, T> {
     }
 
     /// Looks for a proof with levels charged along paths: each chosen decision of a path is one
-    /// level of some row, so with the price of a level for each the cost of no layout is
+    /// level of some sequence, so with the price of a level for each the cost of no layout is
     /// overstated. The answer is the best of all where the charge is right; otherwise `best` may
     /// have been improved. Several paths share the price.
     fn by_paths(&self, dense: &mut Dense<T>, best: &mut Leader) -> Result<Option<Leader>> {
@@ -180,7 +180,7 @@ impl<'a, T: Cost> Search<'a, T> {
         let price = weights.first_level.min(weights.more_levels);
         // The first level may cost more, which every layout pays that has more than one.
         let bonus = self.unit.key_below(weights.first_level - price);
-        // Rows end with such a decision, and one that is chosen has nothing below it.
+        // Sequences end with such a decision, and one that is chosen has nothing below it.
         let ends_here = |i: usize| forest.leaves[i] == 0 && forest.last[i] as usize == i + 1;
         let mut passes = vec![0_i128; forest.len()];
         let mut chosen = best.chosen.clone();

@@ -1,12 +1,12 @@
 use super::*;
-use crate::layout::tests::any_rows;
+use crate::layout::tests::any_sequences;
 use crate::layout::trees::{Dice, tree};
 
 #[test]
 fn members_by_span_are_what_a_walk_gives() {
     let mut dice = Dice(23);
     for _ in 0..300 {
-        let tree = tree(&any_rows(&mut dice));
+        let tree = tree(&any_sequences(&mut dice));
         let forest = Forest::new(&tree, 64).unwrap();
         let mut keys = Keys::default();
         keys.reserve(forest.len());

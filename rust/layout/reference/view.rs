@@ -81,7 +81,7 @@ pub(super) struct View {
     /// End of the nearest chosen decision above each decision, and how many are chosen above.
     from: Vec<(i64, i64)>,
     /// Sums over the decisions before each (and over all, at the end); `depth` is the deepest
-    /// segment among them. Rows without decisions are counted at the start.
+    /// segment among them. Sequences without decisions are counted at the start.
     before: Vec<Measures>,
     /// Deepest segment from each decision on.
     depth_after: Vec<i64>,

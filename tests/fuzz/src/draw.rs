@@ -127,7 +127,7 @@ impl<'a> Draw<'a> {
     }
 }
 
-/// Rows one after another, and where each begins.
+/// Sequences one after another, and where each begins.
 #[must_use]
 pub fn flat(rows: &[Vec<i64>]) -> (Vec<i64>, Vec<i64>) {
     let mut offsets = vec![0];

@@ -1,7 +1,7 @@
 //! Layouts: the proven best against all of them, the bounded search against a slow one, and the
-//! packed row of any.
+//! pack of any.
 use waveplan::layout::{self, Label, Layout, Method, Options, Scoring, Stop, Version, Workspace};
-use waveplan::sequences::Rows;
+use waveplan::sequences::Sequences;
 use waveplan::segments::NONE;
 use waveplan::tree::Tree;
 
@@ -17,7 +17,7 @@ pub fn check(data: &[u8]) {
         rows.retain(|row| !row.is_empty());
     }
     let (tokens, offsets) = flat(&rows);
-    let view = Rows::new(&tokens, &offsets).unwrap();
+    let view = Sequences::new(&tokens, &offsets).unwrap();
     let tree = Tree::build(&view).unwrap();
     let scoring = scoring(&mut draw);
     let mut workspace = Workspace::default();
@@ -119,7 +119,7 @@ fn same(tree: &Tree, scoring: &Scoring, layout: &Layout, expected: &Chosen) {
     assert_eq!(layout.chosen, expected.len());
 }
 
-/// The packed row of any layout; flags on other segments change nothing.
+/// The pack of any layout; flags on other segments change nothing.
 fn check_packed(tree: &Tree, decisions: &[usize], draw: &mut Draw<'_>) {
     let picked: Chosen = decisions.iter().copied().filter(|_| draw.coin()).collect();
     let noise = draw.coin();
@@ -131,13 +131,13 @@ fn check_packed(tree: &Tree, decisions: &[usize], draw: &mut Draw<'_>) {
     assert_eq!(packing.segments.len(), expected.len());
     for (s, segment) in expected.iter().enumerate() {
         assert_eq!(packing.segments.parent(s), segment.parent);
-        assert_eq!(packing.row_start[s], segment.start);
+        assert_eq!(packing.sequence_start[s], segment.start);
         assert_eq!(packing.segments.length(s), segment.end - segment.start);
-        let rows: Vec<usize> = packing.rows_of(s).iter().map(|&r| r as usize).collect();
+        let rows: Vec<usize> = packing.sequences_of(s).iter().map(|&r| r as usize).collect();
         assert_eq!(rows, segment.rows);
     }
     for (row, &last) in packing.last.iter().enumerate() {
-        let end = tree.row_length(row);
+        let end = tree.sequence_length(row);
         let holder = expected
             .iter()
             .position(|s| s.rows.contains(&row) && s.end == end);

@@ -1,11 +1,11 @@
-//! Rows, tree, restrictions, prefixes, packed rows, and what another package asks of them.
+//! Sequences, tree, restrictions, prefixes, packs, and what another package asks of them.
 
 use std::collections::BTreeSet;
 
 use waveplan::attention;
 use waveplan::measures::{Columns, Labels, Pool};
 use waveplan::pack::{self, PackOptions, Packing};
-use waveplan::sequences::Rows;
+use waveplan::sequences::Sequences;
 use waveplan::scattered::{self, HeadRow};
 use waveplan::segments::{NONE, Segments};
 use waveplan::tree::{Tree, TreeWorkspace};
@@ -39,17 +39,17 @@ fn lying_offsets(draw: &mut Draw<'_>) {
     let valid = offsets.first() == Some(&0)
         && offsets.is_sorted()
         && offsets.last() == Some(&(tokens.len() as i64));
-    let rows = Rows::new(&tokens, &offsets);
+    let rows = Sequences::new(&tokens, &offsets);
     assert_eq!(rows.is_ok(), valid, "{offsets:?}");
     if let Ok(rows) = rows {
-        let listed: Vec<Vec<i64>> = (0..rows.len()).map(|i| rows.row(i).to_vec()).collect();
+        let listed: Vec<Vec<i64>> = (0..rows.len()).map(|i| rows.sequence(i).to_vec()).collect();
         check_tree(&listed);
         check_negative(&rows, &listed);
     }
 }
 
 /// The first negative token is the one that the error names.
-fn check_negative(rows: &Rows<'_>, listed: &[Vec<i64>]) {
+fn check_negative(rows: &Sequences<'_>, listed: &[Vec<i64>]) {
     let found = rows.refuse_negative();
     let first = (listed.iter().enumerate())
         .find_map(|(r, row)| Some((r, row.iter().position(|&token| token < 0)?)));
@@ -88,7 +88,7 @@ fn check_mixes(rows: &[Vec<i64>], draw: &mut Draw<'_>) {
         gradient: &vec![true; count],
         slot: &vec![0; count],
         routed: &routed,
-        item_sizes: &vec![1; count],
+        group_sizes: &vec![1; count],
     });
     let fits = |r: usize, by: i64| lengths[r].checked_mul(by).is_some();
     let valid = (0..count).all(|r| {
@@ -116,14 +116,14 @@ fn check_mixes(rows: &[Vec<i64>], draw: &mut Draw<'_>) {
 /// The tree of rows equals its definition; so do its views.
 fn check_tree(rows: &[Vec<i64>]) -> Tree {
     let (tokens, offsets) = flat(rows);
-    let view = Rows::new(&tokens, &offsets).unwrap();
+    let view = Sequences::new(&tokens, &offsets).unwrap();
     let tree = Tree::build(&view).unwrap();
     same_tree(&tree, rows);
     let apart: Vec<&[i64]> = rows.iter().map(Vec::as_slice).collect();
     let scattered = Tree::build_scattered(&apart, None).unwrap();
     assert_eq!(scattered, tree);
     assert_eq!(tree.packed_tokens(), slow::tree::packed_tokens(rows));
-    let (offsets, ending) = tree.terminal_rows();
+    let (offsets, ending) = tree.terminal_sequences();
     for s in 0..tree.len() {
         let ends: Vec<u32> = (0..rows.len() as u32)
             .filter(|&r| tree.terminal[r as usize] == s as u32)
@@ -144,7 +144,7 @@ fn same_tree(tree: &Tree, rows: &[Vec<i64>]) {
         assert_eq!(tree.end[s], segment.end as i64);
         assert_eq!(tree.depth[s] as usize, segment.depth);
         assert_eq!(tree.count[s] as usize, segment.rows.len());
-        assert_eq!(tree.first_row[s] as usize, segment.rows[0]);
+        assert_eq!(tree.first_sequence[s] as usize, segment.rows[0]);
         assert_eq!(tree.is_decision(s), segment.rows.len() > 1);
         let below = |mut at: usize| {
             while at > s {
@@ -161,7 +161,7 @@ fn same_tree(tree: &Tree, rows: &[Vec<i64>]) {
     let terminal: Vec<u32> = terminal.into_iter().map(wide).collect();
     assert_eq!(tree.terminal, terminal);
     for (r, row) in rows.iter().enumerate() {
-        assert_eq!(tree.row_length(r), row.len() as i64);
+        assert_eq!(tree.sequence_length(r), row.len() as i64);
     }
 }
 
@@ -223,7 +223,7 @@ fn check_packing(rows: &[Vec<i64>], draw: &mut Draw<'_>) {
         shareable: shareable.as_deref(),
     };
     let (tokens, offsets) = flat(rows);
-    let view = Rows::new(&tokens, &offsets).unwrap();
+    let view = Sequences::new(&tokens, &offsets).unwrap();
     let packing = pack::pack(&view, &options);
     let apart: Vec<&[i64]> = rows.iter().map(Vec::as_slice).collect();
     let scattered = pack::pack_scattered(&apart, &options);
@@ -248,9 +248,9 @@ fn same_packing(packing: &Packing, expected: &[slow::pack::Segment], rows: &[Vec
     for (s, segment) in expected.iter().enumerate() {
         assert_eq!(segments.parent(s), segment.parent);
         assert_eq!(segments.starts[s], at);
-        assert_eq!(packing.row_start[s], segment.start as i64);
+        assert_eq!(packing.sequence_start[s], segment.start as i64);
         assert_eq!(segments.length(s), (segment.end - segment.start) as i64);
-        let members: Vec<usize> = packing.rows_of(s).iter().map(|&r| r as usize).collect();
+        let members: Vec<usize> = packing.sequences_of(s).iter().map(|&r| r as usize).collect();
         assert_eq!(members, segment.rows);
         at += segments.length(s);
     }
@@ -263,7 +263,7 @@ fn same_packing(packing: &Packing, expected: &[slow::pack::Segment], rows: &[Vec
     }
 }
 
-/// Tokens, ids, positions and head rows of a packed row.
+/// Tokens, ids, positions and head rows of a pack.
 fn check_views(rows: &[Vec<i64>], packing: &Packing, draw: &mut Draw<'_>) {
     let apart: Vec<&[i64]> = rows.iter().map(Vec::as_slice).collect();
     let tokens = scattered::gather(packing, &apart).unwrap();
@@ -285,7 +285,7 @@ fn check_views(rows: &[Vec<i64>], packing: &Packing, draw: &mut Draw<'_>) {
         assert!(places.eq(0..row.len() as i64));
     }
     check_heads(rows, packing, draw);
-    // Rows that are not those of the packed row: an error or tokens, no panic.
+    // Sequences that are not those of the pack: an error or tokens, no panic.
     let mut other = draw.rows(rows.len());
     other.resize(rows.len(), Vec::new());
     let other: Vec<&[i64]> = other.iter().map(Vec::as_slice).collect();
@@ -334,13 +334,13 @@ fn check_heads(rows: &[Vec<i64>], packing: &Packing, draw: &mut Draw<'_>) {
                 every: false,
                 ..*request
             };
-            let rows = scattered::projected_rows(&[one], usize::MAX);
+            let rows = scattered::projected_tokens(&[one], usize::MAX);
             let labelled = scattered::labelled(labels, request.positions.len());
             assert_eq!(rows, Ok(labelled));
         }
     }
     let most = 1 + draw.below(100);
-    let counted = scattered::projected_rows(&requests, most);
+    let counted = scattered::projected_tokens(&requests, most);
     assert_eq!(counted, Ok(projected.len().min(most)));
     let chunk = 1 + draw.below(40);
     let ordered: Vec<i64> = projected.iter().copied().collect();
@@ -351,7 +351,7 @@ fn check_heads(rows: &[Vec<i64>], packing: &Packing, draw: &mut Draw<'_>) {
     assert_eq!(scattered::target_chunk(&requests, chunk), Ok(rows));
 }
 
-/// Head rows that no packed row has.
+/// Head rows that no pack has.
 fn lying_heads(draw: &mut Draw<'_>) {
     let positions = draw.list(4, |draw| match draw.below(3) {
         2 => draw.wild(),
@@ -366,7 +366,7 @@ fn lying_heads(draw: &mut Draw<'_>) {
     let count = labels.as_ref().map_or(0, Vec::len);
     let labels_fit = count == 0 || (!positions.is_empty() && count % positions.len() == 0);
     let valid = labels_fit && positions.iter().all(|at| (0..1 << 28).contains(at));
-    let counted = scattered::projected_rows(&[request], usize::MAX);
+    let counted = scattered::projected_tokens(&[request], usize::MAX);
     assert_eq!(counted.is_ok(), valid);
     let first = scattered::target_chunk(&[request], 7);
     assert_eq!(first.is_ok(), valid);

@@ -38,12 +38,12 @@ impl Quotes for Table {
 }
 
 /// A rank whose quotes worsen with the width, but for some.
-fn table(draw: &mut Draw<'_>, items: usize) -> Table {
-    let limit = |draw: &mut Draw<'_>| draw.below(items + items / 2 + 2);
+fn table(draw: &mut Draw<'_>, groups: usize) -> Table {
+    let limit = |draw: &mut Draw<'_>| draw.below(groups + groups / 2 + 2);
     let memory = [(); QUOTES].map(|()| limit(draw));
     let trust = [(); QUOTES].map(|()| limit(draw));
     let (profiled, valid) = (draw.coin(), draw.coin());
-    let mut rows: Vec<[Quoted; QUOTES]> = (0..=items)
+    let mut rows: Vec<[Quoted; QUOTES]> = (0..=groups)
         .map(|width| {
             std::array::from_fn(|kind| {
                 let mut quoted = Quoted::from_bits(0);
@@ -56,7 +56,7 @@ fn table(draw: &mut Draw<'_>, items: usize) -> Table {
         })
         .collect();
     for _ in 0..draw.below(40) {
-        let width = draw.below(items + 1);
+        let width = draw.below(groups + 1);
         let kind = draw.below(QUOTES);
         rows[width][kind] = Quoted::from_bits(draw.below(16) as u8);
     }
@@ -231,13 +231,13 @@ fn monotone(draw: &mut Draw<'_>) {
     }
 }
 
-/// Numbers of items and ranks at the ends of what a machine counts.
+/// Numbers of groups and ranks at the ends of what a machine counts.
 fn hostile_geometry(draw: &mut Draw<'_>) {
     let mut number = || draw.wild() as usize;
-    let (items, start, dp) = (number(), number(), number());
+    let (groups, start, dp) = (number(), number(), number());
     let (width, hint) = (number(), number());
-    let geometry = Geometry::new(items, start, dp);
-    if dp == 0 || start >= items {
+    let geometry = Geometry::new(groups, start, dp);
+    if dp == 0 || start >= groups {
         assert!(geometry.is_err());
         return;
     }

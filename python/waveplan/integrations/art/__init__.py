@@ -1,6 +1,6 @@
 """Plans inside a running ``openpipe-art`` with waveplan, seam by seam.
 
-Every function that the published planner spends its time in is replaced by ours at its own
+Every function that the reference planner spends its time in is replaced by ours at its own
 place, so that its prices, its search and its tests stay as they are. Results are the
 package's own classes with equal values; parts that planning rarely reads are computed when read.
 """

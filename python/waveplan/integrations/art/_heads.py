@@ -44,7 +44,7 @@ def projected(
         return 0
     most = _ALL if uncapped else impl._HEAD_CHUNK_TOKENS
     if _on_cpu(positions):
-        return _core.projected_rows(*_columns(requests, positions), most)
+        return _core.projected_tokens(*_columns(requests, positions), most)
     counts = [_own_tokens(request, lower_bound) for request in requests]
     return min(most, max(counts, default=0) if lower_bound else sum(counts))
 
@@ -62,7 +62,7 @@ def target_chunk(
         # its bounds, through the counts above
         found: int = original(rank, requests, positions=positions, lower_bound=lower_bound)
         return found
-    return _core.target_chunk_rows(*_columns(requests, positions), impl._HEAD_CHUNK_TOKENS)
+    return _core.target_chunk_tokens(*_columns(requests, positions), impl._HEAD_CHUNK_TOKENS)
 
 
 def _on_cpu(positions: Sequence[Any] | None) -> bool:

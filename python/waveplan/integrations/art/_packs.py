@@ -94,7 +94,7 @@ def _packing(
 
 
 def _segments(packed: _core.Packing) -> tuple[Any, ...]:
-    starts, own_starts = packed.packed_starts.tolist(), packed.row_starts.tolist()
+    starts, own_starts = packed.packed_starts.tolist(), packed.sequence_starts.tolist()
     lengths, parents = packed.lengths.tolist(), packed.parents.tolist()
     cls, made = packing.PrefixTreePackSegment, []
     for i, among in enumerate(members(packed.members.offsets, packed.members.values)):

@@ -102,7 +102,7 @@ def _rank_tokens(
     found = _core.own(packing, ranks, ownership_settings(config))
     if gdn_config is None:
         return tuple(found.rank_tokens.tolist())
-    return tuple(_core.gdn(packing, found, gdn_settings(gdn_config)).model_rows.tolist())
+    return tuple(_core.gdn(packing, found, gdn_settings(gdn_config)).model_tokens.tolist())
 
 
 def _segments(line: Any) -> _core.Packing:

@@ -87,7 +87,7 @@ def select(original: Function, tree: Any, **facts: Any) -> Any:
     found = _core.choose_layout(
         tree._core,
         _scoring(facts),
-        "compatible",
+        "reference",
         budget=facts["refinement_work_budget"],
         counts=False,
     )
@@ -131,7 +131,7 @@ def layout_key(
     """The key of a group's layout: its sequences named by a hash of this process."""
     tokens = arrays(sequence.cpu() for sequence in input_ids)
     return (
-        hashlib.sha256(_core.hash_rows(tokens, _KEY)).hexdigest(),
+        hashlib.sha256(_core.hash_sequences(tokens, _KEY)).hexdigest(),
         rank._planner_topology_facts(grad_enabled=grad_enabled),
         rank._layout_anchor(memory_minimal=memory_minimal),
     )
@@ -175,7 +175,7 @@ def _scoring(facts: dict[str, Any]) -> Scoring:
 
 def _fingerprints(tokens: list[Int64]) -> tuple[str, ...]:
     """SHA-256 of each sequence as the other package defines it; one seen before is looked up."""
-    hashes = _core.hash_rows(tokens, _KEY)
+    hashes = _core.hash_sequences(tokens, _KEY)
     found = []
     with _lock:
         for i, sequence in enumerate(tokens):
@@ -245,7 +245,7 @@ def _layout_part(layout: Any, name: str) -> Any:
 
 
 def _choice_part(choice: Any, name: str) -> Any:
-    # how the published search came upon it: only its own search can tell
+    # how the reference search came upon it: only its own search can tell
     return getattr(choice._again(), name)
 
 

@@ -33,13 +33,13 @@ TABLE = [
         "dtype_bytes * gdn_value_heads * gdn_value_dim + 4 * B * gdn_value_heads +"
         " (dtype_bytes * (gdn_value_heads * gdn_value_dim + output_lora_rank) if"
         " output_lora_rank > 0 else 0)",
-        "saved per packed row: the output norm and the output adapter's input and rank",
+        "saved per pack: the output norm and the output adapter's input and rank",
     ),
     Definition(
         "gdn_covered",
         "recompute_one_layer and dtype_bytes == 2 * B and tp == 1 and pp == 1 and"
         " (moe_layers == 0 or moe_covered)",
-        "where the recurrent layers' pending saves are priced",
+        "where the gdn layers' pending saves are priced",
         reference="recompute_one_layer and dtype_bytes == 2 * B and tp == 1 and cp == 1 and"
         " pp == 1 and ep == 1 and etp == 1 and (moe_layers == 0 or moe_covered)",
     ),
@@ -50,7 +50,7 @@ TABLE = [
         where="gdn_covered",
         applies="gdn_layers > 0 and recompute_full and not (tp_sp or dense_cp)",
         why="saves of the gdn mixer being recomputed, beside its MoE stage",
-        source="the published CP 1 saves over the segments and chain pieces of each rank",
+        source="the reference CP 1 saves over the segments and chain pieces of each rank",
         reference=Reference(
             bytes="gdn_executed_tokens * executed_row + gdn_packed_tokens * output_row +"
             " gdn_states * state",
@@ -63,7 +63,7 @@ TABLE = [
         " segment_layer if has_gradient else 0",
         where="checkpoint_covered and (tp_sp or dense_cp)",
         applies="gdn_layers > 0 and recompute_full and moe_layers == 0 and (tp > 1 or cp > 1)",
-        why="recurrent states of each segment in the layer being recomputed; padding adds roots",
+        why="gdn states of each segment in the layer being recomputed; padding adds roots",
         source=REFERENCE,
     ),
 ]

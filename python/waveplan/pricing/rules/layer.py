@@ -33,7 +33,7 @@ TABLE = [
         checked="mla == 0",
         applies="moe_layers > 0 and recompute_full",
         why="the widest mixer while it is recomputed, beyond a gdn layer's pending saves",
-        source="traced at CP 2: attention 94 of 95.2 KB a token, recurrent 88 of 94.2 KB",
+        source="traced at CP 2: attention 94 of 95.2 KB a token, gdn 88 of 94.2 KB",
         reference=NOTHING,
     ),
     Rule(

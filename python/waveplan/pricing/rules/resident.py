@@ -21,7 +21,7 @@ TABLE = [
         "stage_attention_layers * (ceildiv(attention_parameters, tp) +"
         " attention_whole_parameters) + stage_gdn_layers * (ceildiv(gdn_parameters, tp) +"
         " gdn_whole_parameters)",
-        "attention and recurrent mixers",
+        "attention and gdn mixers",
     ),
     Definition(
         "mlp_elements",
@@ -60,7 +60,7 @@ TABLE = [
         "resident.mixers",
         "mixer_elements * dtype_bytes",
         lives="resident",
-        why="attention and recurrent layers, divided over TP",
+        why="attention and gdn layers, divided over TP",
         source="frozen bases measured at TP 1, 2, 4 and 8",
     ),
     Rule(
@@ -163,7 +163,7 @@ TABLE = [
         checked="0",
         applies="communicators > 0",
         lives="resident",
-        why="allowance outside the allocator: buffers of each kind of group with several ranks",
+        why="allowance outside the allocator: buffers of each kind of pack with several ranks",
         source="stated; NCCL holds 0.5 to 0.7 GB for a communicator of one node (NVIDIA/nccl"
         " threads 864 and 964)",
     ),

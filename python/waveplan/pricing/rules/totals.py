@@ -25,7 +25,7 @@ TABLE = [
     total(
         "gdn_retained",
         "checkpoint.retained if charged(gdn.pending) else 0",
-        "boundaries beside the recurrent layers' pending saves",
+        "boundaries beside the gdn layers' pending saves",
     ),
     total(
         "gdn_workspace",
@@ -105,7 +105,7 @@ TABLE = [
     ),
     total("compute", "max(static, learned_bytes)", "the rules, or what a profile has seen"),
     total("buffers", "hybridep.buffer", "communication buffers allocated anew"),
-    total("raw", "output + compute + buffers", "before the safety factor"),
+    total("estimate", "output + compute + buffers", "before the safety factor"),
     Definition(
         "safety_factor", "1.1", "every price is held against memory with it, once or by parts"
     ),

@@ -1,4 +1,4 @@
-//! Layouts by their definitions: the packed row of a set of chosen segments, its measures and
+//! Layouts by their definitions: the pack of a set of chosen segments, its measures and
 //! score, all sets, the mandatory family, and the reference refinement.
 
 use std::collections::{BTreeSet, HashMap};
@@ -44,7 +44,7 @@ pub fn decisions(tree: &Tree) -> Vec<usize> {
     (0..tree.len()).filter(|&s| tree.count[s] >= 2).collect()
 }
 
-/// The packed row that stores the chosen segments once.
+/// The pack that stores the chosen segments once.
 #[must_use]
 pub fn segments(tree: &Tree, chosen: &Chosen) -> Vec<Segment> {
     let mut out = Vec::new();
@@ -58,7 +58,7 @@ pub fn segments(tree: &Tree, chosen: &Chosen) -> Vec<Segment> {
             };
             packed.insert(s, out.len());
             out.push(Segment {
-                rows: (0..tree.rows()).filter(below).collect(),
+                rows: (0..tree.sequences()).filter(below).collect(),
                 start: near.map_or(0, |at| tree.end[at]),
                 end: tree.end[s],
                 parent: near.map(|at| packed[&at]),
@@ -67,7 +67,7 @@ pub fn segments(tree: &Tree, chosen: &Chosen) -> Vec<Segment> {
         }
         let start = near.map_or(0, |at| tree.end[at]);
         if start < tree.end[s] {
-            for row in (0..tree.rows()).filter(|&row| tree.terminal[row] as usize == s) {
+            for row in (0..tree.sequences()).filter(|&row| tree.terminal[row] as usize == s) {
                 out.push(Segment {
                     rows: vec![row],
                     start,

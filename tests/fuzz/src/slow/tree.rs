@@ -11,7 +11,7 @@ pub struct Segment {
     pub end: usize,
     /// 1 at a root.
     pub depth: usize,
-    /// Rows that run through it, in input order.
+    /// Sequences that run through it, in input order.
     pub rows: Vec<usize>,
 }
 

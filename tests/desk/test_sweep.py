@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from waveplan import sweep as module
 from waveplan.cli import main
+from waveplan.desk import sweep as module
 from waveplan.desk.jobs import Job, Source
 from waveplan.desk.sweep import Outcome, jobs, outcomes, run_job, sweep
 from waveplan.errors import InputError, WaveplanError
@@ -75,7 +75,7 @@ def test_executors_agree_and_keep_the_order(rows: str) -> None:
 
 
 def test_what_can_never_fit_is_counted(rows: str) -> None:
-    tight = Job(model=MODEL, available="800MiB", rule_set="published")
+    tight = Job(model=MODEL, available="800MiB", rule_set="reference")
     outcome = run_job(tight, Source(path=rows))
     assert outcome.refused > 0
     assert outcome.status in ("partial", "refused")

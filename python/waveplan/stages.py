@@ -1,0 +1,170 @@
+"""One function a stage: tree, pack, choose_layout, own, gdn; and their settings from a model.
+
+`own` hands the chunks of a pack to context-parallel ranks. Gdn layers run along a segment, so they
+cannot use its chunks: `gdn` places segments, each on one rank or *chained*, cut into one shard a
+rank. A rank then holds the larger of its attention and its gdn tokens.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from numpy.typing import ArrayLike
+
+from waveplan import _core as core
+from waveplan._core import (
+    Gdn,
+    GdnSchedule,
+    GdnSettings,
+    Layout,
+    Ownership,
+    OwnershipSettings,
+    Packing,
+    ProfiledWork,
+    Score,
+    StageWork,
+    Tree,
+    WorkloadProfile,
+    attention_slices,
+    choose_layout,
+    gdn,
+    gdn_schedule,
+    gdn_schedule_per_rank,
+    own,
+    stage_times,
+)
+from waveplan.checks import integer
+from waveplan.sequences.sequences import Sequences, integers
+
+if TYPE_CHECKING:
+    from waveplan.facts.model import Model
+    from waveplan.facts.topology import Topology
+
+__all__ = [
+    "Gdn",
+    "GdnSchedule",
+    "GdnSettings",
+    "Layout",
+    "Ownership",
+    "OwnershipSettings",
+    "Packing",
+    "ProfiledWork",
+    "Score",
+    "StageWork",
+    "Tree",
+    "WorkloadProfile",
+    "attention_slices",
+    "choose_layout",
+    "gdn",
+    "gdn_schedule",
+    "gdn_schedule_per_rank",
+    "gdn_settings",
+    "own",
+    "owned_token_ms",
+    "ownership_settings",
+    "pack",
+    "stage_times",
+    "tree",
+]
+
+
+def tree(rows: object) -> Tree:
+    """The canonical radix tree of `rows` (anything `Sequences.from_any` takes).
+
+    One pass over the tokens; the unshared tail of a row is not read. Everything the tree answers
+    afterwards reads no token.
+
+    Raises:
+        InputError: no rows, or an empty row.
+    """
+    given = Sequences.from_any(rows)
+    return core.build_tree(given.tokens, given.offsets)
+
+
+def pack(
+    rows: object,
+    max_depth: int | None = None,
+    min_shared: int = 1,
+    shareable: ArrayLike | None = None,
+) -> Packing:
+    """Packs `rows` (anything `Sequences.from_any` takes) into one row by walking their prefix tree.
+
+    Args:
+        rows: the rows; empty ones produce nothing.
+        max_depth: shared segments above one another, at most. None: no limit (full sharing);
+            0: nothing is shared.
+        min_shared: the shortest run of tokens that is shared; a shorter one is replayed.
+        shareable: how many leading tokens of each row may be shared, clamped to the row.
+
+    Raises:
+        InputError: a negative `max_depth` or `min_shared`, or not one limit a row.
+    """
+    given = Sequences.from_any(rows)
+    return core.pack_sequences(
+        given.tokens,
+        given.offsets,
+        None if max_depth is None else integer("max_depth", max_depth),
+        integer("min_shared", min_shared),
+        None if shareable is None else integers("shareable", shareable),
+    )
+
+
+def ownership_settings(model: Model, topology: Topology) -> OwnershipSettings:
+    """The default settings with the model's own `owned_token_ms`."""
+    cost = owned_token_ms(
+        hidden=model.hidden,
+        ffn=model.ffn or 4 * model.hidden,  # Megatron's width where none is given
+        topk=model.topk,
+        expert_ffn=model.expert_ffn,
+        shared_ffn=model.shared_ffn,
+        tp=topology.tp,
+        ep=topology.ep,
+        etp=topology.etp,
+    )
+    return OwnershipSettings(owned_token_ms=cost)
+
+
+def owned_token_ms(
+    *,
+    hidden: int,
+    ffn: int,
+    topk: int = 0,
+    expert_ffn: int = 0,
+    shared_ffn: int = 0,
+    tp: int = 1,
+    ep: int = 1,
+    etp: int | None = None,
+) -> float:
+    """Milliseconds of a layer's non-attention work per token owned, forward and backward.
+
+    ``3 (8 h² + MLP) / tp`` flops at 400 Tflop/s, the MLP being ``6 h ffn`` or, in a mixture of
+    experts, ``6 h shared_ffn``; routed experts (``6 h expert_ffn topk``) follow ownership only
+    without expert parallelism and where ``etp`` (default: ``tp``) divides ``tp``. 0 when
+    ``hidden`` or ``ffn`` is 0, that is, unknown.
+    """
+    hidden, ffn = integer("hidden", hidden), integer("ffn", ffn)
+    topk, expert_ffn = integer("topk", topk), integer("expert_ffn", expert_ffn)
+    shared_ffn = integer("shared_ffn", shared_ffn)
+    tp, ep = integer("tp", tp, 1), integer("ep", ep, 1)
+    etp = tp if etp is None else integer("etp", etp, 1)
+    if hidden == 0 or ffn == 0:
+        return 0.0
+    h = float(hidden)
+    experts = topk > 0 and expert_ffn > 0
+    local = 8.0 * h * h + 6.0 * h * float(shared_ffn if experts else ffn)
+    follows = experts and ep == 1 and tp % etp == 0
+    routed = 6.0 * h * float(expert_ffn) * topk if follows else 0.0
+    return 3.0 * (local + routed) / tp / 400e12 * 1e3
+
+
+def gdn_settings(model: Model, tp: int) -> GdnSettings:
+    """Settings of a model's gated-delta-net layers, whose heads ``tp`` divides."""
+    return GdnSettings.from_shape(
+        model.hidden,
+        model.gdn_key_heads,
+        model.gdn_value_heads,
+        model.gdn_key_dim,
+        model.gdn_value_dim,
+        model.gdn_conv,
+        tp,
+    )
