@@ -29,7 +29,7 @@ import workloads  # noqa: E402
 
 CORPORA = ("tau_turns_open", "tau_retail_open", "math_grpo_open", "coding_open")
 POOLS = {
-    "grpo 8x8": lambda: workloads.grpo(8, packs=8, k=8),
+    "grpo 8x8": lambda: workloads.grpo(8, groups=8, k=8),
     "agentic 3x8": lambda: workloads.agentic(38, trees=3, requests=8),
     "short 1024": lambda: workloads.short(1024, count=1024),
     "wave 779k": workloads.wave_779k,

@@ -132,7 +132,7 @@ def _measure(tokens: int, rows: int) -> None:
     print(values.nbytes + offsets.nbytes, max(0, _resident("VmHWM") - before))
 
 
-def threads(packs: int = 8, k: int = 8, searches: int = 30, repeat: int = 60) -> dict[str, Any]:
+def threads(groups: int = 8, k: int = 8, searches: int = 30, repeat: int = 60) -> dict[str, Any]:
     """Cold searches a second of one planner and of two, in threads and in processes.
 
     Two processes share nothing but the machine, so what two threads lose beside them is what they
@@ -205,9 +205,9 @@ def halves(tokens: int, repeat: int = 40) -> tuple[float, float]:
     return one, two
 
 
-def _serve(end: Connection, seed: int, packs: int, k: int, searches: int) -> None:
+def _serve(end: Connection, seed: int, groups: int, k: int, searches: int) -> None:
     """Plans the same pool whenever asked, until told to stop."""
-    tokens, offsets = peer.columns(grpo(8 + seed, packs=packs, k=k))
+    tokens, offsets = peer.columns(grpo(8 + seed, groups=groups, k=k))
     ours = peer.Ours(CP, 64 << 30, len(tokens))
     ours.cold(tokens, offsets)
     end.send(True)

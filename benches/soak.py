@@ -39,7 +39,7 @@ def pool(rng: np.random.Generator) -> list[np.ndarray]:
     kind = int(rng.integers(7))
     n = int(rng.integers(2, 120))
     makers = (
-        lambda: workloads.grpo(seed, packs=max(1, n // 8), k=8),
+        lambda: workloads.grpo(seed, groups=max(1, n // 8), k=8),
         lambda: workloads.agentic(seed),
         lambda: workloads.near_identical(seed, count=n),
         lambda: workloads.one_token(seed, count=n),
@@ -84,7 +84,7 @@ class Fixed:
     """Work that is the same each time: what it costs must not grow."""
 
     def __init__(self) -> None:
-        self.rows = Requests(workloads.grpo(7, packs=16, k=8))
+        self.rows = Requests(workloads.grpo(7, groups=16, k=8))
         self.numbers = np.arange(1 << 19, dtype=np.float64)
 
     def search(self) -> None:

@@ -28,7 +28,7 @@ def planner(cp: int, free: str = "6GiB", **options: Any) -> Planner:
 def pools() -> dict[str, list[np.ndarray]]:
     """Pools of every shape: shared prompts, trees, equal rows, ties, many short rows."""
     return {
-        "grpo": workloads.grpo(1, packs=6, k=4, prompt=(100, 500), completion=(50, 400)),
+        "grpo": workloads.grpo(1, groups=6, k=4, prompt=(100, 500), completion=(50, 400)),
         "agentic": workloads.agentic(2),
         "near": workloads.near_identical(3),
         "comb": workloads.one_token(4, count=24),

@@ -28,8 +28,8 @@ from waveplan import (
     WorkloadProfile,
     models,
     pricing,
-    sweep,
 )
+from waveplan.desk import sweep
 from waveplan.desk.jobs import Job
 from waveplan.pricing import default_rules
 from waveplan.profiles import Observation, Profiles, Signature

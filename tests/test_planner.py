@@ -33,8 +33,8 @@ def planner(free: int | str = "24GiB", cp: int = 1, dp: int = 1, **options: Any)
     return Planner(MODEL, Topology(dp=dp, cp=cp), Training(), free, **options)
 
 
-def grpo(packs: int = 4, k: int = 4, seed: int = 5) -> list[np.ndarray]:
-    return workloads.grpo(seed, packs=packs, k=k, prompt=(200, 900), completion=(50, 700))
+def grpo(groups: int = 4, k: int = 4, seed: int = 5) -> list[np.ndarray]:
+    return workloads.grpo(seed, groups=groups, k=k, prompt=(200, 900), completion=(50, 700))
 
 
 def test_a_first_wave_grows_under_measured_rules_and_not_under_profiles() -> None:
@@ -67,7 +67,7 @@ def test_a_rule_that_is_off_needs_a_profile_or_a_margin() -> None:
 @pytest.mark.parametrize("cp", [1, 2, 4])
 @pytest.mark.parametrize("reference", [False, True])
 def test_waves_run_every_item_once_and_fit(cp: int, reference: bool) -> None:
-    rows = grpo(packs=8, k=5)
+    rows = grpo(groups=8, k=5)
     plans = planner("8GiB", cp=cp, mode="reference" if reference else "best")
     waves = list(plans.waves(rows))
     assert np.concatenate([wave.indices for wave in waves]).tolist() == list(range(len(rows)))
@@ -78,7 +78,7 @@ def test_waves_run_every_item_once_and_fit(cp: int, reference: bool) -> None:
 
 
 def test_ranks_take_strided_shares() -> None:
-    rows = grpo(packs=8, k=5)
+    rows = grpo(groups=8, k=5)
     taken = []
     for rank in range(3):
         plans = planner("4GiB", dp=3, agreement=Alone(dp_rank=rank))
@@ -89,7 +89,7 @@ def test_ranks_take_strided_shares() -> None:
 
 
 def test_memory_stops_a_wave_and_says_where() -> None:
-    wave = planner("6GiB", cp=2).wave(grpo(packs=8, k=5))
+    wave = planner("6GiB", cp=2).wave(grpo(groups=8, k=5))
     stopped = wave.stopped
     assert stopped.kind == "memory"
     assert stopped.width > wave.width
@@ -107,7 +107,7 @@ def test_memory_stops_a_wave_and_says_where() -> None:
 
 def test_probes_tell_every_price() -> None:
     plans = planner("6GiB", cp=2)
-    wave = plans.wave(grpo(packs=8, k=5))
+    wave = plans.wave(grpo(groups=8, k=5))
     widths = {probe.width for probe in wave.probes}
     assert {1, 2, 4, wave.width, wave.stopped.width} <= widths
     rejected = {probe.width for probe in wave.probes if not probe.fits}
@@ -156,7 +156,7 @@ def test_a_refusal_tells_what_was_tried_and_what_would_fit() -> None:
 
 
 def test_the_best_oversized_plan_may_be_asked_for() -> None:
-    rows = [*grpo(packs=1), np.arange(60_000)]
+    rows = [*grpo(groups=1), np.arange(60_000)]
     waves = list(planner("8GiB").waves(rows, on_refusal="oversized"))
     assert [wave.required <= wave.available for wave in waves] == [True, False]
     assert waves[1].indices.tolist() == [4]
@@ -179,7 +179,7 @@ def test_one_more_item_a_rank_would_not_fit(dp: int) -> None:
 
 
 def test_planning_ahead_never_changes_a_wave() -> None:
-    pool = Requests(grpo(packs=8, k=5))
+    pool = Requests(grpo(groups=8, k=5))
 
     def run(ahead: bool) -> list[Any]:
         plans = planner("8GiB", cp=2, trust="profile")

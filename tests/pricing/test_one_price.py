@@ -18,7 +18,7 @@ from slow.price import Slow
 
 import waveplan
 from waveplan import InputError, Model, Planner, Requests, Topology, Training, models
-from waveplan._values import columns
+from waveplan.checks import columns
 from waveplan.plan import measures_of
 from waveplan.pricing import BoundRules, Measures, RuleSet, bind, default_rules, reference_rules
 from waveplan.pricing.language import FACTOR, NUMBER, ZERO

@@ -277,7 +277,7 @@ def learned() -> Any:
     return json.loads(json.dumps(profiles.to_dict()))
 
 
-BUNDLED = json.loads((Path(models.__file__).parent / "data" / "models.json").read_text())
+BUNDLED = json.loads((Path(models.__file__).parent / "models.json").read_text())
 READERS: dict[str, tuple[Callable[[Path], object], Any, bytes, str]] = {
     "peaks": (
         check,
