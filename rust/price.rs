@@ -142,7 +142,7 @@ struct Level {
 
 /// A bound price: nodes in order, the levels in which those run that the results need, and the
 /// safety factor.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Program {
     nodes: Vec<Node>,
     roots: Vec<u32>,
@@ -186,7 +186,6 @@ impl Program {
                 "safety is {safety}: it must be finite and at least 0"
             )));
         }
-        let mut per_pack = Vec::with_capacity(nodes.len());
         let (mut plan_width, mut pack_width) = (0_usize, 0_usize);
         for (i, &node) in nodes.iter().enumerate() {
             let (operands, count) = node.operands();
@@ -206,9 +205,8 @@ impl Program {
                 }
                 _ => {}
             }
-            let any = operands.iter().any(|&o| per_pack[o as usize]);
-            per_pack.push(matches!(node, Node::Pack(_)) || (any && !node.folds()));
         }
+        let per_pack = per_pack(&nodes);
         for (i, &root) in roots.iter().enumerate() {
             match per_pack.get(root as usize) {
                 None => {
@@ -225,53 +223,52 @@ impl Program {
                 Some(false) => {}
             }
         }
-        let (kept, results) = reached(&nodes, &roots);
-        Ok(Self {
-            levels: schedule(&kept),
-            constants: constants(&kept),
+        let mut made = Self {
             nodes,
-            roots,
             safety,
-            results,
             plan_width,
             pack_width,
-        })
+            ..Self::default()
+        };
+        made.plan_loops(roots);
+        Ok(made)
     }
 
     /// The same nodes with only some of the results, by position.
     #[must_use]
     pub fn part(&self, results: &[usize]) -> Self {
-        let roots: Vec<u32> = results.iter().map(|&root| self.roots[root]).collect();
+        let mut made = self.clone();
+        made.plan_loops(results.iter().map(|&root| self.roots[root]).collect());
+        made
+    }
+
+    /// Plans the loops that give some nodes as results.
+    fn plan_loops(&mut self, roots: Vec<u32>) {
         let (kept, results) = reached(&self.nodes, &roots);
-        Self {
-            levels: schedule(&kept),
-            constants: constants(&kept),
-            roots,
-            results,
-            ..self.clone()
-        }
+        let constant = |node: &Node| match node {
+            Node::Const(value) => *value,
+            _ => 0,
+        };
+        self.constants = kept.iter().map(constant).collect();
+        self.levels = schedule(&kept);
+        (self.roots, self.results) = (roots, results);
     }
 
     /// Bytes that a gdn layer saves per executed token, state and packed token: they weigh the
     /// ranks of a plan, so they must be the same for every plan.
     pub fn gdn_weights(&self) -> Result<[i64; 3]> {
-        let mut weights = [0; 3];
-        for (weight, at) in
-            weights
-                .iter_mut()
-                .zip([root::EXECUTED_ROW, root::STATE, root::OUTPUT_ROW])
-        {
-            match self.roots.get(at).map(|&root| self.nodes[root as usize]) {
-                Some(Node::Const(value)) => *weight = value,
-                _ => {
-                    return Err(Error::input(format!(
-                        "{} weighs ranks before there is a plan: it may read facts only",
-                        ROOTS[at]
-                    )));
-                }
-            }
-        }
-        Ok(weights)
+        let weight = |at: usize| match self.roots.get(at).map(|&i| self.nodes[i as usize]) {
+            Some(Node::Const(value)) => Ok(value),
+            _ => Err(Error::input(format!(
+                "{} weighs ranks before there is a plan: it may read facts only",
+                ROOTS[at]
+            ))),
+        };
+        Ok([
+            weight(root::EXECUTED_ROW)?,
+            weight(root::STATE)?,
+            weight(root::OUTPUT_ROW)?,
+        ])
     }
 
     /// The safety factor of the rules.
@@ -410,11 +407,9 @@ impl Program {
     fn columns(&self, plan: &[i64], packs: &[i64], width: usize) -> Vec<Vec<Value>> {
         let packs: Vec<&[i64]> = packs.chunks_exact(width).collect();
         let mut made: Vec<Vec<Value>> = Vec::with_capacity(self.nodes.len());
-        let mut per_pack: Vec<bool> = Vec::with_capacity(self.nodes.len());
+        let per_pack = per_pack(&self.nodes);
         for &node in &self.nodes {
-            let (operands, count) = node.operands();
-            let any = (operands[..count].iter()).any(|&operand| per_pack[operand as usize]);
-            per_pack.push(matches!(node, Node::Pack(_)) || (any && !node.folds()));
+            let (operands, _) = node.operands();
             let value = |operand: u32, pack: usize| {
                 let shift = if per_pack[operand as usize] { pack } else { 0 };
                 made[operand as usize][shift]
@@ -437,12 +432,15 @@ impl Program {
     }
 }
 
-fn constants(nodes: &[Node]) -> Vec<i64> {
-    let constant = |node: &Node| match node {
-        Node::Const(value) => *value,
-        _ => 0,
-    };
-    nodes.iter().map(constant).collect()
+/// Whether each node has one value per pack, or one per plan.
+fn per_pack(nodes: &[Node]) -> Vec<bool> {
+    let mut found: Vec<bool> = Vec::with_capacity(nodes.len());
+    for &node in nodes {
+        let (operands, count) = node.operands();
+        let any = operands[..count].iter().any(|&o| found[o as usize]);
+        found.push(matches!(node, Node::Pack(_)) || (any && !node.folds()));
+    }
+    found
 }
 
 /// The nodes that some results need, renumbered, and those results.
@@ -473,14 +471,14 @@ fn reached(nodes: &[Node], roots: &[u32]) -> (Vec<Node>, Vec<u32>) {
 /// Sorts checked nodes into levels. A fold's result belongs to the level after its operand's,
 /// and the loop of a level runs every pack node that its folds reach.
 fn schedule(nodes: &[Node]) -> Vec<Level> {
-    let mut per_pack: Vec<bool> = Vec::with_capacity(nodes.len());
+    let per_pack = per_pack(nodes);
     let mut level_of: Vec<usize> = Vec::with_capacity(nodes.len());
     for &node in nodes {
         let (operands, count) = node.operands();
-        let operands = &operands[..count];
-        let level = operands.iter().map(|&o| level_of[o as usize]).max();
-        let any = operands.iter().any(|&o| per_pack[o as usize]);
-        per_pack.push(matches!(node, Node::Pack(_)) || (any && !node.folds()));
+        let level = operands[..count]
+            .iter()
+            .map(|&o| level_of[o as usize])
+            .max();
         level_of.push(level.unwrap_or(0) + usize::from(node.folds()));
     }
     let depth = level_of.iter().copied().max().unwrap_or(0) + 1;

@@ -465,8 +465,17 @@ class Pool:
         """Number of each request's mix of outputs, ascending, and each mix's first request."""
     def labelled(self) -> _Ints:
         """Labelled tokens of each request."""
-    def groups(self, requests: _Ints) -> list[tuple[int, bool, bool, _Ints]]:
-        """The groups of some requests: slot, gradient, routed and indices of each."""
+    def groups(self, requests: _Ints, adapters: Sequence[str]) -> list[Group]:
+        """The groups of some requests in the order they execute; `adapters` name the slots."""
+
+@final
+class Group:
+    """Requests that run together: one adapter slot, one gradient mode, one replay mode."""
+
+    adapter: Final[str | None]
+    gradient: Final[bool]
+    routed: Final[bool]
+    indices: Final[_Ints]
 
 @final
 @_settings

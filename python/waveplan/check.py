@@ -293,7 +293,7 @@ def check(
             continue
         record = {**record, "id": one_line(record["id"])}
         try:
-            rows.append(_priced(record, job(record), chosen))
+            rows.append(_priced(record, job(record, chosen), chosen))
         except (Unusable, InputError) as reason:
             unpriced.append(Unpriced(record["id"], one_line(str(reason))))
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:

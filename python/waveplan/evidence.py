@@ -8,7 +8,7 @@ made into a job raises `Unusable` with the reason.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from waveplan.assignment import own, ownership_settings
 from waveplan.errors import InputError, WaveplanError
 from waveplan.layout import choose_layout
 from waveplan.model import Model
-from waveplan.pricing import Measures
+from waveplan.pricing import Measures, RuleSet, bind
 from waveplan.pricing.language import PACK, PLAN
 from waveplan.recurrent import gdn, gdn_settings
 from waveplan.requests import Requests
@@ -155,8 +155,8 @@ def training_of(record: Mapping[str, Any], gradient: bool, assumed: list[str]) -
     )
 
 
-def job(record: Mapping[str, Any]) -> Job:
-    """The record as a job.
+def job(record: Mapping[str, Any], rules: RuleSet | None = None) -> Job:
+    """The record as a job; the rules (by default the default ones) weigh its ranks.
 
     Raises:
         Unusable: it has no peak that a wave's price can be held against, or facts are missing.
@@ -172,7 +172,8 @@ def job(record: Mapping[str, Any]) -> Job:
     training = training_of(record, gradient, assumed)
     try:
         topology.check(model)
-        measures, rows = _measures(record, model, topology, gradient, assumed)
+        weights = bind(model, topology, training, rules).program.gdn_weights()
+        measures, rows = _measures(record, model, topology, weights, gradient, assumed)
     except InputError as error:
         raise Unusable(str(error)) from None
     cold = record.get("state") is None or not str(record["state"]).startswith("warm")
@@ -240,6 +241,7 @@ def _measures(
     record: Mapping[str, Any],
     model: Model,
     topology: Topology,
+    weights: Sequence[int],
     gradient: bool,
     assumed: list[str],
 ) -> tuple[Measures, int]:
@@ -252,7 +254,7 @@ def _measures(
     requests = Requests(
         _rows(lengths, shared), targets=not hidden, hidden=hidden, gradient=gradient
     )
-    plan, group = _pipeline(requests, model, topology)
+    plan, group = _pipeline(requests, model, topology, weights)
     stated = tokens.get("per_rank_busiest")
     if stated and topology.cp > 1 and stated != group["local_tokens"]:
         assumed.append(f"{stated} rows on the busiest rank as stated, not {group['local_tokens']}")
@@ -271,7 +273,7 @@ def _measures(
 
 
 def _pipeline(
-    requests: Requests, model: Model, topology: Topology
+    requests: Requests, model: Model, topology: Topology, weights: Sequence[int]
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Plan and group measures of one wave with full sharing, through the stages of a plan."""
     made = tree(requests.rows)
@@ -279,7 +281,9 @@ def _pipeline(
     measured = _core.PlanMeasures(
         requests._core,
         np.arange(len(requests), dtype=np.int64),
-        _core.MeasureSettings(tp=topology.tp, cp=topology.cp, recurrent=model.is_hybrid),
+        _core.MeasureSettings(
+            tp=topology.tp, cp=topology.cp, recurrent=model.is_hybrid, gdn_weights=weights
+        ),
     )
     ownership = placed = None
     if topology.cp > 1:

@@ -13,45 +13,18 @@ from waveplan.training import Training
 
 __all__ = ["facts"]
 
-_MODEL_SIZES = [
-    "hidden",
-    "layers",
-    "vocab",
-    "heads",
-    "kv_groups",
-    "head_dim",
-    "attention_gate",
-    "ffn",
-    "experts",
-    "topk",
-    "expert_ffn",
-    "shared_ffn",
-    "shared_gate",
-    "gdn_layers",
-    "attention_layers",
-    "gdn_key_heads",
-    "gdn_value_heads",
-    "gdn_key_dim",
-    "gdn_value_dim",
-    "gdn_conv",
-    "dtype_bytes",
-    "tied_embeddings",
-    "gated_mlp",
-    "silu",
-    "mla",
-]
-_TRAINING_SIZES = [
-    "recompute_num_layers",
-    "lora_rank",
-    "hybridep_buffer",
-    "shared_overlap",
-    "shared_recompute",
-    "compiled",
-    "backward",
-    "full_finetuning",
-    "distributed_optimizer",
+_MODEL_SIZES = (
+    *("hidden", "layers", "vocab", "heads", "kv_groups", "head_dim", "attention_gate", "ffn"),
+    *("experts", "topk", "expert_ffn", "shared_ffn", "shared_gate", "gdn_layers"),
+    *("attention_layers", "gdn_key_heads", "gdn_value_heads", "gdn_key_dim", "gdn_value_dim"),
+    *("gdn_conv", "dtype_bytes", "tied_embeddings", "gated_mlp", "silu", "mla"),
+)
+_TRAINING_SIZES = (
+    *("recompute_num_layers", "lora_rank", "hybridep_buffer", "shared_overlap"),
+    *("shared_recompute", "compiled", "backward", "full_finetuning", "distributed_optimizer"),
     "output_layer",
-]
+)
+_RANKS = ("dp", "tp", "cp", "pp", "ep", "etp")
 
 
 def facts(model: Model, topology: Topology, training: Training, stage: int = 0) -> dict[str, int]:
@@ -139,14 +112,12 @@ def stage_facts(model: Model, topology: Topology, training: Training, stage: int
 
 
 def _topology(model: Model, topology: Topology) -> dict[str, int]:
-    names = ("dp", "tp", "cp", "pp", "ep", "etp", "sequence_parallel", "sp", "expert_dp")
+    sizes = (*_RANKS, "sequence_parallel", "sp", "expert_dp")
     return {
-        **{name: int(getattr(topology, name)) for name in names},
+        **{name: int(getattr(topology, name)) for name in sizes},
         "layers_per_stage": model.layers // topology.pp,
         "experts_per_rank": model.experts // topology.ep,
-        "communicators": sum(
-            getattr(topology, name) > 1 for name in ("dp", "tp", "cp", "pp", "ep", "etp")
-        ),
+        "communicators": sum(getattr(topology, name) > 1 for name in _RANKS),
     }
 
 

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use numpy::{IntoPyArray, PyArray1, PyUntypedArrayMethods};
+use numpy::{PyArray1, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 
 use super::convert::{self, Flags, Ints, short, slice};
 use super::errors::{FEW_ROWS, FEW_TOKENS, detached_unless, to_python};
 use crate::assign::Assignment;
 use crate::error::{Error, Result};
+use crate::fields::result;
 use crate::heads::HeadWork;
 use crate::layout;
 use crate::measures::{self, Columns, Exact, Groups, HeadCount, Labels, Measures, Pool, Settings};
@@ -33,6 +34,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         "GROUP_MEASURES",
         table(&measures::group::NAMES, &measures::group::MEANINGS),
     )?;
+    module.add_class::<Group>()?;
     module.add_class::<Settings>()?;
     module.add_class::<PyPool>()?;
     module.add_class::<PyPlanMeasures>()
@@ -45,9 +47,6 @@ pub(crate) struct PyPool {
     pub(crate) pool: Arc<Pool>,
     pub(crate) tree: Arc<Tree>,
 }
-
-/// Slot, gradient, routed and the requests of one group.
-type GroupColumns<'py> = (u32, bool, bool, Bound<'py, PyArray1<i64>>);
 
 #[pymethods]
 impl PyPool {
@@ -126,19 +125,45 @@ impl PyPool {
         PyArray1::from_slice(py, &self.pool.labelled)
     }
 
-    /// The groups of some requests: slot, gradient, routed and indices of each.
+    /// The groups of some requests, in the order they execute.
     #[allow(clippy::needless_pass_by_value)]
-    fn groups<'py>(&self, py: Python<'py>, requests: Ints<'_>) -> PyResult<Vec<GroupColumns<'py>>> {
+    fn groups(
+        &self,
+        py: Python<'_>,
+        requests: Ints<'_>,
+        adapters: Vec<String>,
+    ) -> PyResult<Vec<Group>> {
         let picked = self.requests(py, &requests)?;
         let mut groups = Groups::default();
         py.detach(|| groups.form(&self.pool, &picked));
-        Ok((0..groups.len())
-            .map(|g| {
-                let key = groups.key(g);
-                let members: Vec<i64> = groups.requests(g).iter().map(|&r| i64::from(r)).collect();
-                (key.slot, key.gradient, key.routed, members.into_pyarray(py))
-            })
-            .collect())
+        let one = |g| {
+            let (key, indices) = (groups.key(g), groups.requests(g).to_vec());
+            let name = (key.slot as usize)
+                .checked_sub(1)
+                .and_then(|at| adapters.get(at));
+            let (adapter, gradient, routed) = (name.cloned(), key.gradient, key.routed);
+            Group {
+                adapter,
+                gradient,
+                routed,
+                indices,
+            }
+        };
+        Ok((0..groups.len()).map(one).collect())
+    }
+}
+
+result! {
+    /// Requests that run together: one adapter slot, one gradient mode, one replay mode.
+    pub struct Group as "Group" {
+        /// Its adapter slot's name; none for the model's own weights.
+        pub adapter: Option<String>,
+        /// Computes gradients.
+        pub gradient: bool,
+        /// Replays expert routing.
+        pub routed: bool,
+        /// Its requests, as pool indices.
+        pub indices: Vec<u32>,
     }
 }
 

@@ -11,7 +11,7 @@ from waveplan._core import PRICE_ROOTS
 from waveplan._values import flag, instance, real
 from waveplan.errors import InputError, UnpricedError
 from waveplan.facts import facts as facts_of
-from waveplan.pricing.bind import BoundRules, Measures, Status, bind, bind_facts, status
+from waveplan.pricing.bind import BoundRules, Measures, Status, bind, bind_facts, states_of
 from waveplan.pricing.rules import default_rules, reference_rules, resident_rules
 from waveplan.pricing.ruleset import Definition, Reference, Rule, RuleSet
 from waveplan.topology import Topology
@@ -153,10 +153,11 @@ def rules_table(
 ) -> list[dict[str, Any]]:
     """Every rule with its formula and predicates, and for a given job its state and why."""
     rules = default_rules() if rules is None else instance("rules", rules, RuleSet)
-    facts = None
+    states: Mapping[str, Status] = {}
     if model is not None:
         topology = Topology() if topology is None else topology
-        facts = facts_of(model, topology, Training() if training is None else training)
+        training = Training() if training is None else training
+        states = states_of(rules, facts_of(model, topology, training))
     table = []
     for name, rule in rules.rules.items():
         row: dict[str, Any] = {
@@ -167,8 +168,7 @@ def rules_table(
             "source": rule.source,
             "ours": rule.reference is not None,
         }
-        if facts is not None:
-            state = status(rules, rule, facts)
-            row.update(state=state.state, reason=state.reason)
+        if name in states:
+            row.update(state=states[name].state, reason=states[name].reason)
         table.append(row)
     return table

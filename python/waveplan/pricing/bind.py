@@ -24,7 +24,7 @@ from waveplan.rows import integers
 from waveplan.topology import Topology
 from waveplan.training import Training
 
-__all__ = ["BoundRules", "Compiler", "Measures", "Status", "bind", "bind_facts", "status"]
+__all__ = ["BoundRules", "Compiler", "Measures", "Status", "bind", "bind_facts", "states_of"]
 
 _LIMIT = 1 << 63
 MAX_NODES = 100_000
@@ -34,14 +34,14 @@ _PACK = {name: i for i, name in enumerate(PACK)}
 _RANKS = ("dp", "tp", "cp", "pp", "ep", "etp")
 _AT_LEAST_1 = {"hidden", "layers", "dtype_bytes", *_RANKS}
 _CHARGED = ("charged", "unmeasured")
-_LEAVES = ("const", "plan", "pack")
-# Results that the margin leaves alone: bytes without it, and what profiles and ranks read.
-_WITH_MARGIN = [name for name in PRICE_ROOTS if name not in ("margin", "unpriced")]
-for _name in (
-    *("raw", "static", "output", "packed_priced", "logical_bytes", "apart_bytes"),
-    *("executed_row", "state", "output_row"),
-):
-    _WITH_MARGIN.remove(_name)
+_RESULTS = tuple(name for name in PRICE_ROOTS if name not in ("margin", "unpriced"))
+"""Results that are definitions of the rule set."""
+_WITH_MARGIN = (
+    *("required", "forward_required", "cost_required", "retained", "checkpoint_retained"),
+    *("checkpoint_workspace", "gdn_retained", "gdn_workspace", "ladder_workspace"),
+    *("input_gradient", "adapter_gradient", "buffers", "head"),
+)
+"""Results that a margin raises."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,9 +114,10 @@ class Status:
         return f"{self.name}: {self.reason or self.state}"
 
 
-def status(rules: RuleSet, rule: Rule, facts: Mapping[str, int]) -> Status:
-    """The state of one rule where ``facts`` hold."""
-    return _status(Compiler(rules, facts, {}), rule)
+def states_of(rules: RuleSet, facts: Mapping[str, int]) -> dict[str, Status]:
+    """The state of every rule where ``facts`` hold."""
+    predicates = Compiler(rules, facts, {})
+    return {name: _status(predicates, rule) for name, rule in rules.rules.items()}
 
 
 def _status(predicates: Compiler, rule: Rule) -> Status:
@@ -472,6 +473,9 @@ def bind(
 def bind_facts(facts: Mapping[str, int], rules: RuleSet | None = None) -> BoundRules:
     """`bind` from a table of facts (see `waveplan.facts.facts`)."""
     rules = default_rules() if rules is None else instance("rules", rules, RuleSet)
+    needed = {*_RESULTS, "ladder_required", "safety_factor"}
+    if lacking := needed - rules.definitions.keys():
+        raise InputError(f"the rule set {rules.name} lacks the total {min(lacking)}")
     mapping("facts", facts)
     for name in lang.fact_names():
         value, least = facts.get(name), int(name in _AT_LEAST_1)
@@ -479,8 +483,7 @@ def bind_facts(facts: Mapping[str, int], rules: RuleSet | None = None) -> BoundR
             raise InputError(
                 f"fact {name} is {shown(value)}: it must be an integer from {least} to 2**62"
             )
-    predicates = Compiler(rules, facts, {})
-    states = {name: _status(predicates, rule) for name, rule in rules.rules.items()}
+    states = states_of(rules, facts)
     compiler = Compiler(rules, facts, states)
     doubtful = [
         name for name, state in states.items() if state.state in ("uncharged", "unmeasured")
@@ -502,7 +505,7 @@ def _roots(compiler: Compiler, doubtful: Sequence[str]) -> list[int]:
     def named(of: Compiler, name: str) -> int:
         return of.compile(rules.definitions[name].formula)
 
-    nodes = {name: named(compiler, name) for name in PRICE_ROOTS if name in rules.definitions}
+    nodes = {name: named(compiler, name) for name in _RESULTS}
     nodes["margin"] = compiler.const(0)
     if rules.margin and doubtful:
         plain = nodes["required"]

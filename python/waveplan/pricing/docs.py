@@ -34,6 +34,24 @@ charged per pack. Where a rule does not hold it charges nothing and every price 
 Formulas are Python expressions, read and never run: `waveplan.pricing.language` says with which
 operators and functions. Beside what we charge stands what the reference planner charges, where
 that differs (the set `reference`).
+
+A file given with `--rules`, or to `RuleSet.with_file`, overrides rules, redefines definitions and
+totals, and adds rules. An added rule counts by when its bytes live: `retained` and `output` are
+summed over packs; of `workspace`, `gradient` and `buffer` the largest pack counts. A rule that no
+total counts is refused.
+
+```toml
+[define]
+safety_factor = 1.2
+
+[rule."output.logits"]
+bytes = "logits_tokens * vocab * 4 * B"
+
+[rule."my.buffer"]
+bytes = "local_tokens * hidden * 2 * B if gradient else 0"
+where = "tp == 1"
+lives = "workspace"
+```
 """
 
 

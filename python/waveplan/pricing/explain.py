@@ -5,7 +5,7 @@ Every number comes from the core: the tree walks the formulas and looks their no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,12 +53,6 @@ class Term:
             made["children"] = [child.to_dict() for child in self.children]
         return made
 
-    def walk(self, depth: int = 0) -> Iterator[tuple[int, Term]]:
-        """This term and all below it, with their depth."""
-        yield depth, self
-        for child in self.children:
-            yield from child.walk(depth + 1)
-
 
 @dataclass(frozen=True)
 class Explanation:
@@ -85,21 +79,6 @@ class Explanation:
         return found
 
     @property
-    def binding(self) -> list[str]:
-        """Names from the total down to the largest term, along the binding branches."""
-        names, term = [self.tree.name], self.tree
-        while term.children:
-            term = max(
-                (child for child in term.children if child.binding),
-                key=lambda child: child.bytes,
-                default=term,
-            )
-            if term.name == names[-1] and not term.children:
-                break
-            names.append(term.name)
-        return names
-
-    @property
     def term(self) -> str:
         """The rule that weighs most."""
         terms = self.terms()
@@ -114,27 +93,24 @@ class Explanation:
             "term": self.term,
         }
 
-    def text(self, *, full: bool = False) -> str:
+    def text(self) -> str:
         """The tree as text: bytes, "*" on what binds, names, and what each rule is for.
 
-        Branches that do not bind are one line each, and what charges nothing is left out,
-        unless ``full``.
+        Branches that do not bind are one line each; what charges nothing is left out.
         """
         lines: list[str] = []
         todo = [(self.tree, 0, True, "")]
         while todo:
             term, level, binding, prefix = todo.pop()
-            shown = [child for child in term.children if full or child.bytes]
+            shown = [child for child in term.children if child.bytes]
             single = len(shown) == 1 and shown[0].bytes == term.bytes and term.how != "x"
-            if single and not full:
+            if single:
                 name = prefix if term.kind == "operator" else f"{prefix}{term.name} > "
                 todo.append((shown[0], level, binding, name))
                 continue
             lines.append(_line(term, level, binding, prefix))
-            if full or binding:
-                todo.extend(
-                    (child, level + 1, binding and child.binding, "") for child in reversed(shown)
-                )
+            if binding:
+                todo.extend((child, level + 1, child.binding, "") for child in reversed(shown))
         return "\n".join([*lines, *self.notes])
 
 

@@ -46,8 +46,11 @@ MAX_NESTING = 150
 _BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//"}
 _COMPARE = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-_ARGUMENTS = {"scale": 2, "ceildiv": 2, "sum_packs": 1, "max_packs": 1, "charged": 1}
-_FUNCTIONS = {**_ARGUMENTS, "min": 0, "max": 0}
+_FUNCTIONS = {
+    **dict.fromkeys(("scale", "ceildiv"), 2),
+    **dict.fromkeys(("sum_packs", "max_packs", "charged"), 1),
+    **dict.fromkeys(("min", "max"), 0),
+}
 """Arguments of each function; 0 is any number."""
 
 
@@ -105,8 +108,8 @@ def parse(formula: Formula, source: str = "rule") -> Expr:
         line, column = error.lineno or 1, error.offset or 1
         place = f"{source}:{line}:{max(1, column - (line == 1))}: "
         raise InputError(f"{place}no formula: {error.msg.partition(';')[0]}") from None
-    except (RecursionError, MemoryError):
-        raise InputError(f"{source}: no formula: it nests too deeply") from None
+    except (UnicodeError, RecursionError, MemoryError):
+        raise InputError(f"{source}: no formula: it nests too deeply, or is no text") from None
 
 
 def _read(node: ast.expr, text: str, source: str, left: int) -> Expr:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from waveplan._values import instance
@@ -10,7 +10,7 @@ from waveplan.budget import format_bytes
 from waveplan.errors import InputError
 from waveplan.facts import facts, stage_facts
 from waveplan.model import Model
-from waveplan.pricing.bind import Compiler, status
+from waveplan.pricing.bind import Compiler, states_of
 from waveplan.pricing.language import parse
 from waveplan.pricing.rules import resident_rules
 from waveplan.topology import Topology
@@ -65,21 +65,8 @@ class Resident:
 
     def to_dict(self) -> dict[str, Any]:
         """Totals and terms as plain JSON values."""
-        return {
-            "stage": self.stage,
-            "total": self.total,
-            "allocated": self.allocated,
-            "terms": [
-                {
-                    "name": term.name,
-                    "bytes": term.bytes,
-                    "why": term.why,
-                    "measured": term.measured,
-                    "allowance": term.allowance,
-                }
-                for term in self.terms
-            ],
-        }
+        made = asdict(self)
+        return {**made, "terms": list(made["terms"])}
 
 
 def resident(
@@ -109,7 +96,7 @@ def resident(
 
 
 def _stage(table: dict[str, int], rules: RuleSet, stage: int) -> Resident:
-    states = {name: status(rules, rule, table) for name, rule in rules.rules.items()}
+    states = states_of(rules, table)
     compiler = Compiler(rules, table, states)
 
     def value(name: str) -> int:
