@@ -123,11 +123,6 @@ pub(crate) fn ragged<'py>(
     rows.call_method1("Ragged", (indices(py, values), indices(py, offsets)))
 }
 
-/// A new int64 array that takes over `values`.
-pub(crate) fn column(py: Python<'_>, values: Vec<i64>) -> Bound<'_, PyArray1<i64>> {
-    values.into_pyarray(py)
-}
-
 /// Indices as a new int64 array, -1 for `NONE`.
 pub(crate) fn indices<'py>(py: Python<'py>, values: &[u32]) -> Bound<'py, PyArray1<i64>> {
     let wide: Vec<i64> = values

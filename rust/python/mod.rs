@@ -1,8 +1,5 @@
 //! The border to Python: array views in, columns out, errors mapped once.
 
-// Stages without classes yet register nothing.
-#![allow(clippy::unnecessary_wraps, dead_code)]
-
 mod assign;
 mod convert;
 mod engine;
