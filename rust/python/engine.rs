@@ -13,8 +13,8 @@ use super::fields::{Give, give_class};
 use super::measures::PyPool;
 use super::price::PyProgram;
 use crate::engine::{
-    Curves, Ending, Engine, FlatPlan, Found, GroupPlan, Mode, Observation, Observed, Probed,
-    Profile, Profiles, Rates, Session, Settings, Signature, Tried,
+    Curves, Ending, Engine, FlatPlan, Found, GroupPlan, Mode, Observed, Probed, Profile, Profiles,
+    Rates, Session, Settings, Signature, Tried,
 };
 use crate::error::{Error, Result};
 use crate::split::Cost;
@@ -57,7 +57,7 @@ fn profiles_from(held: HeldProfiles<'_>) -> Arc<Profiles> {
 
 /// A pool with everything needed to plan waves of it.
 #[pyclass(frozen, name = "Engine", module = "waveplan._core")]
-struct PyEngine {
+pub(super) struct PyEngine {
     engine: Arc<Engine>,
 }
 
@@ -142,7 +142,7 @@ impl PyEngine {
 
 /// One search, alone or in step with other ranks.
 #[pyclass(frozen, name = "Session", module = "waveplan._core")]
-struct PySession(Mutex<Session>);
+pub(super) struct PySession(Mutex<Session>);
 
 impl PySession {
     /// Works with the session while the interpreter is released. A thread or signal handler that
@@ -253,19 +253,3 @@ macro_rules! give_name {
 }
 
 give_name!(Ending, Mode);
-
-/// Adds the engine's classes to the module.
-pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Settings>()?;
-    module.add_class::<Observation>()?;
-    module.add_class::<Rates>()?;
-    module.add_class::<Observed>()?;
-    module.add_class::<PyEngine>()?;
-    module.add_class::<PySession>()?;
-    module.add_class::<Found>()?;
-    module.add_class::<Probed>()?;
-    module.add_class::<Tried>()?;
-    module.add_class::<Cost>()?;
-    module.add_class::<FlatPlan>()?;
-    module.add_class::<GroupPlan>()
-}

@@ -17,29 +17,6 @@ use crate::recurrent::Recurrent;
 use crate::rows::Rows;
 use crate::tree::Tree;
 
-/// Adds this stage's classes and functions to the module.
-pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    let table = |names: &[&'static str], meanings: &[&'static str]| {
-        names
-            .iter()
-            .copied()
-            .zip(meanings.iter().copied())
-            .collect::<Vec<_>>()
-    };
-    module.add(
-        "PLAN_MEASURES",
-        table(&measures::plan::NAMES, &measures::plan::MEANINGS),
-    )?;
-    module.add(
-        "GROUP_MEASURES",
-        table(&measures::group::NAMES, &measures::group::MEANINGS),
-    )?;
-    module.add_class::<Group>()?;
-    module.add_class::<Settings>()?;
-    module.add_class::<PyPool>()?;
-    module.add_class::<PyPlanMeasures>()
-}
-
 /// The requests of a pool, checked, and the tree of its rows; shared with the engine.
 #[pyclass(name = "Pool", module = "waveplan._core", frozen)]
 #[derive(Clone)]
@@ -351,4 +328,21 @@ impl PyPlanMeasures {
             row,
         )
     }
+}
+
+/// Names and meanings of measures.
+fn table(names: &[&'static str], meanings: &[&'static str]) -> Vec<(&'static str, &'static str)> {
+    names
+        .iter()
+        .copied()
+        .zip(meanings.iter().copied())
+        .collect()
+}
+
+/// Adds the tables of names to the module.
+pub(super) fn tables(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    use measures::{group, plan};
+    module.add("PLAN_MEASURES", table(&plan::NAMES, &plan::MEANINGS))?;
+    module.add("GROUP_MEASURES", table(&group::NAMES, &group::MEANINGS))?;
+    module.add("PRICE_ROOTS", crate::price::ROOTS.to_vec())
 }

@@ -26,25 +26,57 @@ pub(crate) mod prelude {
     pub(crate) type Object<'py> = Bound<'py, PyAny>;
 }
 
-/// The extension module `waveplan._core`: registers classes and functions, nothing else.
+/// The extension module `waveplan._core`: its classes and functions, nothing else.
 #[pymodule(gil_used = false)]
 mod _core {
-    use super::{PyModule, PyResult};
     use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use super::assign::{attention_slices, own, stage_times};
+    #[pymodule_export]
+    use super::engine::{PyEngine, PySession};
+    #[pymodule_export]
+    use super::errors::{locked, stop_if};
+    #[pymodule_export]
+    use super::layout::choose_layout;
+    #[pymodule_export]
+    use super::measures::{Group, PyPlanMeasures, PyPool};
+    #[pymodule_export]
+    use super::pack::pack_rows;
+    #[pymodule_export]
+    use super::price::PyProgram;
+    #[pymodule_export]
+    use super::recurrent::{gdn, schedule, schedule_per_rank};
+    #[pymodule_export]
+    use super::scattered::{
+        gather_tokens, hash_rows, labelled_tokens, pack_of, packed_ids, packed_positions,
+        projected_rows, target_chunk_rows, tree_of,
+    };
+    #[pymodule_export]
+    use super::tree::build_tree;
+    #[pymodule_export]
+    use crate::assign::{AssignSettings, Assignment, ProfiledWork, StageWork, WorkloadProfile};
+    #[pymodule_export]
+    use crate::engine::{FlatPlan, Found, GroupPlan, Probed, Settings, Tried};
+    #[pymodule_export]
+    use crate::engine::{Observation, Observed, Rates};
+    #[pymodule_export]
+    use crate::layout::{Layout, Score, Scoring};
+    #[pymodule_export]
+    use crate::measures::Settings as MeasureSettings;
+    #[pymodule_export]
+    use crate::pack::Packing;
+    #[pymodule_export]
+    use crate::recurrent::{Recurrent, RecurrentSettings, Schedule};
+    #[pymodule_export]
+    use crate::split::Cost;
+    #[pymodule_export]
+    use crate::tree::Tree;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         super::errors::install_interrupt_hook();
-        super::errors::register(module)?;
-        super::tree::register(module)?;
-        super::pack::register(module)?;
-        super::layout::register(module)?;
-        super::assign::register(module)?;
-        super::recurrent::register(module)?;
-        super::measures::register(module)?;
-        super::price::register(module)?;
-        super::engine::register(module)?;
-        super::scattered::register(module)?;
+        super::measures::tables(module)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn limit(name: &str, value: i64) -> Result<usize> {
 /// Packs `tokens[offsets[i]..offsets[i + 1]]`.
 #[pyfunction]
 #[pyo3(signature = (tokens, offsets, max_depth=None, min_shared=1, shareable=None))]
-fn pack_rows(
+pub(super) fn pack_rows(
     py: Python<'_>,
     tokens: Ints<'_>,
     offsets: Ints<'_>,
@@ -47,10 +47,4 @@ fn pack_rows(
         };
         pack::pack(&Rows::new(tokens, &offsets)?, &options)
     })
-}
-
-/// Adds this stage's classes and functions to the module.
-pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Packing>()?;
-    module.add_function(wrap_pyfunction!(pack_rows, module)?)
 }

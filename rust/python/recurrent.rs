@@ -16,7 +16,7 @@ give_class!(Recurrent, RecurrentSettings);
 /// Which rank runs which segment of a packed row under its ownership.
 #[pyfunction]
 #[pyo3(signature = (packing, ownership, settings=None))]
-fn gdn(
+pub(super) fn gdn(
     py: Python<'_>,
     packing: &Packing,
     ownership: &Assignment,
@@ -31,13 +31,13 @@ fn gdn(
 
 /// The bucket schedule of a whole packed row on one rank.
 #[pyfunction(name = "gdn_schedule")]
-fn schedule(py: Python<'_>, packing: &Packing) -> PyResult<Schedule> {
+pub(super) fn schedule(py: Python<'_>, packing: &Packing) -> PyResult<Schedule> {
     detached(py, || Ok(gdn_schedule(&packing.segments)))
 }
 
 /// The bucket schedule of each rank, over the segments and shards that it holds.
 #[pyfunction(name = "gdn_schedule_per_rank")]
-fn schedule_per_rank(
+pub(super) fn schedule_per_rank(
     py: Python<'_>,
     packing: &Packing,
     placement: &Recurrent,
@@ -57,14 +57,4 @@ fn schedule_per_rank(
         ));
     }
     detached(py, || Ok(gdn_schedule_per_rank(segments, placement)))
-}
-
-/// Adds this stage's classes and functions to the module.
-pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Recurrent>()?;
-    module.add_class::<RecurrentSettings>()?;
-    module.add_class::<Schedule>()?;
-    module.add_function(wrap_pyfunction!(gdn, module)?)?;
-    module.add_function(wrap_pyfunction!(schedule, module)?)?;
-    module.add_function(wrap_pyfunction!(schedule_per_rank, module)?)
 }

@@ -25,7 +25,7 @@ fn slices<'a>(py: Python<'_>, name: &str, rows: &'a Arrays<'_>) -> PyResult<Vec<
 
 /// Builds the tree of rows in arrays of their own.
 #[pyfunction]
-fn tree_of(py: Python<'_>, rows: Arrays<'_>) -> PyResult<Tree> {
+pub(super) fn tree_of(py: Python<'_>, rows: Arrays<'_>) -> PyResult<Tree> {
     let rows = slices(py, "rows", &rows)?;
     let tree = detached(py, || Tree::build_scattered(&rows, None))?;
     refuse_empty(py, &tree)?;
@@ -35,7 +35,7 @@ fn tree_of(py: Python<'_>, rows: Arrays<'_>) -> PyResult<Tree> {
 /// Packs rows in arrays of their own.
 #[pyfunction]
 #[pyo3(signature = (rows, max_depth=None, min_shared=1, shareable=None))]
-fn pack_of(
+pub(super) fn pack_of(
     py: Python<'_>,
     rows: Arrays<'_>,
     max_depth: Option<i64>,
@@ -60,7 +60,7 @@ fn pack_of(
 
 /// Keyed hashes, 16 bytes a row.
 #[pyfunction]
-fn hash_rows<'py>(
+pub(super) fn hash_rows<'py>(
     py: Python<'py>,
     rows: Arrays<'py>,
     key: [u64; 2],
@@ -78,7 +78,7 @@ fn hash_rows<'py>(
 
 /// Tokens of a packed row.
 #[pyfunction]
-fn gather_tokens<'py>(
+pub(super) fn gather_tokens<'py>(
     py: Python<'py>,
     packing: &Packing,
     rows: Arrays<'py>,
@@ -90,7 +90,7 @@ fn gather_tokens<'py>(
 
 /// Group ids from 1, parent ids and positions of each packed token.
 #[pyfunction]
-fn packed_ids<'py>(
+pub(super) fn packed_ids<'py>(
     py: Python<'py>,
     packing: &Packing,
 ) -> PyResult<(Column<'py>, Column<'py>, Column<'py>)> {
@@ -104,7 +104,7 @@ fn packed_ids<'py>(
 
 /// Packed positions of all rows, flat, and offsets.
 #[pyfunction]
-fn packed_positions<'py>(
+pub(super) fn packed_positions<'py>(
     py: Python<'py>,
     packing: &Packing,
 ) -> PyResult<(Column<'py>, Column<'py>)> {
@@ -114,7 +114,7 @@ fn packed_positions<'py>(
 
 /// Tokens that have a label.
 #[pyfunction]
-fn labelled_tokens(py: Python<'_>, labels: Ints<'_>, tokens: usize) -> PyResult<usize> {
+pub(super) fn labelled_tokens(py: Python<'_>, labels: Ints<'_>, tokens: usize) -> PyResult<usize> {
     let labels = slice(py, "labels", &labels)?;
     if tokens == 0 || labels.len() % tokens != 0 {
         let message = format!("there are {} labels for {tokens} tokens", labels.len());
@@ -150,7 +150,7 @@ fn over_requests(
 
 /// Distinct positions that the head projects, counted up to `most`.
 #[pyfunction]
-fn projected_rows(
+pub(super) fn projected_rows(
     py: Python<'_>,
     positions: Arrays<'_>,
     labels: List<Option<Ints<'_>>>,
@@ -164,7 +164,7 @@ fn projected_rows(
 
 /// Rows of the first head chunk with a position of a request that has labels.
 #[pyfunction]
-fn target_chunk_rows(
+pub(super) fn target_chunk_rows(
     py: Python<'_>,
     positions: Arrays<'_>,
     labels: List<Option<Ints<'_>>>,
@@ -180,17 +180,4 @@ fn target_chunk_rows(
     over_requests(py, &positions.0, &labels.0, &every.0, |requests| {
         scattered::target_chunk(requests, chunk)
     })
-}
-
-/// Adds these functions to the module.
-pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(tree_of, module)?)?;
-    module.add_function(wrap_pyfunction!(pack_of, module)?)?;
-    module.add_function(wrap_pyfunction!(hash_rows, module)?)?;
-    module.add_function(wrap_pyfunction!(gather_tokens, module)?)?;
-    module.add_function(wrap_pyfunction!(packed_ids, module)?)?;
-    module.add_function(wrap_pyfunction!(packed_positions, module)?)?;
-    module.add_function(wrap_pyfunction!(labelled_tokens, module)?)?;
-    module.add_function(wrap_pyfunction!(projected_rows, module)?)?;
-    module.add_function(wrap_pyfunction!(target_chunk_rows, module)?)
 }
