@@ -150,7 +150,7 @@ fn measured_tree(tokens: &[i64], offsets: &[i64]) -> Result<i64> {
 fn measured_layout(tree: &Tree) -> Result<i64> {
     let mut sum = 0;
     for cp in [1, 2] {
-        for method in [Method::Exact, Method::Compatible] {
+        for method in [Method::Exact, Method::Reference] {
             sum += layout::choose(tree, &scoring(cp), method)?.packed_tokens;
         }
     }

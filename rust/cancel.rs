@@ -16,7 +16,7 @@ static HOOK: OnceLock<fn() -> bool> = OnceLock::new();
 const BETWEEN_CALLS: Duration = Duration::from_millis(20);
 
 /// Steps of a long loop between two checks.
-const BLOCK: usize = 1 << 8;
+const BLOCK: usize = 1 << 6;
 
 thread_local! {
     /// When this thread last called the hook. No result depends on it.
@@ -45,7 +45,7 @@ pub fn check() -> Result<()> {
     Ok(())
 }
 
-/// [`check`] at every 256th step of a long loop.
+/// [`check`] at every 64th step of a long loop.
 #[inline]
 pub fn check_at(step: usize) -> Result<()> {
     if step % BLOCK == 0 { check() } else { Ok(()) }

@@ -205,17 +205,6 @@ fn check_limits(rows: usize, options: &PackOptions<'_>) -> Result<()> {
     }
 }
 
-/// Packs the rows of a tree that is already built (`shareable` does not apply).
-pub fn pack_tree(tree: &Tree, max_depth: Option<usize>, min_shared: i64) -> Result<Packing> {
-    let lengths = (0..tree.rows()).map(|r| tree.row_length(r)).collect();
-    let options = PackOptions {
-        max_depth,
-        min_shared,
-        shareable: None,
-    };
-    Walk::new(tree, lengths, &options).run()
-}
-
 impl Packing {
     /// Lists the members of each segment from the last segment of each row.
     ///

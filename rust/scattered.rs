@@ -11,10 +11,8 @@ use crate::pack::Packing;
 const NO_LABEL: i64 = -100;
 /// Bits of one word of [`Marks`].
 const BITS: usize = u64::BITS as usize;
-/// One past the largest packed position.
-const LARGEST: i64 = 1 << 40;
-/// Packed positions for each one named, up to which a bit map of all is worth its memory.
-const SPARSE: usize = 64;
+/// One past the largest packed position: a bit map holds them all.
+const LARGEST: i64 = 1 << 28;
 
 /// Odd 64-bit constants with well-mixed bits (fractions of the golden ratio, e, pi).
 const MIX: [u64; 4] = [
@@ -162,79 +160,45 @@ pub fn labelled(labels: &[i64], tokens: usize) -> usize {
     labels.chunks_exact(width).filter(|l| asks(l)).count()
 }
 
-/// The positions that requests name, numbered in order.
-enum Places {
-    /// Every position up to the largest.
-    All(usize),
-    /// Those named, ascending: few of many, whose bit map would not be worth its memory.
-    Named(Vec<i64>),
-}
-
-impl Places {
-    /// Checks positions and labels.
-    fn new(requests: &[HeadRow<'_>]) -> Result<Self> {
-        let (mut size, mut named) = (0, 0_usize);
-        for (i, request) in requests.iter().enumerate() {
-            let tokens = request.positions.len();
-            let labels = request.labels.map_or(0, <[i64]>::len);
-            if labels > 0 && (tokens == 0 || labels % tokens != 0) {
+/// Checks positions and labels; returns one past the largest position.
+fn check(requests: &[HeadRow<'_>]) -> Result<usize> {
+    let mut size = 0;
+    for (i, request) in requests.iter().enumerate() {
+        let tokens = request.positions.len();
+        let labels = request.labels.map_or(0, <[i64]>::len);
+        if labels > 0 && (tokens == 0 || labels % tokens != 0) {
+            return Err(Error::input(format!(
+                "request {i} has {labels} labels for {tokens} tokens: give the same number for each"
+            )));
+        }
+        for &position in request.positions {
+            if !(0..LARGEST).contains(&position) {
                 return Err(Error::input(format!(
-                    "request {i} has {labels} labels for {tokens} tokens: give the same number for each"
+                    "request {i} has a token at packed position {position}: it must be from 0 to below 2^28"
                 )));
             }
-            for &position in request.positions {
-                if !(0..LARGEST).contains(&position) {
-                    return Err(Error::input(format!(
-                        "request {i} has a token at packed position {position}: it must be from 0 to below 2^40"
-                    )));
-                }
-                size = size.max(position + 1);
-            }
-            named = named.saturating_add(tokens);
-        }
-        let size = usize::try_from(size).map_err(|_| Error::Overflow("packed positions"))?;
-        if size / SPARSE <= named {
-            return Ok(Self::All(size));
-        }
-        let mut all: Vec<i64> = (requests.iter())
-            .flat_map(|request| request.positions.iter().copied())
-            .collect();
-        all.sort_unstable();
-        all.dedup();
-        Ok(Self::Named(all))
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Self::All(size) => *size,
-            Self::Named(all) => all.len(),
+            size = size.max(position as usize + 1);
         }
     }
-
-    /// Number of a named position.
-    fn number(&self, position: i64) -> usize {
-        match self {
-            Self::All(_) => position as usize,
-            Self::Named(all) => all.partition_point(|&at| at < position),
-        }
-    }
+    Ok(size)
 }
 
-/// A set of places.
+/// A set of positions.
 struct Marks {
     words: Vec<u64>,
     count: usize,
 }
 
 impl Marks {
-    fn new(places: &Places) -> Self {
+    fn new(size: usize) -> Self {
         Self {
-            words: vec![0; places.len().div_ceil(BITS)],
+            words: vec![0; size.div_ceil(BITS)],
             count: 0,
         }
     }
 
-    fn insert(&mut self, at: usize) {
+    fn insert(&mut self, position: i64) {
+        let at = position as usize;
         let (word, bit) = (&mut self.words[at / BITS], 1_u64 << (at % BITS));
         self.count += usize::from(*word & bit == 0);
         *word |= bit;
@@ -252,11 +216,10 @@ impl Marks {
 
 /// Distinct positions that the head projects; counts no further than `most`.
 pub fn projected_rows(requests: &[HeadRow<'_>], most: usize) -> Result<usize> {
-    let places = Places::new(requests)?;
-    let mut marks = Marks::new(&places);
+    let mut marks = Marks::new(check(requests)?);
     for request in requests {
         for position in request.projected(false) {
-            marks.insert(places.number(position));
+            marks.insert(position);
             if marks.count >= most {
                 return Ok(most);
             }
@@ -268,15 +231,15 @@ pub fn projected_rows(requests: &[HeadRow<'_>], most: usize) -> Result<usize> {
 /// Rows of the head's first chunk that holds a position of a request with labels: the largest
 /// chunk whose backward runs, as only the last may be short.
 pub fn target_chunk(requests: &[HeadRow<'_>], chunk: usize) -> Result<usize> {
-    let places = Places::new(requests)?;
-    let (mut projected, mut targeted) = (Marks::new(&places), Marks::new(&places));
+    let size = check(requests)?;
+    let (mut projected, mut targeted) = (Marks::new(size), Marks::new(size));
     for request in requests {
         for position in request.projected(false) {
-            projected.insert(places.number(position));
+            projected.insert(position);
         }
         if request.labels.is_some() {
             for &position in request.positions {
-                targeted.insert(places.number(position));
+                targeted.insert(position);
             }
         }
     }
@@ -323,22 +286,6 @@ mod tests {
         let chunk = |size| target_chunk(&requests, size).unwrap();
         assert_eq!((chunk(4), chunk(3), chunk(100)), (2, 1, 10));
         assert_eq!(target_chunk(&requests[..1], 4), Ok(0));
-    }
-
-    #[test]
-    fn far_apart_positions_take_little_memory() {
-        let positions = [&[LARGEST - 1, 0, 7][..], &[LARGEST - 1], &[1 << 39, 7]];
-        let requests = [
-            row(positions[0], None, true),
-            row(positions[1], Some(&[1]), false),
-            row(positions[2], Some(&[1, -100]), false),
-        ];
-        let rows = projected_rows(&requests, 99);
-        assert_eq!(rows, Ok(4));
-        // Projected in order: 0, 7, 2^39, the last; targeted all but 0.
-        let chunk = |size| target_chunk(&requests, size);
-        assert_eq!((chunk(1), chunk(2), chunk(3)), (Ok(1), Ok(2), Ok(3)));
-        assert_eq!(target_chunk(&requests[..2], 2), Ok(1));
     }
 
     #[test]

@@ -93,7 +93,6 @@ def widths(compatible: bool) -> list[tuple[int, int]]:
 CALLS: dict[str, Callable[[], Any]] = {
     "tree": lambda: len(waveplan.tree(MANY)),
     "restrict": lambda: len(WIDE.restrict(np.arange(len(MANY)))),
-    "prefixes": lambda: WIDE.packed_prefixes.sum(),
     "pack": lambda: len(waveplan.pack(MANY)),
     "members": lambda: len(PACKED_WIDE.members),
     "exact": lambda: layout("exact"),
@@ -101,7 +100,6 @@ CALLS: dict[str, Callable[[], Any]] = {
     "fitting": fitting,
     "assign": lambda: waveplan.own(PACKED_WIDE, 4).owners.tolist(),
     "slices": lambda: len(waveplan.attention_slices(PACKED)[0]),
-    "schedule": lambda: waveplan.gdn_schedule(PACKED_WIDE),
     "requests": lambda: Requests(MANY).labelled.sum(),
     "waves": lambda: widths(False),
     "compatible waves": lambda: widths(True),

@@ -304,7 +304,7 @@ impl<'a> Counter<'a> {
         let mut keys = vec![0_i64; self.problem.stages + 1];
         for span in spans {
             for chunk in span.low..span.high {
-                cancel::check_at(chunk as usize)?;
+                cancel::check()?;
                 self.count_chunk(rank, chunk, &mut keys)?;
             }
         }

@@ -345,8 +345,8 @@ impl Work {
     ) -> Result<Layout> {
         let method = match mode {
             Mode::Full => Method::Full,
-            Mode::Published => Method::Compatible,
-            Mode::Optimal | Mode::Fitting if compatible => Method::Compatible,
+            Mode::Published => Method::Reference,
+            Mode::Optimal | Mode::Fitting if compatible => Method::Reference,
             Mode::Optimal | Mode::Fitting => Method::Exact,
         };
         let options = Options {

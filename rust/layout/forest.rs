@@ -274,6 +274,18 @@ impl Forest {
         }
     }
 
+    /// The layout that shares every span of at least `least` tokens.
+    pub(super) fn by_span(&self, least: i64) -> Vec<bool> {
+        let mut below = vec![0; self.len()];
+        let mut choose = |i: usize| {
+            let from = self.above(i).map_or(0, |p| below[p]);
+            let chosen = self.end[i] - from >= least;
+            below[i] = if chosen { self.end[i] } else { from };
+            chosen
+        };
+        (0..self.len()).map(&mut choose).collect()
+    }
+
     /// Measures of the layout that chooses `chosen` (one flag a decision).
     #[must_use]
     pub fn measure(&self, chosen: &[bool]) -> Measures {

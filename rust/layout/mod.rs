@@ -4,36 +4,27 @@
 //! chosen one is stored once, from the end of its nearest chosen ancestor to its own end, and
 //! each row replays what follows its deepest chosen segment.
 
-mod beam;
-mod bits;
-mod costs;
-mod dense;
 mod exact;
-mod family;
-mod fits;
 mod forest;
-mod near;
 mod pack;
+mod reference;
+mod result;
 mod scoring;
-mod spans;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod trees;
-mod view;
-mod window;
 
-use beam::Search;
-use bits::{Arena, Keys};
+use result::finish;
 use scoring::Weights;
 
-pub use family::Label;
 pub use forest::{Forest, Measures};
 pub use pack::{Shape, pack, shape};
+pub use reference::Label;
+pub use result::{Layout, Stop};
 pub use scoring::{MOST_RANKS, Score, Scoring, Version};
 
 use crate::error::{Error, Result};
-use crate::fields::result;
 use crate::tree::Tree;
 
 /// How a layout is chosen.
@@ -43,96 +34,14 @@ pub enum Method {
     #[default]
     Exact,
     /// The bounded search of the published planner.
-    Compatible,
+    Reference,
     /// Everything shared.
     Full,
     /// Nothing shared.
     None,
 }
 
-/// Why a compatible search ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Stop {
-    /// The method has no refinement.
-    #[default]
-    NotSearched,
-    /// There was nothing to decide.
-    NoDecisions,
-    /// The budget of proposals ran out.
-    BudgetExhausted,
-    /// Every proposal was made.
-    Complete,
-}
-
-result! {
-    /// A choice of shared segments of a tree of S segments, and how good it is.
-    #[derive(Debug, Clone, Default, PartialEq, Eq)]
-    pub struct Layout as "Layout" {
-        /// Stored once for all its rows (S entries); false for segments of one row.
-        pub shared: Vec<bool>,
-        /// Predicted work and its tie-breaks.
-        pub score: Score,
-        /// No layout of this tree has less work than this.
-        pub bound: i128,
-        /// The score is proven to be the least of all layouts.
-        pub optimal: bool,
-        /// Tokens of the packed row.
-        pub packed_tokens: i64,
-        /// Segments on the longest path: 1 without sharing.
-        pub depth: i64,
-        /// Segments of the packed row.
-        pub segments: i64,
-        /// The policies of the mandatory family that give this layout (compatible): "none",
-        /// "depth 2", "span 18-40", "saves 5%", "full".
-        pub labels: Vec<Label>,
-        /// Distinct layouts of the mandatory family (compatible).
-        pub mandatory_candidates: usize,
-        /// Proposals spent (compatible).
-        pub refinement_work: usize,
-        /// Proposals that were new layouts (compatible).
-        pub evaluated_refinements: usize,
-        @core
-        /// Chosen decisions.
-        pub chosen: usize,
-        /// Why the search ended (compatible).
-        pub stop: Stop,
-    }
-    python {
-        /// The shared segments, ascending.
-        #[getter]
-        fn decisions<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
-            let flags = self.shared.iter().enumerate();
-            flags.filter(|f| *f.1).map(|f| f.0 as i64).collect::<Vec<i64>>().give(py)
-        }
-
-        /// Work that a better layout could save at most; 0 when proven optimal.
-        #[getter]
-        fn gap(&self) -> i128 {
-            if self.optimal { 0 } else { (self.score.work - self.bound).max(0) }
-        }
-
-        /// Why the refinement ended (compatible).
-        #[getter]
-        fn stop_reason(&self) -> Option<&'static str> {
-            match self.stop {
-                Stop::NotSearched => None,
-                Stop::NoDecisions => Some("no_shareable_decisions"),
-                Stop::BudgetExhausted => Some("refinement_budget_exhausted"),
-                Stop::Complete => Some("search_complete"),
-            }
-        }
-
-        fn __repr__(&self) -> String {
-            let proof = if self.optimal { "optimal".to_owned() } else { format!("gap {}", self.gap()) };
-            format!(
-                "Layout({} shared, {} segments, depth {}, {} tokens, {proof})",
-                self.chosen, self.segments, self.depth, self.packed_tokens
-            )
-        }
-    }
-}
-
-/// Proposals that the compatible refinement may spend: the published planner's budget.
+/// Proposals that the reference search may spend: the published planner's budget.
 pub const BUDGET: usize = 2_000;
 
 /// What to choose and what to report.
@@ -140,9 +49,9 @@ pub const BUDGET: usize = 2_000;
 pub struct Options {
     /// How.
     pub method: Method,
-    /// Proposals of the compatible refinement.
+    /// Proposals of the reference search.
     pub budget: usize,
-    /// Run the compatible refinement to its end, for its counters; else it may stop as soon as
+    /// Run the reference search to its end, for its counters; else it may stop as soon as
     /// its answer is known.
     pub counts: bool,
 }
@@ -161,9 +70,8 @@ impl Default for Options {
 #[derive(Debug, Default)]
 pub struct Workspace {
     forest: Forest,
-    keys: Keys,
-    arena: Arena,
     tables: exact::Tables,
+    reference: reference::Workspace,
 }
 
 /// Chooses a layout of `tree`. A tree without rows, or with an empty row, is refused.
@@ -190,7 +98,7 @@ impl Workspace {
                 &weights,
                 &vec![false; decisions],
             )),
-            Method::Compatible => self.compatible(tree, &weights, options),
+            Method::Reference => self.reference(tree, &weights, options),
             Method::Exact => self.exact(tree, &weights),
         }
     }
@@ -200,12 +108,9 @@ impl Workspace {
         if let Some(best) = best.as_ref().filter(|best| best.optimal) {
             return Ok(self.proven(tree, weights, best));
         }
-        // No proof: the bounded search may know a better layout.
-        let options = Options {
-            counts: true,
-            ..Options::default()
-        };
-        let found = self.compatible(tree, weights, &options)?;
+        // No proof: the reference search may know a better layout.
+        let found = (self.reference).search(&self.forest, weights, BUDGET, None)?;
+        let found = finish(tree, &self.forest, weights, &found.chosen);
         Ok(match best {
             Some(best) if best.score <= found.score => self.proven(tree, weights, &best),
             Some(best) => Layout {
@@ -242,7 +147,7 @@ impl Workspace {
         }
         let weights = scoring.weights()?;
         let chosen = self.flags(&cheapest.shared);
-        let best = fits::fits(
+        let best = exact::fits(
             &self.forest,
             &weights,
             &mut self.tables,
@@ -260,48 +165,29 @@ impl Workspace {
         decisions.iter().map(|&s| shared[s as usize]).collect()
     }
 
-    fn compatible(&mut self, tree: &Tree, weights: &Weights, options: &Options) -> Result<Layout> {
+    fn reference(&mut self, tree: &Tree, weights: &Weights, options: &Options) -> Result<Layout> {
         let forest = &self.forest;
-        self.keys.reserve(forest.len());
         let best = if options.counts {
             None
         } else {
-            exact::exact(forest, weights, &mut self.tables)?
+            exact::exact(forest, weights, &mut self.tables)?.filter(|best| best.optimal)
         };
-        let best = best.filter(|best| best.optimal);
         // The best of all layouts is the answer of every search that meets it.
-        if let Some(best) = best
-            .as_ref()
-            .filter(|best| family::is_member(forest, &best.chosen))
+        if let Some(best) =
+            (best.as_ref()).filter(|best| reference::is_member(forest, &best.chosen))
         {
             return Ok(self.proven(tree, weights, best));
         }
-        let target = best
-            .as_ref()
-            .map(|best| self.keys.hash(&bits::words(&best.chosen)));
-        self.arena.reset(forest.len());
-        let keys = &self.keys;
-        let members = family::family(forest, keys, &mut self.arena)?;
-        let (search, points) = Search::new(
-            forest,
-            weights,
-            keys,
-            &mut self.arena,
-            &members,
-            options.budget,
-            target,
-        );
-        let found = search.run(points)?;
-        let words = self.arena.words(found.incumbent.set);
-        let chosen: Vec<bool> = (0..forest.len()).map(|i| bits::has(words, i)).collect();
-        let mut layout = finish(tree, forest, weights, &chosen);
+        let target = best.as_ref().map(|best| best.chosen.as_slice());
+        let found = (self.reference).search(forest, weights, options.budget, target)?;
+        let mut layout = finish(tree, forest, weights, &found.chosen);
         if let Some(best) = best {
             layout.bound = best.score.work;
-            layout.optimal = chosen == best.chosen;
+            layout.optimal = found.chosen == best.chosen;
         }
         if options.counts {
-            layout.labels = family::labels(forest, &chosen, &members, &self.arena, keys);
-            layout.mandatory_candidates = members.len();
+            layout.labels = self.reference.labels(forest, &found);
+            layout.mandatory_candidates = found.mandatory();
             layout.refinement_work = found.work;
             layout.evaluated_refinements = found.evaluated;
             layout.stop = found.stop;
@@ -325,24 +211,5 @@ fn check(tree: &Tree) -> Result<()> {
             "row {row} is empty: a layout needs at least one token in each row"
         ))),
         None => Ok(()),
-    }
-}
-
-/// Measures and scores a choice of decisions.
-fn finish(tree: &Tree, forest: &Forest, weights: &Weights, chosen: &[bool]) -> Layout {
-    let measures = forest.measure(chosen);
-    let score = weights.score(&measures);
-    let mut shared = vec![false; tree.parent.len()];
-    for (decision, &chosen) in chosen.iter().enumerate() {
-        shared[forest.tree_segment[decision] as usize] = chosen;
-    }
-    Layout {
-        shared,
-        score,
-        packed_tokens: measures.tokens,
-        depth: measures.depth,
-        segments: measures.segments,
-        chosen: measures.chosen as usize,
-        ..Layout::default()
     }
 }

@@ -23,57 +23,23 @@ pub struct Shape {
 /// segments with one row may carry it or not, it changes nothing.
 pub fn pack(tree: &Tree, shared: &[bool]) -> Result<Packing> {
     let shape = shape(tree, shared)?;
-    let segments = shape.row.len();
-    let mut member_offsets = Vec::with_capacity(segments + 1);
-    let mut total = 0_u32;
-    member_offsets.push(0);
-    for (&row, &at) in shape.row.iter().zip(&shape.tree_segment) {
-        let members = if row == NONE {
-            tree.count[at as usize]
-        } else {
-            1
-        };
-        total = total
-            .checked_add(members)
-            .ok_or(Error::Overflow("the number of segment members"))?;
-        member_offsets.push(total);
-    }
-    let mut packed_of = vec![NONE; tree.parent.len()];
-    let mut members = vec![0; total as usize];
+    let mut packed_of = vec![NONE; tree.len()];
     let mut last = vec![NONE; tree.rows()];
     for (packed, (&row, &at)) in shape.row.iter().zip(&shape.tree_segment).enumerate() {
-        if row == NONE {
-            packed_of[at as usize] = packed as u32;
+        let slot = if row == NONE {
+            &mut packed_of[at as usize]
         } else {
-            members[member_offsets[packed] as usize] = row;
-            last[row as usize] = packed as u32;
-        }
+            &mut last[row as usize]
+        };
+        *slot = packed as u32;
     }
-    // Rows in input order climb to the root, so members come out ascending.
-    let mut next: Vec<u32> = member_offsets[..segments].to_vec();
-    for (row, &terminal) in tree.terminal.iter().enumerate() {
-        let mut at = terminal;
-        if at != NONE && last[row] == NONE {
+    for (last, &terminal) in last.iter_mut().zip(&tree.terminal) {
+        if *last == NONE && terminal != NONE {
             // No tail: the segment where the row ends is itself shared.
-            last[row] = packed_of[at as usize];
-        }
-        while at != NONE {
-            let packed = packed_of[at as usize];
-            if packed != NONE {
-                let slot = &mut next[packed as usize];
-                members[*slot as usize] = row as u32;
-                *slot += 1;
-            }
-            at = tree.parent[at as usize];
+            *last = packed_of[terminal as usize];
         }
     }
-    Ok(Packing {
-        segments: shape.segments,
-        row_start: shape.row_start,
-        member_offsets,
-        members,
-        last,
-    })
+    Packing::new(shape.segments, shape.row_start, last)
 }
 
 /// The packed row of a layout without member lists.

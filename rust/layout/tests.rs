@@ -108,7 +108,7 @@ fn any_scoring(dice: &mut Dice) -> Scoring {
 }
 
 /// Rows in one of several shapes: dense tries, chains, long runs.
-fn any_rows(dice: &mut Dice) -> Vec<Vec<i64>> {
+pub(super) fn any_rows(dice: &mut Dice) -> Vec<Vec<i64>> {
     let count = 2 + dice.roll(18);
     match dice.roll(4) {
         0 => dice.rows(count, 6, 2, 1),
@@ -177,7 +177,7 @@ fn exact_is_what_trying_all_layouts_finds() {
         tried += 1;
         let (score, list) = exhaustive(&forest, &weights, i64::MAX).unwrap();
         // Narrow sums, wide ones, and narrow sums of the work alone.
-        let most = costs::Unit::new(&forest, &weights).unwrap().most;
+        let most = exact::Unit::new(&forest, &weights).unwrap().most;
         for narrow_below in [1 << 61, 0, most] {
             workspace.tables.narrow_below = narrow_below;
             let layout = workspace
@@ -192,16 +192,16 @@ fn exact_is_what_trying_all_layouts_finds() {
 }
 
 #[test]
-fn exact_is_never_worse_than_compatible() {
+fn exact_is_never_worse_than_the_reference() {
     let mut dice = Dice(9);
     for round in 0..400 {
         let tree = tree(&dice.rows(2 + round % 60, 9, 3, 1 + round % 50));
         let scoring = any_scoring(&mut dice);
         let exact = choose(&tree, &scoring, Method::Exact).unwrap();
-        let compatible = choose(&tree, &scoring, Method::Compatible).unwrap();
+        let reference = choose(&tree, &scoring, Method::Reference).unwrap();
         assert!(exact.optimal);
-        assert!(exact.score <= compatible.score);
-        assert!(compatible.bound <= exact.score.work);
+        assert!(exact.score <= reference.score);
+        assert!(reference.bound <= exact.score.work);
     }
 }
 
@@ -239,14 +239,14 @@ fn fits_is_what_trying_all_layouts_under_the_limit_finds() {
 }
 
 #[test]
-fn a_proven_compatible_answer_is_the_searched_one() {
+fn a_proven_reference_answer_is_the_searched_one() {
     let mut dice = Dice(17);
     let mut workspace = Workspace::default();
     for round in 0..600 {
         let tree = tree(&any_rows(&mut dice));
         let scoring = any_scoring(&mut dice);
         let mut options = Options {
-            method: Method::Compatible,
+            method: Method::Reference,
             budget: [0, 7, 100, BUDGET][round % 4],
             counts: true,
         };
@@ -258,39 +258,6 @@ fn a_proven_compatible_answer_is_the_searched_one() {
             (proven.score, proven.shared)
         );
         assert!(!searched.labels.is_empty() || searched.refinement_work > 0);
-    }
-}
-
-#[test]
-fn members_by_span_are_what_a_walk_gives() {
-    let mut dice = Dice(23);
-    for _ in 0..300 {
-        let tree = tree(&any_rows(&mut dice));
-        let forest = Forest::new(&tree, 64).unwrap();
-        let mut keys = Keys::default();
-        keys.reserve(forest.len());
-        let mut spans = spans::Spans::new(&forest, &keys);
-        let mut least = 1;
-        loop {
-            let flags = family::by_span(&forest, least);
-            assert_eq!(spans.words, bits::words(&flags));
-            assert_eq!(spans.hash, keys.hash(&spans.words));
-            assert_eq!(spans.measures(), forest.measure(&flags));
-            let near = |i: usize| {
-                let mut above = forest.above(i);
-                while let Some(p) = above.filter(|&p| !flags[p]) {
-                    above = forest.above(p);
-                }
-                above.map_or(0, |p| forest.end[p])
-            };
-            let chosen = (0..forest.len()).filter(|&i| flags[i]);
-            let shortest = chosen.map(|i| forest.end[i] - near(i)).min();
-            assert_eq!(spans.next(), Ok(shortest.is_some()));
-            match shortest {
-                Some(span) => least = span + 1,
-                None => break,
-            }
-        }
     }
 }
 

@@ -60,7 +60,7 @@ pub(super) fn choose_layout(
     let name = method.map(ToString::to_string);
     let method = match name.as_deref() {
         None | Some("exact") => Method::Exact,
-        Some("compatible") => Method::Compatible,
+        Some("compatible") => Method::Reference,
         Some("full") => Method::Full,
         Some("none") => Method::None,
         Some(other) => {

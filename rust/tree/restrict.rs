@@ -108,43 +108,13 @@ impl Tree {
         for (s, &row) in self.first_row.iter().enumerate() {
             fresh[row as usize] += self.length(s);
         }
-        let lengths = (0..self.rows()).map(|r| self.row_length(r));
-        Prefixes::from_fresh(lengths.zip(fresh))
-    }
-
-    /// The same for the prefixes of the list `rows`, in its order.
-    ///
-    /// # Panics
-    /// If a row is not one of this tree.
-    pub fn packed_prefixes_of(&self, rows: &[u32], workspace: &mut TreeWorkspace) -> Prefixes {
-        workspace.begin(self.len());
-        let fresh = rows.iter().map(|&row| {
-            let (length, mut known) = (self.row_length(row as usize), 0);
-            let mut node = self.terminal[row as usize];
-            while node != NONE {
-                if workspace.is_marked(node) {
-                    known = self.end[node as usize];
-                    break;
-                }
-                workspace.mark(node, NONE, 0, row);
-                node = self.parent[node as usize];
-            }
-            (length, length - known)
-        });
-        Prefixes::from_fresh(fresh)
-    }
-}
-
-impl Prefixes {
-    /// From each row's length and its tokens that no earlier row holds.
-    fn from_fresh(rows: impl Iterator<Item = (i64, i64)>) -> Self {
         let (mut packed, mut shared, mut total) = (vec![0], Vec::new(), 0);
-        for (length, fresh) in rows {
+        for (row, fresh) in fresh.into_iter().enumerate() {
             total += fresh;
             packed.push(total);
-            shared.push(length - fresh);
+            shared.push(self.row_length(row) - fresh);
         }
-        Self { packed, shared }
+        Prefixes { packed, shared }
     }
 }
 

@@ -116,10 +116,6 @@ proptest! {
             tree.restrict_into(&picks[..k], &mut workspace, &mut small).unwrap();
             prop_assert_eq!(&small, &expected);
             prop_assert_eq!(&tree.restrict(&picks[..k]).unwrap(), &expected);
-            prop_assert_eq!(
-                tree.packed_prefixes_of(&picks[..k], &mut workspace),
-                expected.packed_prefixes()
-            );
         }
     }
 

@@ -25,7 +25,7 @@ pub fn check(data: &[u8]) {
     let full = workspace.choose(&tree, &scoring, &with(Method::Full));
     assert_eq!(full.is_ok(), usable && valid(&scoring));
     let Ok(full) = full else {
-        for method in [Method::Exact, Method::Compatible, Method::None] {
+        for method in [Method::Exact, Method::Reference, Method::None] {
             assert!(workspace.choose(&tree, &scoring, &with(method)).is_err());
         }
         return;
@@ -38,7 +38,7 @@ pub fn check(data: &[u8]) {
     same(&tree, &scoring, &none, &Chosen::new());
     check_packed(&tree, &decisions, &mut draw);
     if draw.coin() {
-        check_compatible(&tree, &scoring, &mut workspace, &mut draw);
+        check_reference(&tree, &scoring, &mut workspace, &mut draw);
     } else if decisions.len() <= 8 {
         check_exact(&tree, &scoring, &mut workspace, &mut draw);
     }
@@ -195,7 +195,7 @@ fn against_best(
 }
 
 /// The bounded search: answer, counters and labels.
-fn check_compatible(
+fn check_reference(
     tree: &Tree,
     scoring: &Scoring,
     workspace: &mut Workspace,
@@ -208,7 +208,7 @@ fn check_compatible(
         _ => draw.below(200),
     };
     let mut options = Options {
-        method: Method::Compatible,
+        method: Method::Reference,
         budget,
         counts: true,
     };

@@ -24,7 +24,7 @@ pub fn check(data: &[u8]) {
     let rows = draw.rows(14);
     let tree = check_tree(&rows);
     check_restrictions(&rows, &tree, &mut draw);
-    check_packing(&rows, &tree, &mut draw);
+    check_packing(&rows, &mut draw);
     check_mixes(&rows, &mut draw);
 }
 
@@ -179,8 +179,6 @@ fn check_restrictions(rows: &[Vec<i64>], tree: &Tree, draw: &mut Draw<'_>) {
         tree.restrict_into(&picked, &mut workspace, &mut into)
             .unwrap();
         same_tree(&into, &listed);
-        let prefixes = tree.packed_prefixes_of(&picked, &mut workspace);
-        same_prefixes(&listed, &prefixes.packed, &prefixes.shared);
     }
 }
 
@@ -199,7 +197,7 @@ fn same_prefixes(rows: &[Vec<i64>], packed: &[i64], shared: &[i64]) {
 }
 
 /// Packed rows equal the definition, under every option and way to ask.
-fn check_packing(rows: &[Vec<i64>], tree: &Tree, draw: &mut Draw<'_>) {
+fn check_packing(rows: &[Vec<i64>], draw: &mut Draw<'_>) {
     let max_depth = match draw.below(5) {
         0 => Some(0),
         1 => Some(draw.below(4)),
@@ -240,10 +238,6 @@ fn check_packing(rows: &[Vec<i64>], tree: &Tree, draw: &mut Draw<'_>) {
     let packing = packing.unwrap();
     let expected = slow::pack::pack(rows, max_depth, min_shared, shareable.as_deref());
     same_packing(&packing, &expected, rows);
-    if shareable.is_none() {
-        let of_tree = pack::pack_tree(tree, max_depth, min_shared);
-        assert_eq!(of_tree, Ok(packing.clone()));
-    }
     check_views(rows, &packing, draw);
 }
 
@@ -371,7 +365,7 @@ fn lying_heads(draw: &mut Draw<'_>) {
     };
     let count = labels.as_ref().map_or(0, Vec::len);
     let labels_fit = count == 0 || (!positions.is_empty() && count % positions.len() == 0);
-    let valid = labels_fit && positions.iter().all(|at| (0..1 << 40).contains(at));
+    let valid = labels_fit && positions.iter().all(|at| (0..1 << 28).contains(at));
     let counted = scattered::projected_rows(&[request], usize::MAX);
     assert_eq!(counted.is_ok(), valid);
     let first = scattered::target_chunk(&[request], 7);

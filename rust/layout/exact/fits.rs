@@ -1,11 +1,11 @@
 //! The cheapest layout under a limit on tokens: a price on tokens closes in on it, and what the
 //! price cannot tell apart is compared one by one.
 
-use super::exact::{Best, Tables};
 use super::near::Goal;
-use super::scoring::Weights;
-use super::{Forest, Measures, Score};
+use super::{Best, Tables};
 use crate::error::Result;
+use crate::layout::scoring::Weights;
+use crate::layout::{Forest, Measures, Score};
 
 /// A layout that a price found.
 struct Found {
@@ -15,7 +15,7 @@ struct Found {
 
 /// The cheapest layout with at most `most_tokens` tokens, given the cheapest of all, which has
 /// more. Full sharing is known to fit.
-pub(super) fn fits(
+pub(in crate::layout) fn fits(
     forest: &Forest,
     weights: &Weights,
     tables: &mut Tables,

@@ -5,10 +5,10 @@
 //! more than it can cost (a segment, a level, segments that become tiny), no layout that is best,
 //! or within reach of the best, passes all of them over.
 
-use super::Forest;
-use super::scoring::Weights;
 use crate::cancel;
 use crate::error::Result;
+use crate::layout::Forest;
+use crate::layout::scoring::Weights;
 
 /// With fewer states than this, a window is not worth its search; tests look at small trees.
 const FEW_STATES: u64 = if cfg!(any(test, feature = "small-limits")) {

@@ -9,11 +9,11 @@ use rustc_hash::FxHashSet;
 
 use super::bits::{self, Arena, Keys, Set};
 use super::family::Member;
-use super::scoring::Weights;
 use super::view::{Levels, View, subtree};
-use super::{Forest, Measures, Score, Stop};
 use crate::cancel;
 use crate::error::Result;
+use crate::layout::scoring::Weights;
+use crate::layout::{Forest, Measures, Score, Stop};
 
 /// States that a tier starts from, at most.
 const WIDTH: usize = 16;
@@ -36,7 +36,7 @@ struct State {
 
 /// What a refinement spent and found.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Found {
+pub(super) struct Refined {
     pub(super) incumbent: Point,
     pub(super) work: usize,
     pub(super) evaluated: usize,
@@ -44,7 +44,7 @@ pub(super) struct Found {
 }
 
 /// One refinement of one tree.
-pub(super) struct Search<'a> {
+pub(super) struct Refinement<'a> {
     forest: &'a Forest,
     weights: &'a Weights,
     keys: &'a Keys,
@@ -53,10 +53,10 @@ pub(super) struct Search<'a> {
     budget: usize,
     /// Stops as soon as this layout, known to be the best of all, has been met.
     target: Option<u128>,
-    found: Found,
+    found: Refined,
 }
 
-impl<'a> Search<'a> {
+impl<'a> Refinement<'a> {
     /// Prepares a refinement from the mandatory family.
     pub(super) fn new(
         forest: &'a Forest,
@@ -89,7 +89,7 @@ impl<'a> Search<'a> {
             seen: members.iter().map(|member| member.set.hash).collect(),
             budget,
             target,
-            found: Found {
+            found: Refined {
                 incumbent,
                 work: 0,
                 evaluated: 0,
@@ -100,7 +100,7 @@ impl<'a> Search<'a> {
     }
 
     /// Runs the tiers, then the flips around the incumbent.
-    pub(super) fn run(mut self, points: Vec<Point>) -> Result<Found> {
+    pub(super) fn run(mut self, points: Vec<Point>) -> Result<Refined> {
         if self.forest.is_empty() {
             self.found.stop = Stop::NoDecisions;
             return Ok(self.found);

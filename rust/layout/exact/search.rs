@@ -1,16 +1,14 @@
-//! The best of all layouts, proven.
+//! The layout with the least sum, over all numbers of levels.
 //!
 //! First without a price on levels: a lower bound, and the answer when levels are free. Then
-//! with 1, 2, ... levels, as far as the bound leaves room for a better layout. Where rounding
-//! can turn the order of near equal layouts, those within reach are compared exactly.
+//! with 1, 2, ... levels, as far as the bound leaves room for a better layout.
 
 use super::costs::{Cost, Costs, Unit};
 use super::dense::{Dense, Shape, heights, states};
-use super::near::{self, Goal, Near};
-use super::scoring::Weights;
 use super::window::windows;
-use super::{Forest, Score, family};
 use crate::error::Result;
+use crate::layout::Forest;
+use crate::layout::scoring::Weights;
 
 /// States of the programme that a proof may take, without and with levels.
 const MOST_FREE: u64 = 1 << 27;
@@ -26,78 +24,6 @@ const FEW_STATES: u64 = if cfg!(any(test, feature = "small-limits")) {
     1 << 17
 };
 
-/// Tables of both number widths.
-#[derive(Debug)]
-pub(super) struct Tables {
-    narrow: Dense<i64>,
-    wide: Dense<i128>,
-    /// Sums below this go into the narrow ones.
-    pub(super) narrow_below: i128,
-}
-
-impl Default for Tables {
-    fn default() -> Self {
-        Self {
-            narrow: Dense::default(),
-            wide: Dense::default(),
-            narrow_below: i128::from(i64::FAR),
-        }
-    }
-}
-
-/// The best layout found.
-#[derive(Debug, Clone)]
-pub(super) struct Best {
-    pub(super) chosen: Vec<bool>,
-    pub(super) score: Score,
-    /// No layout has less work.
-    pub(super) bound: i128,
-    pub(super) optimal: bool,
-}
-
-/// Searches all layouts; `None` if even the bound takes too many states.
-pub(super) fn exact(
-    forest: &Forest,
-    weights: &Weights,
-    tables: &mut Tables,
-) -> Result<Option<Best>> {
-    let keep = !weights.is_linear();
-    let (least, most) = weights.rounding_range();
-    let found = tables.sum(forest, weights, keep, most - least)?;
-    let Some(Sum {
-        chosen,
-        floor,
-        proven,
-        ..
-    }) = found
-    else {
-        return Ok(None);
-    };
-    let measures = forest.measure(&chosen);
-    let score = weights.score(&measures);
-    let bound = (floor + least).div_euclid(i128::from(weights.modulus));
-    let mut best = Best {
-        chosen,
-        score,
-        bound: bound.min(score.work),
-        optimal: proven && !keep,
-    };
-    if proven && keep {
-        let goal = Goal {
-            exact: weights,
-            weights,
-            price: 0,
-            most_tokens: None,
-            slack: weights.rounding(measures.tokens) - least,
-        };
-        tables.settle(forest, &goal, &mut best)?;
-    }
-    if best.optimal {
-        best.bound = best.score.work;
-    }
-    Ok(Some(best))
-}
-
 /// The layout with the least sum.
 pub(super) struct Sum {
     pub(super) chosen: Vec<bool>,
@@ -106,13 +32,13 @@ pub(super) struct Sum {
     /// The layout has this sum, and is the first of those that have.
     pub(super) proven: bool,
     /// Its levels, none when they are free.
-    levels: Option<u32>,
-    tie: Tie,
+    pub(super) levels: Option<u32>,
+    pub(super) tie: Tie,
 }
 
 /// Whether another layout has the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tie {
+pub(super) enum Tie {
     No,
     /// With as many levels.
     Inside,
@@ -120,71 +46,8 @@ enum Tie {
     Levels,
 }
 
-impl Tables {
-    /// The least sum of `weights`, as they stand. With `keep`, the tables are ready to
-    /// [`Tables::settle`] what is up to `reach` above it.
-    pub(super) fn sum(
-        &mut self,
-        forest: &Forest,
-        weights: &Weights,
-        keep: bool,
-        reach: i128,
-    ) -> Result<Option<Sum>> {
-        let unit = Unit::new(forest, weights)?;
-        let (narrow, wide) = (&mut self.narrow, &mut self.wide);
-        if unit.most < self.narrow_below {
-            return match unit.costs(weights) {
-                Some(costs) => {
-                    Run::new(forest, weights, unit, costs, reach)?.sum(narrow, keep, reach)
-                }
-                None => Ok(None),
-            };
-        }
-        // The work alone decides, but for ties.
-        let of_work = unit.of_work();
-        let mut level = None;
-        if !keep
-            && of_work.most < self.narrow_below
-            && let Some(costs) = of_work.costs(weights)
-        {
-            let run = Run::new(forest, weights, of_work, costs, reach)?;
-            let found = run.sum(narrow, keep, reach)?;
-            match found {
-                Some(sum) if sum.tie == Tie::Inside => level = Some(sum),
-                Some(sum) if sum.tie == Tie::Levels => {}
-                found => return Ok(found),
-            }
-        }
-        let Some(costs) = unit.costs(weights) else {
-            return Ok(None);
-        };
-        let run = Run::new(forest, weights, unit, costs, reach)?;
-        match level {
-            // The number of levels is known: only the layout is to be found again.
-            Some(sum) => Ok(Some(Sum {
-                chosen: run.again(wide, sum.levels)?,
-                ..sum
-            })),
-            None => run.sum(wide, keep, reach),
-        }
-    }
-
-    /// Finds the exact best among the layouts within reach of the least sum.
-    pub(super) fn settle(&self, forest: &Forest, goal: &Goal<'_>, best: &mut Best) -> Result<()> {
-        let unit = Unit::new(forest, goal.weights)?;
-        if unit.most < self.narrow_below {
-            if let Some(costs) = unit.costs(goal.weights) {
-                near::settle(&Near::new(forest, goal, unit, &costs, &self.narrow), best)?;
-            }
-        } else if let Some(costs) = unit.costs(goal.weights) {
-            near::settle(&Near::new(forest, goal, unit, &costs, &self.wide), best)?;
-        }
-        Ok(())
-    }
-}
-
 /// One search.
-struct Run<'a, T> {
+pub(super) struct Search<'a, T> {
     forest: &'a Forest,
     weights: &'a Weights,
     unit: Unit,
@@ -202,8 +65,8 @@ struct Leader {
     tie: Tie,
 }
 
-impl<'a, T: Cost> Run<'a, T> {
-    fn new(
+impl<'a, T: Cost> Search<'a, T> {
+    pub(super) fn new(
         forest: &'a Forest,
         weights: &'a Weights,
         unit: Unit,
@@ -226,7 +89,7 @@ impl<'a, T: Cost> Run<'a, T> {
         })
     }
 
-    fn sum(&self, dense: &mut Dense<T>, keep: bool, reach: i128) -> Result<Option<Sum>> {
+    pub(super) fn sum(&self, dense: &mut Dense<T>, keep: bool, reach: i128) -> Result<Option<Sum>> {
         if states(self.forest, &self.shape, 1) > MOST_FREE {
             return Ok(None);
         }
@@ -257,7 +120,7 @@ impl<'a, T: Cost> Run<'a, T> {
     }
 
     /// The layout with so many levels, known to be the best number; of equal ones, the first.
-    fn again(&self, dense: &mut Dense<T>, levels: Option<u32>) -> Result<Vec<bool>> {
+    pub(super) fn again(&self, dense: &mut Dense<T>, levels: Option<u32>) -> Result<Vec<bool>> {
         let forest = self.forest;
         dense.solve(forest, &self.costs, &self.shape, levels, &[], false)?;
         let (most, free) = match levels {
@@ -290,7 +153,7 @@ impl<'a, T: Cost> Run<'a, T> {
     /// Improves `best` by layouts that share every span of at least some length.
     fn by_spans(&self, best: &mut Leader) {
         for shift in 0..16 {
-            let chosen = family::by_span(self.forest, 1 << shift);
+            let chosen = self.forest.by_span(1 << shift);
             let measures = self.forest.measure(&chosen);
             let work = self.weights.sum(&measures);
             let key = self.unit.key(work, measures.tokens, measures.segments);

@@ -4,10 +4,10 @@
 //! chosen ancestor and, when levels cost, through the levels left. Decisions are visited in
 //! reverse tree order, so only the ancestors of the current one hold a table.
 
-use super::Forest;
 use super::costs::{Cost, Costs};
 use crate::cancel;
 use crate::error::Result;
+use crate::layout::Forest;
 
 /// What the programme decided in one state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! What a changed subtree changes, without a walk over the rest.
 
 use super::bits::has;
-use super::{Forest, Measures};
+use crate::layout::{Forest, Measures};
 
 /// How many segments a layout has at each depth.
 #[derive(Debug, Clone, Default)]

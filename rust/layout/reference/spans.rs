@@ -7,9 +7,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::bits::Keys;
-use super::{Forest, Measures};
 use crate::cancel;
 use crate::error::Result;
+use crate::layout::{Forest, Measures};
 
 /// One member: every decision whose span from its nearest chosen ancestor is at least `least`.
 pub(super) struct Spans<'a> {

@@ -2,9 +2,9 @@
 
 use std::ops::{Add, AddAssign, Mul, Sub};
 
-use super::Forest;
-use super::scoring::Weights;
 use crate::error::{Error, Result};
+use crate::layout::Forest;
+use crate::layout::scoring::{Weights, gcd};
 
 /// A number that costs are summed in.
 pub(super) trait Cost:
@@ -33,7 +33,7 @@ impl Cost for i128 {
 
 /// Work, tokens and segments as one number that compares as the three do in turn.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Unit {
+pub(in crate::layout) struct Unit {
     /// Common divisor of all weights.
     divisor: i128,
     /// Factor of the work.
@@ -43,7 +43,7 @@ pub(super) struct Unit {
     /// Factor of the segments.
     segments: i128,
     /// A bound on every sum.
-    pub(super) most: i128,
+    pub(in crate::layout) most: i128,
 }
 
 /// Costs in one [`Unit`].
@@ -57,7 +57,7 @@ pub(super) struct Costs<T> {
 
 impl Unit {
     /// The unit for a forest.
-    pub(super) fn new(forest: &Forest, weights: &Weights) -> Result<Self> {
+    pub(in crate::layout) fn new(forest: &Forest, weights: &Weights) -> Result<Self> {
         let all = [
             weights.token,
             weights.tiny,
@@ -66,7 +66,7 @@ impl Unit {
             weights.first_level,
             weights.more_levels,
         ];
-        let divisor = all.into_iter().fold(0, super::scoring::gcd).max(1);
+        let divisor = all.into_iter().fold(0, gcd).max(1);
         let depth = 1 + forest.depth.iter().copied().max().unwrap_or(0);
         let most = weights.most(forest.rows, forest.unshared_tokens, i64::from(depth))?;
         let tokens = 2 * i128::from(forest.rows) + 1;

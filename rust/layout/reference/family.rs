@@ -4,9 +4,9 @@ use rustc_hash::FxHashSet;
 
 use super::bits::{Arena, Keys, Set};
 use super::spans::Spans;
-use super::{Forest, Measures};
 use crate::cancel;
 use crate::error::Result;
+use crate::layout::{Forest, Measures};
 
 /// The policies that give one set of decisions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,18 +55,6 @@ pub(super) fn family(forest: &Forest, keys: &Keys, arena: &mut Arena) -> Result<
             return Ok(members);
         }
     }
-}
-
-/// The member that shares every span of at least `least` tokens.
-pub(super) fn by_span(forest: &Forest, least: i64) -> Vec<bool> {
-    let mut below = vec![0; forest.len()];
-    let mut choose = |i: usize| {
-        let from = forest.above(i).map_or(0, |p| below[p]);
-        let chosen = forest.end[i] - from >= least;
-        below[i] = if chosen { forest.end[i] } else { from };
-        chosen
-    };
-    (0..forest.len()).map(&mut choose).collect()
 }
 
 /// The labels of a set, none if it is no member. `members` is the whole family.
@@ -131,7 +119,7 @@ fn uniform(forest: &Forest, chosen: &[bool]) -> Option<u32> {
 
 /// True if the set belongs to the family: uniform in depth, or every chosen span is longer than
 /// every span that was passed over.
-pub(super) fn is_member(forest: &Forest, chosen: &[bool]) -> bool {
+pub(in crate::layout) fn is_member(forest: &Forest, chosen: &[bool]) -> bool {
     if uniform(forest, chosen).is_some() {
         return true;
     }
