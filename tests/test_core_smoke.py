@@ -13,7 +13,7 @@ import waveplan
 from waveplan import Planner, Requests, Topology, Training, _core, models
 
 ROWS = [[5, 6, 7, 8], [5, 6, 9], [5, 6, 7, 8], [2, 2, 2]]
-UNUSUAL = ("locked", "stop_if")
+UNUSUAL = ("stop_if",)
 """They run what they are given."""
 ERRORS = (waveplan.WaveplanError, TypeError, ValueError, OverflowError, AttributeError)
 """Of the house, and those by which Python refuses an argument. A panic is none of them."""

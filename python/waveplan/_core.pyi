@@ -5,7 +5,6 @@ number past 64 bits an `OverflowError`, with the argument's name as a note.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, Final, Literal, Self, TypeAlias, TypeVar, dataclass_transform, final
 
 from numpy import bool_, float64, int64
@@ -429,9 +428,6 @@ def gdn_schedule_per_rank(packing: Packing, placement: Gdn) -> list[GdnSchedule]
 
 # --- interrupts ---
 
-def locked(lock: AbstractContextManager[object], work: Callable[[], _T]) -> _T:
-    """What ``work()`` gives, called with the lock held; Ctrl-C cannot leave it taken."""
-
 def stop_if(asked: Callable[[], object] | None) -> None:
     """From now on long calls of this thread end once ``asked()`` is true; None: as before."""
 
@@ -465,8 +461,17 @@ class Pool:
         """Number of each request's mix of outputs, ascending, and each mix's first request."""
     def labelled(self) -> _Ints:
         """Labelled tokens of each request."""
-    def packs(self, requests: _Ints) -> list[tuple[int, bool, bool, _Ints]]:
-        """The packs of some requests: slot, gradient, routed and indices of each."""
+    def packs(self, requests: _Ints, adapters: Sequence[str]) -> list[PackRequests]:
+        """The packs of some requests in the order they execute; `adapters` name the slots."""
+
+@final
+class PackRequests:
+    """Requests that run together: one adapter slot, one gradient mode, one replay mode."""
+
+    adapter: Final[str | None]
+    gradient: Final[bool]
+    routed: Final[bool]
+    indices: Final[_Ints]
 
 @final
 @_settings

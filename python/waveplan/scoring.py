@@ -7,7 +7,6 @@ was measured on; elsewhere the older hand-set score (version 1) stands in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from waveplan._core import Scoring
@@ -347,18 +346,3 @@ def select_table(
         return DEFAULT_TABLE
     admitting = (t for t in TABLES if t.admits(device, dtype, geometry, shape))
     return next(admitting, None)
-
-
-def geometry_from(sizes: Mapping[str, int]) -> Geometry:
-    """A geometry from its 14 sizes by name.
-
-    Raises:
-        InputError: an unknown or missing size.
-    """
-    known = {field.name for field in fields(Geometry)}
-    if extra := sorted(set(sizes) - known):
-        raise InputError(f"geometry has no size called {extra[0]!r}: known are {sorted(known)}")
-    try:
-        return Geometry(**{name: int(value) for name, value in sizes.items()})
-    except TypeError as error:
-        raise InputError(f"geometry is incomplete: {error}") from None

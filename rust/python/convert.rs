@@ -102,30 +102,25 @@ pub(crate) fn slice<'a>(py: Python<'_>, name: &str, array: &'a Ints<'_>) -> PyRe
 }
 
 /// A column of integers from whatever Python calls one: an int64 array as it is, anything else as
-/// `waveplan.rows.integers` reads or refuses it.
+/// `waveplan.checks.integers` reads or refuses it.
 pub(crate) fn ints<'py>(name: &str, given: &Bound<'py, PyAny>) -> PyResult<Ints<'py>> {
     if let Ok(array) = given.extract::<Ints<'py>>() {
         if array.as_slice().is_ok() {
             return Ok(array);
         }
     }
-    let rows = given.py().import("waveplan.rows")?;
-    rows.call_method1("integers", (name, given))?.extract()
+    let checks = given.py().import("waveplan.checks")?;
+    checks.call_method1("integers", (name, given))?.extract()
 }
 
-/// Lists of numbers as `waveplan.rows.Ragged`.
+/// Lists of numbers as `waveplan.sequences.sequences.Ragged`.
 pub(crate) fn ragged<'py>(
     py: Python<'py>,
     values: &[u32],
     offsets: &[u32],
 ) -> PyResult<Bound<'py, PyAny>> {
-    let rows = py.import("waveplan.rows")?;
-    rows.call_method1("Ragged", (indices(py, values), indices(py, offsets)))
-}
-
-/// A new int64 array that takes over `values`.
-pub(crate) fn column(py: Python<'_>, values: Vec<i64>) -> Bound<'_, PyArray1<i64>> {
-    values.into_pyarray(py)
+    let home = py.import("waveplan.sequences.sequences")?;
+    home.call_method1("Ragged", (indices(py, values), indices(py, offsets)))
 }
 
 /// Indices as a new int64 array, -1 for `NONE`.

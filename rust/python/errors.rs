@@ -35,38 +35,13 @@ pub(super) fn install_interrupt_hook() {
 /// From now on long calls of this thread end once `asked()` is true; None: as before.
 #[pyfunction]
 #[pyo3(signature = (asked))]
-fn stop_if(asked: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+pub(super) fn stop_if(asked: Option<Bound<'_, PyAny>>) -> PyResult<()> {
     if asked.as_ref().is_some_and(|asked| !asked.is_callable()) {
         return Err(PyTypeError::new_err("give a function without arguments"));
     }
     let before = ASKED.replace(asked.map(Bound::unbind));
     drop(before); // its destructor may call back
     Ok(())
-}
-
-/// What `work()` gives, called with `lock` held. No line of Python lies between taking the lock
-/// and the call, nor after it, where Ctrl-C could leave the lock taken (since 3.14 it can
-/// at the start of a `with`).
-#[pyfunction]
-fn locked<'py>(lock: &Bound<'py, PyAny>, work: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    let method = |name| {
-        let found = lock.getattr(name).ok().filter(PyAnyMethods::is_callable);
-        found.ok_or_else(|| PyTypeError::new_err("give a lock with acquire and release"))
-    };
-    let (acquire, release) = (method("acquire")?, method("release")?);
-    if !work.is_callable() {
-        return Err(PyTypeError::new_err("give a function without arguments"));
-    }
-    acquire.call0()?;
-    let made = work.call0();
-    release.call0()?;
-    made
-}
-
-/// Adds what concerns interrupts to the module.
-pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(locked, module)?)?;
-    module.add_function(wrap_pyfunction!(stop_if, module)?)
 }
 
 /// The one place where a core error becomes a Python exception.

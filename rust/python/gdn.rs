@@ -15,7 +15,7 @@ give_class!(Gdn, GdnSettings);
 /// Which rank runs which segment of a pack under its ownership.
 #[pyfunction]
 #[pyo3(signature = (packing, ownership, settings=None))]
-fn gdn(
+pub(super) fn gdn(
     py: Python<'_>,
     packing: &Packing,
     ownership: &Ownership,
@@ -30,13 +30,13 @@ fn gdn(
 
 /// The bucket schedule of a whole pack on one rank.
 #[pyfunction(name = "gdn_schedule")]
-fn schedule(py: Python<'_>, packing: &Packing) -> PyResult<Schedule> {
+pub(super) fn schedule(py: Python<'_>, packing: &Packing) -> PyResult<Schedule> {
     detached(py, || Ok(gdn_schedule(&packing.segments)))
 }
 
 /// The bucket schedule of each rank, over the segments and shards that it holds.
 #[pyfunction(name = "gdn_schedule_per_rank")]
-fn schedule_per_rank(
+pub(super) fn schedule_per_rank(
     py: Python<'_>,
     packing: &Packing,
     placement: &Gdn,
@@ -53,14 +53,4 @@ fn schedule_per_rank(
         return Err(refused(py, "placement is of another pack: give its own"));
     }
     detached(py, || Ok(gdn_schedule_per_rank(segments, placement)))
-}
-
-/// Adds this stage's classes and functions to the module.
-pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Gdn>()?;
-    module.add_class::<GdnSettings>()?;
-    module.add_class::<Schedule>()?;
-    module.add_function(wrap_pyfunction!(gdn, module)?)?;
-    module.add_function(wrap_pyfunction!(schedule, module)?)?;
-    module.add_function(wrap_pyfunction!(schedule_per_rank, module)?)
 }

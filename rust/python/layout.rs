@@ -48,7 +48,7 @@ impl Give for Vec<Label> {
 /// Chooses which shared segments of a tree are stored once.
 #[pyfunction]
 #[pyo3(signature = (tree, scoring, method=None, *, most_tokens=None, budget=2000, counts=true))]
-fn choose_layout(
+pub(super) fn choose_layout(
     py: Python<'_>,
     tree: &Tree,
     scoring: &Scoring,
@@ -99,12 +99,4 @@ fn choose_layout(
             format!("most_tokens is {most}: with everything shared the sequence has {least}"),
         )
     })
-}
-
-/// Adds this stage's classes and functions to the module.
-pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Layout>()?;
-    module.add_class::<Score>()?;
-    module.add_class::<Scoring>()?;
-    module.add_function(wrap_pyfunction!(choose_layout, module)?)
 }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use numpy::{IntoPyArray, PyArray1, PyUntypedArrayMethods};
+use numpy::{PyArray1, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 
 use super::convert::{self, Flags, Ints, short, slice};
 use super::errors::{FEW_ROWS, FEW_TOKENS, detached_unless, to_python};
 use crate::error::{Error, Result};
+use crate::fields::result;
 use crate::gdn::Gdn;
 use crate::heads::HeadWork;
 use crate::layout;
@@ -16,28 +17,6 @@ use crate::ownership::Ownership;
 use crate::sequences::Sequences;
 use crate::tree::Tree;
 
-/// Adds this stage's classes and functions to the module.
-pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    let table = |names: &[&'static str], meanings: &[&'static str]| {
-        names
-            .iter()
-            .copied()
-            .zip(meanings.iter().copied())
-            .collect::<Vec<_>>()
-    };
-    module.add(
-        "PLAN_MEASURES",
-        table(&measures::plan::NAMES, &measures::plan::MEANINGS),
-    )?;
-    module.add(
-        "PACK_MEASURES",
-        table(&measures::pack::NAMES, &measures::pack::MEANINGS),
-    )?;
-    module.add_class::<Settings>()?;
-    module.add_class::<PyPool>()?;
-    module.add_class::<PyPlanMeasures>()
-}
-
 /// The requests of a pool, checked, and the tree of its rows; shared with the engine.
 #[pyclass(name = "Pool", module = "waveplan._core", frozen)]
 #[derive(Clone)]
@@ -45,9 +24,6 @@ pub(crate) struct PyPool {
     pub(crate) pool: Arc<Pool>,
     pub(crate) tree: Arc<Tree>,
 }
-
-/// Slot, gradient, routed and the requests of one pack.
-type GroupColumns<'py> = (u32, bool, bool, Bound<'py, PyArray1<i64>>);
 
 #[pymethods]
 impl PyPool {
@@ -126,19 +102,45 @@ impl PyPool {
         PyArray1::from_slice(py, &self.pool.labelled)
     }
 
-    /// The packs of some requests: slot, gradient, routed and indices of each.
+    /// The packs of some requests, in the order they execute.
     #[allow(clippy::needless_pass_by_value)]
-    fn packs<'py>(&self, py: Python<'py>, requests: Ints<'_>) -> PyResult<Vec<GroupColumns<'py>>> {
+    fn packs(
+        &self,
+        py: Python<'_>,
+        requests: Ints<'_>,
+        adapters: Vec<String>,
+    ) -> PyResult<Vec<PackRequests>> {
         let picked = self.requests(py, &requests)?;
         let mut packs = Packs::default();
         py.detach(|| packs.form(&self.pool, &picked));
-        Ok((0..packs.len())
-            .map(|g| {
-                let key = packs.key(g);
-                let members: Vec<i64> = packs.requests(g).iter().map(|&r| i64::from(r)).collect();
-                (key.slot, key.gradient, key.routed, members.into_pyarray(py))
-            })
-            .collect())
+        let one = |g| {
+            let (key, indices) = (packs.key(g), packs.requests(g).to_vec());
+            let name = (key.slot as usize)
+                .checked_sub(1)
+                .and_then(|at| adapters.get(at));
+            let (adapter, gradient, routed) = (name.cloned(), key.gradient, key.routed);
+            PackRequests {
+                adapter,
+                gradient,
+                routed,
+                indices,
+            }
+        };
+        Ok((0..packs.len()).map(one).collect())
+    }
+}
+
+result! {
+    /// Requests that run together: one adapter slot, one gradient mode, one replay mode.
+    pub struct PackRequests as "PackRequests" {
+        /// Its adapter slot's name; none for the model's own weights.
+        pub adapter: Option<String>,
+        /// Computes gradients.
+        pub gradient: bool,
+        /// Replays expert routing.
+        pub routed: bool,
+        /// Its requests, as pool indices.
+        pub indices: Vec<u32>,
     }
 }
 
@@ -322,4 +324,21 @@ impl PyPlanMeasures {
             row,
         )
     }
+}
+
+/// Names and meanings of measures.
+fn table(names: &[&'static str], meanings: &[&'static str]) -> Vec<(&'static str, &'static str)> {
+    names
+        .iter()
+        .copied()
+        .zip(meanings.iter().copied())
+        .collect()
+}
+
+/// Adds the tables of names to the module.
+pub(super) fn tables(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    use measures::{pack, plan};
+    module.add("PLAN_MEASURES", table(&plan::NAMES, &plan::MEANINGS))?;
+    module.add("PACK_MEASURES", table(&pack::NAMES, &pack::MEANINGS))?;
+    module.add("PRICE_ROOTS", crate::price::ROOTS.to_vec())
 }

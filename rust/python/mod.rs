@@ -1,8 +1,5 @@
 //! The border to Python: array views in, columns out, errors mapped once.
 
-// Stages without classes yet register nothing.
-#![allow(clippy::unnecessary_wraps, dead_code)]
-
 mod convert;
 pub(crate) mod errors;
 pub(crate) mod fields;
@@ -29,25 +26,59 @@ pub(crate) mod prelude {
     pub(crate) type Object<'py> = Bound<'py, PyAny>;
 }
 
-/// The extension module `waveplan._core`: registers classes and functions, nothing else.
+/// The extension module `waveplan._core`: its classes and functions, nothing else.
 #[pymodule(gil_used = false)]
 mod _core {
-    use super::{PyModule, PyResult};
     use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use super::errors::stop_if;
+    #[pymodule_export]
+    use super::gdn::{gdn, schedule, schedule_per_rank};
+    #[pymodule_export]
+    use super::layout::choose_layout;
+    #[pymodule_export]
+    use super::measures::{PackRequests, PyPlanMeasures, PyPool};
+    #[pymodule_export]
+    use super::ownership::{attention_slices, own, stage_times};
+    #[pymodule_export]
+    use super::pack::pack_sequences;
+    #[pymodule_export]
+    use super::price::PyProgram;
+    #[pymodule_export]
+    use super::scattered::{
+        gather_tokens, hash_sequences, labelled_tokens, pack_of, packed_ids, packed_positions,
+        projected_tokens, target_chunk_tokens, tree_of,
+    };
+    #[pymodule_export]
+    use super::search::{PyEngine, PySession};
+    #[pymodule_export]
+    use super::tree::build_tree;
+    #[pymodule_export]
+    use crate::gdn::{Gdn, GdnSettings, Schedule};
+    #[pymodule_export]
+    use crate::layout::{Layout, Score, Scoring};
+    #[pymodule_export]
+    use crate::measures::Settings as MeasureSettings;
+    #[pymodule_export]
+    use crate::ownership::{
+        Ownership, OwnershipSettings, ProfiledWork, StageWork, WorkloadProfile,
+    };
+    #[pymodule_export]
+    use crate::pack::Packing;
+    #[pymodule_export]
+    use crate::search::split::Cost;
+    #[pymodule_export]
+    use crate::search::{Attempt, ForwardPlan, Pack, Probed, SearchResult, Settings};
+    #[pymodule_export]
+    use crate::search::{Observation, Observed, Rates};
+    #[pymodule_export]
+    use crate::tree::Tree;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         super::errors::install_interrupt_hook();
-        super::errors::register(module)?;
-        super::tree::register(module)?;
-        super::pack::register(module)?;
-        super::layout::register(module)?;
-        super::ownership::register(module)?;
-        super::gdn::register(module)?;
-        super::measures::register(module)?;
-        super::price::register(module)?;
-        super::search::register(module)?;
-        super::scattered::register(module)?;
+        super::measures::tables(module)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -27,7 +27,7 @@ fn ranks(cp: &Bound<'_, PyAny>) -> PyResult<usize> {
 /// Which of `cp` ranks owns which chunk of a pack.
 #[pyfunction]
 #[pyo3(signature = (packing, cp, settings=None, method=None))]
-fn own(
+pub(super) fn own(
     py: Python<'_>,
     packing: &Packing,
     cp: &Bound<'_, PyAny>,
@@ -57,7 +57,7 @@ fn own(
 /// [C, fetch stages].
 #[pyfunction]
 #[pyo3(signature = (packing, cp, settings=None))]
-fn stage_times<'py>(
+pub(super) fn stage_times<'py>(
     py: Python<'py>,
     packing: &Packing,
     cp: &Bound<'py, PyAny>,
@@ -85,22 +85,10 @@ fn stage_times<'py>(
 
 /// Attention slices of a pack: query and key segment of each.
 #[pyfunction]
-fn attention_slices<'py>(
+pub(super) fn attention_slices<'py>(
     py: Python<'py>,
     packing: &Packing,
 ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
     let (queries, keys) = detached(py, || attention::slices(&packing.segments))?;
     Ok((queries.give(py)?, keys.give(py)?))
-}
-
-/// Adds this stage's classes and functions to the module.
-pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<OwnershipSettings>()?;
-    module.add_class::<Ownership>()?;
-    module.add_class::<ProfiledWork>()?;
-    module.add_class::<StageWork>()?;
-    module.add_class::<WorkloadProfile>()?;
-    module.add_function(wrap_pyfunction!(own, module)?)?;
-    module.add_function(wrap_pyfunction!(stage_times, module)?)?;
-    module.add_function(wrap_pyfunction!(attention_slices, module)?)
 }

@@ -24,7 +24,7 @@ pub(super) fn limit(name: &str, value: i64) -> Result<usize> {
 /// Packs `tokens[offsets[i]..offsets[i + 1]]`.
 #[pyfunction]
 #[pyo3(signature = (tokens, offsets, max_depth=None, min_shared=1, shareable=None))]
-fn pack_sequences(
+pub(super) fn pack_sequences(
     py: Python<'_>,
     tokens: Ints<'_>,
     offsets: Ints<'_>,
@@ -47,10 +47,4 @@ fn pack_sequences(
         };
         pack::pack(&Sequences::new(tokens, &offsets)?, &options)
     })
-}
-
-/// Adds this stage's classes and functions to the module.
-pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Packing>()?;
-    module.add_function(wrap_pyfunction!(pack_sequences, module)?)
 }

@@ -7,13 +7,7 @@ use pyo3::prelude::*;
 use super::convert::{Ints, List, short, slice};
 use super::errors::to_python;
 use crate::error::{Error, Result};
-use crate::price::{Node, Program, ROOTS, Values};
-
-/// Adds this stage's classes and functions to the module.
-pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("PRICE_ROOTS", ROOTS.to_vec())?;
-    module.add_class::<PyProgram>()
-}
+use crate::price::{Node, Program, Values};
 
 /// A bound price program, shared with the engine.
 #[pyclass(name = "Program", module = "waveplan._core", frozen)]

@@ -27,7 +27,7 @@ fn slices<'a>(py: Python<'_>, name: &str, sequences: &'a Arrays<'_>) -> PyResult
 
 /// Builds the tree of sequences in arrays of their own.
 #[pyfunction]
-fn tree_of(py: Python<'_>, sequences: Arrays<'_>) -> PyResult<Tree> {
+pub(super) fn tree_of(py: Python<'_>, sequences: Arrays<'_>) -> PyResult<Tree> {
     let sequences = slices(py, "sequences", &sequences)?;
     let tree = detached(py, || Tree::build_scattered(&sequences, None))?;
     refuse_empty(py, &tree)?;
@@ -37,7 +37,7 @@ fn tree_of(py: Python<'_>, sequences: Arrays<'_>) -> PyResult<Tree> {
 /// Packs sequences in arrays of their own.
 #[pyfunction]
 #[pyo3(signature = (sequences, max_depth=None, min_shared=1, shareable=None))]
-fn pack_of(
+pub(super) fn pack_of(
     py: Python<'_>,
     sequences: Arrays<'_>,
     max_depth: Option<i64>,
@@ -62,7 +62,7 @@ fn pack_of(
 
 /// Keyed hashes, 16 bytes a sequence.
 #[pyfunction]
-fn hash_sequences<'py>(
+pub(super) fn hash_sequences<'py>(
     py: Python<'py>,
     sequences: Arrays<'py>,
     key: [u64; 2],
@@ -80,7 +80,7 @@ fn hash_sequences<'py>(
 
 /// Tokens of a pack.
 #[pyfunction]
-fn gather_tokens<'py>(
+pub(super) fn gather_tokens<'py>(
     py: Python<'py>,
     packing: &Packing,
     sequences: Arrays<'py>,
@@ -92,7 +92,7 @@ fn gather_tokens<'py>(
 
 /// Pack ids from 1, parent ids and positions of each packed token.
 #[pyfunction]
-fn packed_ids<'py>(
+pub(super) fn packed_ids<'py>(
     py: Python<'py>,
     packing: &Packing,
 ) -> PyResult<(Column<'py>, Column<'py>, Column<'py>)> {
@@ -106,7 +106,7 @@ fn packed_ids<'py>(
 
 /// Packed positions of all sequences, flat, and offsets.
 #[pyfunction]
-fn packed_positions<'py>(
+pub(super) fn packed_positions<'py>(
     py: Python<'py>,
     packing: &Packing,
 ) -> PyResult<(Column<'py>, Column<'py>)> {
@@ -116,7 +116,7 @@ fn packed_positions<'py>(
 
 /// Tokens that have a label.
 #[pyfunction]
-fn labelled_tokens(py: Python<'_>, labels: Ints<'_>, tokens: usize) -> PyResult<usize> {
+pub(super) fn labelled_tokens(py: Python<'_>, labels: Ints<'_>, tokens: usize) -> PyResult<usize> {
     let labels = slice(py, "labels", &labels)?;
     if tokens == 0 || labels.len() % tokens != 0 {
         let message = format!("there are {} labels for {tokens} tokens", labels.len());
@@ -152,7 +152,7 @@ fn over_requests(
 
 /// Distinct positions that the head projects, counted up to `most`.
 #[pyfunction]
-fn projected_tokens(
+pub(super) fn projected_tokens(
     py: Python<'_>,
     positions: Arrays<'_>,
     labels: List<Option<Ints<'_>>>,
@@ -166,7 +166,7 @@ fn projected_tokens(
 
 /// Sequences of the first head chunk with a position of a request that has labels.
 #[pyfunction]
-fn target_chunk_tokens(
+pub(super) fn target_chunk_tokens(
     py: Python<'_>,
     positions: Arrays<'_>,
     labels: List<Option<Ints<'_>>>,
@@ -182,17 +182,4 @@ fn target_chunk_tokens(
     over_requests(py, &positions.0, &labels.0, &every.0, |requests| {
         scattered::target_chunk(requests, chunk)
     })
-}
-
-/// Adds these functions to the module.
-pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(tree_of, module)?)?;
-    module.add_function(wrap_pyfunction!(pack_of, module)?)?;
-    module.add_function(wrap_pyfunction!(hash_sequences, module)?)?;
-    module.add_function(wrap_pyfunction!(gather_tokens, module)?)?;
-    module.add_function(wrap_pyfunction!(packed_ids, module)?)?;
-    module.add_function(wrap_pyfunction!(packed_positions, module)?)?;
-    module.add_function(wrap_pyfunction!(labelled_tokens, module)?)?;
-    module.add_function(wrap_pyfunction!(projected_tokens, module)?)?;
-    module.add_function(wrap_pyfunction!(target_chunk_tokens, module)?)
 }

@@ -15,8 +15,8 @@ use super::price::PyProgram;
 use crate::error::{Error, Result};
 use crate::search::split::Cost;
 use crate::search::{
-    Attempt, Curves, Ending, Engine, ForwardPlan, Mode, Observation, Observed, Pack, Probed,
-    Profile, Profiles, Rates, SearchResult, Session, Settings, Signature,
+    Attempt, Curves, Ending, Engine, ForwardPlan, Mode, Observed, Pack, Probed, Profile, Profiles,
+    Rates, SearchResult, Session, Settings, Signature,
 };
 
 /// A profile as Python holds it.
@@ -58,7 +58,7 @@ fn profiles_from(held: HeldProfiles<'_>) -> Arc<Profiles> {
 
 /// A pool with everything needed to plan waves of it.
 #[pyclass(frozen, name = "Engine", module = "waveplan._core")]
-struct PyEngine {
+pub(super) struct PyEngine {
     engine: Arc<Engine>,
 }
 
@@ -81,7 +81,7 @@ impl PyEngine {
             .map_err(|error| to_python(py, &error))
     }
 
-    /// A search for the wave that starts at group `start`.
+    /// A search for the wave that starts at pack `start`.
     #[pyo3(signature = (start, available, hint, profiles))]
     fn session(
         &self,
@@ -143,7 +143,7 @@ impl PyEngine {
 
 /// One search, alone or in step with other ranks.
 #[pyclass(frozen, name = "Session", module = "waveplan._core")]
-struct PySession(Mutex<Session>);
+pub(super) struct PySession(Mutex<Session>);
 
 impl PySession {
     /// Works with the session while the interpreter is released. A thread or signal handler that
@@ -254,19 +254,3 @@ macro_rules! give_name {
 }
 
 give_name!(Ending, Mode);
-
-/// Adds the engine's classes to the module.
-pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Settings>()?;
-    module.add_class::<Observation>()?;
-    module.add_class::<Rates>()?;
-    module.add_class::<Observed>()?;
-    module.add_class::<PyEngine>()?;
-    module.add_class::<PySession>()?;
-    module.add_class::<SearchResult>()?;
-    module.add_class::<Probed>()?;
-    module.add_class::<Attempt>()?;
-    module.add_class::<Cost>()?;
-    module.add_class::<ForwardPlan>()?;
-    module.add_class::<Pack>()
-}

@@ -30,17 +30,11 @@ pub(crate) fn refuse_empty(py: Python<'_>, tree: &Tree) -> PyResult<()> {
 /// Builds the tree of `tokens[offsets[i]..offsets[i + 1]]`.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value)] // PyO3 hands over owned arguments
-fn build_tree(py: Python<'_>, tokens: Ints<'_>, offsets: Ints<'_>) -> PyResult<Tree> {
+pub(super) fn build_tree(py: Python<'_>, tokens: Ints<'_>, offsets: Ints<'_>) -> PyResult<Tree> {
     let tokens = slice(py, "tokens", &tokens)?;
     // Copied, so that what was checked stays true while other threads run.
     let offsets = slice(py, "offsets", &offsets)?.to_vec();
     let tree = detached(py, || Tree::build(&Sequences::new(tokens, &offsets)?))?;
     refuse_empty(py, &tree)?;
     Ok(tree)
-}
-
-/// Adds this stage's classes and functions to the module.
-pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Tree>()?;
-    module.add_function(wrap_pyfunction!(build_tree, module)?)
 }

@@ -8,8 +8,8 @@ import workloads
 from conftest import corpus_rows, golden_cases
 
 import waveplan
-from waveplan.facts.models import get
-from waveplan.scoring import Device, Geometry, Shape, geometry_from, name_of, select_table
+from waveplan.models import get
+from waveplan.scoring import Device, Geometry, Shape, name_of, select_table
 
 COUNTERS = ("mandatory_candidates", "refinement_work", "evaluated_refinements", "stop_reason")
 
@@ -47,9 +47,7 @@ def table_of(given):
     capability = scoring["device_capability"]
     device = capability and Device(tuple(capability), scoring["device_memory_bytes"])
     dtype = scoring["param_dtype"].removeprefix("torch.")
-    return select_table(
-        device, dtype, geometry_from(scoring["geometry"]), Shape(**scoring["shape"])
-    )
+    return select_table(device, dtype, Geometry(**scoring["geometry"]), Shape(**scoring["shape"]))
 
 
 def scoring_of(given):

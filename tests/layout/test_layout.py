@@ -237,6 +237,4 @@ def test_a_run_selects_its_score():
     )
     assert name_of(select(model, topology)) == "dense-h2560"
     assert select(model, topology, gradient=False).version == 1
-    with pytest.raises(InputError, match="geometry"):
-        waveplan.scoring.geometry_from({"hidden": 1})
     assert Geometry.of(model) == TABLES[1].geometries[0]

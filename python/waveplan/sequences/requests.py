@@ -174,33 +174,12 @@ class Requests:
         """Labelled tokens of each row [n]."""
         return self._core.labelled()
 
-    def groups(self, indices: Sequence[int] | NDArray[Any] | None = None) -> list[Group]:
-        """The groups of some requests (all by default), in the order they execute."""
+    def packs(
+        self, indices: Sequence[int] | NDArray[Any] | None = None
+    ) -> list[_core.PackRequests]:
+        """The packs of some requests (all by default), in the order they execute."""
         picked = np.arange(len(self)) if indices is None else indices
-        return [
-            Group(None if slot == 0 else self.adapters[slot - 1], gradient, routed, members)
-            for slot, gradient, routed, members in self._core.packs(integers("indices", picked))
-        ]
-
-
-class Group:
-    """Requests that run together: one adapter slot, one gradient mode, one replay mode."""
-
-    __slots__ = ("adapter", "gradient", "indices", "routed")
-
-    def __init__(
-        self, adapter: str | None, gradient: bool, routed: bool, indices: NDArray[int64]
-    ) -> None:
-        self.adapter = adapter
-        self.gradient = gradient
-        self.routed = routed
-        self.indices = indices
-
-    def __repr__(self) -> str:
-        return (
-            f"Group(adapter={self.adapter!r}, gradient={self.gradient}, routed={self.routed}, "
-            f"indices={self.indices.tolist()})"
-        )
+        return self._core.packs(integers("indices", picked), list(self.adapters))
 
 
 def _mix_name(width: int, k: int, logits: bool, hidden: bool, routed: bool) -> str:

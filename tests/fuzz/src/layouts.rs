@@ -195,12 +195,7 @@ fn against_best(
 }
 
 /// The bounded search: answer, counters and labels.
-fn check_reference(
-    tree: &Tree,
-    scoring: &Scoring,
-    workspace: &mut Workspace,
-    draw: &mut Draw<'_>,
-) {
+fn check_reference(tree: &Tree, scoring: &Scoring, workspace: &mut Workspace, draw: &mut Draw<'_>) {
     let budget = match draw.below(8) {
         0 => 0,
         1 => layout::BUDGET,
