@@ -5,7 +5,7 @@ use std::sync::Arc;
 use numpy::{PyArray1, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 
-use super::convert::{self, Flags, Ints, short, slice};
+use super::convert::{self, Flags, Ints, List, short, slice};
 use super::errors::{FEW_ROWS, FEW_TOKENS, detached_unless, to_python};
 use crate::error::{Error, Result};
 use crate::fields::result;
@@ -108,7 +108,7 @@ impl PyPool {
         &self,
         py: Python<'_>,
         requests: Ints<'_>,
-        adapters: Vec<String>,
+        adapters: List<String>,
     ) -> PyResult<Vec<PackRequests>> {
         let picked = self.requests(py, &requests)?;
         let mut packs = Packs::default();
@@ -117,7 +117,7 @@ impl PyPool {
             let (key, indices) = (packs.key(g), packs.requests(g).to_vec());
             let name = (key.slot as usize)
                 .checked_sub(1)
-                .and_then(|at| adapters.get(at));
+                .and_then(|at| adapters.0.get(at));
             let (adapter, gradient, routed) = (name.cloned(), key.gradient, key.routed);
             PackRequests {
                 adapter,

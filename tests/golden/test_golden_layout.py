@@ -8,7 +8,7 @@ import workloads
 from conftest import corpus_rows, golden_cases
 
 import waveplan
-from waveplan.models import get
+from waveplan.facts.models import get
 from waveplan.scoring import Device, Geometry, Shape, name_of, select_table
 
 COUNTERS = ("mandatory_candidates", "refinement_work", "evaluated_refinements", "stop_reason")
