@@ -91,7 +91,7 @@ def splitting(name: str) -> tuple[Any, int]:
     while high - low > high // 1000:
         limit = (low + high) // 2
         try:
-            planner.plan(pool, limit=limit)
+            planner.plan(pool, available=limit)
             high = limit
         except WaveRefused:
             low = limit
@@ -231,8 +231,8 @@ def test_ladder(benchmark: Any, name: str) -> None:
     """The split ladder up to the rung that fits."""
     planner, limit = splitting(name)
     pool = requests(name, "all")
-    assert planner.plan(pool, limit=limit).split
-    benchmark(lambda: planner.plan(pool, limit=limit))
+    assert planner.plan(pool, available=limit).split
+    benchmark(lambda: planner.plan(pool, available=limit))
 
 
 @pools
@@ -243,7 +243,7 @@ def test_ladder_refused(benchmark: Any, name: str) -> None:
 
     def climb() -> None:
         with pytest.raises(WaveRefused):
-            planner.plan(pool, limit=limit // 2)
+            planner.plan(pool, available=limit // 2)
 
     benchmark(climb)
 

@@ -140,7 +140,7 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     tree, deep = waveplan.tree(rows), waveplan.tree(chain)
     yield "tree restrict", lambda: tree.restrict(np.arange(count)[::-1])
     yield "tree prefixes", lambda: waveplan.tree(wide).packed_prefixes
-    yield "tree rows", lambda: waveplan.tree(wide).rows
+    yield "tree rows", lambda: waveplan.tree(wide).sequences
     yield "pack many", lambda: waveplan.pack(rows)
     yield "pack a chain", lambda: waveplan.pack(chain, max_depth=7)
     packed, chained = waveplan.pack(rows), waveplan.pack(chain)
@@ -203,8 +203,8 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "waves of a chain", lambda: list(planner().waves(chain_pool))
     yield "waves reference", lambda: list(planner(mode="reference").waves(chain_pool))
     yield "waves reference of many", lambda: planner(mode="reference").wave(pool)
-    yield "plan of many", lambda: planner().plan(pool, limit=1 << 60).to_dict()
-    yield "plan of a chain", lambda: planner().plan(chain_pool, limit=1 << 60).to_dict()
+    yield "plan of many", lambda: planner().plan(pool, available=1 << 60).to_dict()
+    yield "plan of a chain", lambda: planner().plan(chain_pool, available=1 << 60).to_dict()
     yield "signature of many", lambda: planner().signature_of(pool, np.arange(count))
 
     sizes = {"hidden": 64, "vocab": 1000, "heads": 4, "kv_groups": 2, "head_dim": 16, "ffn": 128}

@@ -143,7 +143,10 @@ def test_permuting_equal_rows_changes_only_their_indices(name: str) -> None:
         for mine, theirs in both:
             assert was[mine.indices].tolist() == theirs.indices.tolist()
         # Trees: of the requests named by where they were, in the order of the places.
-        mine, theirs = tree(pool.rows).restrict(was[picks]), tree(dealt.rows).restrict(picks)
+        mine, theirs = (
+            tree(pool.sequences).restrict(was[picks]),
+            tree(dealt.sequences).restrict(picks),
+        )
         for column in ("parent", "start", "end", "count", "first_sequence", "terminal"):
             assert getattr(mine, column).tolist() == getattr(theirs, column).tolist()
         # The plan: nothing but who is where.
@@ -153,7 +156,7 @@ def test_permuting_equal_rows_changes_only_their_indices(name: str) -> None:
 
 def plan_of(pool: Requests) -> str:
     """What is said of the whole pool as one plan, but for its fingerprint."""
-    plan = planner(2).plan(pool, limit=1 << 60)
+    plan = planner(2).plan(pool, available=1 << 60)
     said = plan.to_dict() | {"price": plan.price.to_dict()}
     assert said.pop("fingerprint")
     return json.dumps(said, sort_keys=True)

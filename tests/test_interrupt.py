@@ -98,7 +98,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "requests": lambda: Requests(MANY).labelled.sum(),
     "waves": lambda: widths(False),
     "reference waves": lambda: widths(True),
-    "plan": lambda: planner().plan(REQUESTS, limit=1 << 60).fingerprint,
+    "plan": lambda: planner().plan(REQUESTS, available=1 << 60).fingerprint,
 }
 
 

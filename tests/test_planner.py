@@ -74,7 +74,7 @@ def test_waves_run_every_item_once_and_fit(cp: int, reference: bool) -> None:
     assert all(wave.required <= wave.available == 8 * GIB for wave in waves)
     for wave in waves:
         seen = np.sort(np.concatenate([pack.requests for pack in wave.packs]))
-        assert seen.tolist() == np.sort(wave.rows).tolist() == wave.indices.tolist()
+        assert seen.tolist() == np.sort(wave.requests).tolist() == wave.indices.tolist()
 
 
 def test_ranks_take_strided_shares() -> None:
@@ -98,7 +98,7 @@ def test_memory_stops_a_wave_and_says_where() -> None:
     assert stopped.required > 6 * GIB
     binding = stopped.binding
     assert binding is not None
-    rows = max(stopped.plan.packs, key=lambda pack: pack.rows).rank_tokens
+    rows = max(stopped.plan.packs, key=lambda pack: pack.local_tokens).rank_tokens
     assert rows[binding.rank] == rows.max()
     assert binding.phase in ("forward", "backward")
     assert binding.term in stopped.plan.price.terms
@@ -214,14 +214,14 @@ def test_what_was_planned_ahead_is_used() -> None:
 
 def test_a_call_that_does_not_fit_is_split() -> None:
     pool = Requests(workloads.unique(3, count=6, total=40_000))
-    rows = pool.rows
+    rows = pool.sequences
     plans = planner("1TiB")
     tokens = int(pool.lengths.sum())
     # What a forward retains must be known, or each part counts as retaining all it needs.
     seen = Observed(later=((tokens, 0),), retained=((tokens, GIB // 20),), here=True)
     plans.profiles[plans.signature_of(pool)] = seen
     whole = plans.plan(pool)
-    plan = plans.plan(pool, limit=int(whole.required * 0.85))
+    plan = plans.plan(pool, available=int(whole.required * 0.85))
     assert plan.split
     assert sorted(plan.requests.tolist()) == list(range(len(rows)))
     assert plan.required < whole.required
@@ -244,7 +244,7 @@ def test_a_plan_owns_its_stages() -> None:
         assert pack.packing.packed_tokens == pack.packed_tokens
         assert pack.ownership is not None
         assert pack.ownership.rank_tokens.sum() == pack.packed_tokens
-        assert pack.rank_tokens.max() == pack.rows
+        assert pack.rank_tokens.max() == pack.local_tokens
         assert pack.work >= pack.work_bound
         assert pack.tree.sequence_count == len(pack.requests)
     assert plan.packed_tokens == sum(pack.packed_tokens for pack in plan.packs)
@@ -380,8 +380,8 @@ def test_under_context_parallelism_whole_plans_decide() -> None:
         wave = planner("100GiB", cp=2, mode="reference").wave(Requests(rows, groups=[2]))
         assert {probe.kind for probe in wave.probes} <= {"optimal", "full"}
         pack = wave.packs[0]
-        assert pack.rows == pack.rank_tokens.max()
-        assert pack.rows * 2 >= pack.packed_tokens
+        assert pack.local_tokens == pack.rank_tokens.max()
+        assert pack.local_tokens * 2 >= pack.packed_tokens
 
 
 def test_adapter_gradients_are_charged_while_they_are_pending() -> None:

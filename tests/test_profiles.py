@@ -156,11 +156,11 @@ def test_the_price_follows_the_busiest_ranks_rows() -> None:
     full = planner(cp=2, mode="reference").plan(Requests(pair))
     for made in (plan, full):
         pack = made.packs[0]
-        assert pack.rows == pack.rank_tokens.max() >= 4096
-        assert pack.rows not in (6964, 3482)
+        assert pack.local_tokens == pack.rank_tokens.max() >= 4096
+        assert pack.local_tokens not in (6964, 3482)
         assert (
             made.forwards[0].roots[PRICE_ROOTS.index("checkpoint_retained")]
-            == pack.rows * 40 * 2048 * 2
+            == pack.local_tokens * 40 * 2048 * 2
         )
 
 

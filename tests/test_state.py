@@ -49,7 +49,7 @@ def test_a_refused_call_changes_nothing() -> None:
     for attack in (
         lambda: made.wave([[1], []]),
         lambda: made.wave(pool, start=4),
-        lambda: made.plan(pool, limit=2**63),
+        lambda: made.plan(pool, available=2**63),
         lambda: made.waves(pool, on_refusal="never"),
         lambda: made.prefetch(pool, start=-1),
         lambda: made.observe(wave, -1),
@@ -96,7 +96,7 @@ def test_budgets_up_to_63_bits(free: int, margin: float | None) -> None:
     made = Planner(MODEL, Topology(), Training(), free, margin=margin)
     assert 0 <= made.available <= free
     if free > 2**40:
-        assert made.wave(Requests(ROWS)).limit == made.available
+        assert made.wave(Requests(ROWS)).available == made.available
     else:
         with pytest.raises(WaveRefused) as caught:
             made.wave(Requests(ROWS))

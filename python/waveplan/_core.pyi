@@ -155,7 +155,7 @@ class Tree:
     count: Final[_Ints]
     first_sequence: Final[_Ints]
     terminal: Final[_Ints]  # [n]
-    rows: Final[Ragged]
+    sequences: Final[Ragged]
     sequence_count: Final[int]
     decisions: Final[_Ints]
     packed_prefixes: Final[_Ints]  # [n + 1]
@@ -703,7 +703,7 @@ class Attempt:
 @final
 class SearchResult:
     """What a search ended with: "wave", "split" or "refused" (then `plans` is the fully shared one
-    and `tried` everything tried). `stopped` is the plan at `stop_width`, which says why it is not
+    and `attempts` everything tried). `stopped` is the plan at `stop_width`, which says why it is not
     wider; `part_requests` number each part's requests within the wave's share."""
 
     kind: Final[Literal["wave", "split", "refused"]]
@@ -788,6 +788,6 @@ class Pack:
     saved_tokens: Final[int]
     decisions: Final[int]
     shared_decisions: Final[int]
-    rows: Final[int]
+    local_tokens: Final[int]
     rank_tokens: Final[_Ints]
     balance: Final[float]

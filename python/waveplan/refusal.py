@@ -243,7 +243,7 @@ def _fits(
 
 def cut(pool: Requests, rows: NDArray[np.int64], most: int) -> Requests:
     """Some rows of a pool as one group, each cut to `most` tokens; labels go with them."""
-    tokens = [pool.rows[int(i)][:most] for i in rows]
+    tokens = [pool.sequences[int(i)][:most] for i in rows]
     lengths = np.minimum(pool.lengths[rows], most)
     targets: list[object] = []
     for i, length in zip(rows.tolist(), lengths.tolist(), strict=True):
@@ -253,7 +253,7 @@ def cut(pool: Requests, rows: NDArray[np.int64], most: int) -> Requests:
             targets.append(min(int(pool.first_target[i]), length))
         else:
             assert pool.label_mask is not None
-            start = int(pool.rows.offsets[i])
+            start = int(pool.sequences.offsets[i])
             mask = pool.label_mask[start : start + length]
             width = int(pool.target_width[i])
             targets.append(np.repeat(mask[:, None], width, axis=1) if width > 1 else mask)

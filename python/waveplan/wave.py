@@ -121,8 +121,8 @@ class Wave:
         return self._sign()
 
     @property
-    def rows(self) -> NDArray[np.int64]:
-        """Sequences of the pool that this rank runs, in order of execution."""
+    def requests(self) -> NDArray[np.int64]:
+        """Requests of the pool that this rank runs, in order of execution."""
         return self.plan.requests
 
     @property
@@ -169,7 +169,7 @@ def binding_of(plan: Plan) -> Binding:
     """What decides a plan's price."""
     forward = plan.largest
     why = plan.price.explanation
-    pack = max(forward.packs, key=lambda pack: pack.rows, default=None)
+    pack = max(forward.packs, key=lambda pack: pack.local_tokens, default=None)
     rank = 0 if pack is None else int(np.argmax(pack.rank_tokens))
     phase: Literal["forward", "backward"] = "backward" if why.phase == "backward" else "forward"
     return Binding(rank, phase, why.term, why.terms().get(why.term, 0))

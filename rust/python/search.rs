@@ -123,7 +123,7 @@ impl PyEngine {
         })
     }
 
-    /// Plans these requests as one forward, split if it must be; with what was tried.
+    /// Plans these requests as one forward, split if it must be; with what was attempts.
     fn plan(
         &self,
         py: Python<'_>,

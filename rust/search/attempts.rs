@@ -8,7 +8,7 @@ use crate::fields::settings;
 use crate::search::split::{self, Cost};
 
 settings! {
-    /// One thing that was tried for a wave that did not fit.
+    /// One thing that was attempts for a wave that did not fit.
     #[derive(Eq)]
     pub struct Attempt as "Attempt" {
         /// Forwards: 1 is unsplit.
@@ -36,10 +36,10 @@ pub(super) struct Rung {
 pub(super) struct Refusal {
     /// The unsplit plan with everything shared.
     pub plan: ForwardPlan,
-    /// Bytes of what was tried last.
+    /// Bytes of what was attempts last.
     pub required: i64,
-    /// Everything tried, in order.
-    pub tried: Vec<Attempt>,
+    /// Everything attempts, in order.
+    pub attempts: Vec<Attempt>,
     /// Splitting is switched off (expert parallelism).
     pub unsplittable: bool,
 }
@@ -69,13 +69,13 @@ impl Pricer {
         available: i64,
         probes: &mut Vec<Probed>,
     ) -> Result<Climbed> {
-        let mut tried = Vec::new();
+        let mut attempts = Vec::new();
         let mut full = None;
         for &mode in self.engine.unsplit_modes() {
             let plan = self.plan(share, mode, ROOM)?;
             let fits = plan.required() <= available;
             probes.push(Probed::of_plan(0, &plan, fits));
-            tried.push(Attempt {
+            attempts.push(Attempt {
                 parts: 1,
                 kind: mode.name().to_owned(),
                 required: plan.required(),
@@ -99,7 +99,7 @@ impl Pricer {
         if share.requests.len() > 1 && split {
             let order = order(share);
             for count in split::rungs(order.len()) {
-                match self.rung(share, &order, count, available, &mut tried)? {
+                match self.rung(share, &order, count, available, &mut attempts)? {
                     Ok(rung) => return Ok(Climbed::Split(rung)),
                     Err(needed) => required = needed,
                 }
@@ -108,7 +108,7 @@ impl Pricer {
         Ok(Climbed::Refused(Box::new(Refusal {
             plan,
             required,
-            tried,
+            attempts,
             unsplittable: !split,
         })))
     }
@@ -120,7 +120,7 @@ impl Pricer {
         order: &[u32],
         count: usize,
         available: i64,
-        tried: &mut Vec<Attempt>,
+        attempts: &mut Vec<Attempt>,
     ) -> Result<std::result::Result<Rung, i64>> {
         let pool = &self.engine.pool;
         let request = |local: u32| share.requests[local as usize];
@@ -146,7 +146,7 @@ impl Pricer {
         let parts = chunks.len();
         let required = split::rung_required(&lower, self.engine.program.safety());
         if required > available {
-            tried.push(Attempt {
+            attempts.push(Attempt {
                 parts,
                 kind: "bound".to_owned(),
                 required,
@@ -157,7 +157,7 @@ impl Pricer {
         for &mode in self.engine.split_modes() {
             let priced = self.parts(&shares, mode)?;
             last = priced.required;
-            tried.push(Attempt {
+            attempts.push(Attempt {
                 parts,
                 kind: mode.name().to_owned(),
                 required: last,
@@ -207,7 +207,7 @@ fn arrange(priced: Priced, chunks: &[&[u32]]) -> Rung {
 }
 
 impl Engine {
-    /// Layout modes of an unsplit plan, in the order tried.
+    /// Layout modes of an unsplit plan, in the order attempts.
     pub(super) fn unsplit_modes(&self) -> &'static [Mode] {
         if self.settings.reference {
             &[Mode::Optimal, Mode::Full]
@@ -216,7 +216,7 @@ impl Engine {
         }
     }
 
-    /// Layout modes of a split, in the order tried.
+    /// Layout modes of a split, in the order attempts.
     pub(super) fn split_modes(&self) -> &'static [Mode] {
         if self.settings.reference {
             &[Mode::Optimal, Mode::Full]

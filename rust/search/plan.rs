@@ -18,7 +18,7 @@ use crate::tree::{Tree, TreeWorkspace};
 
 /// Where a fitting layout is looked for: half way, in thousandths.
 pub(super) const ROOM: i64 = 500;
-/// How the layouts of a plan are chosen, in the order in which they are tried.
+/// How the layouts of a plan are chosen, in the order in which they are attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
     /// Least predicted work.

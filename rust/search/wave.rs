@@ -58,8 +58,8 @@ result! {
         pub part_requests: Vec<Vec<u32>>,
         /// The plan that did not fit or was not trusted at the width where the search stopped.
         pub stopped: Option<ForwardPlan>,
-        /// Of a refusal: everything tried, in order.
-        pub tried: Vec<Attempt>,
+        /// Of a refusal: everything attempts, in order.
+        pub attempts: Vec<Attempt>,
         /// Splitting is switched off (expert parallelism).
         pub unsplittable: bool,
         @core
@@ -246,7 +246,7 @@ impl SearchResult {
             plans: vec![plan],
             part_requests: Vec::new(),
             stopped: None,
-            tried: Vec::new(),
+            attempts: Vec::new(),
             unsplittable: false,
             stop: Stop::Memory(width),
         }
@@ -266,14 +266,14 @@ fn found(width: usize, groups: Vec<usize>, climbed: Climbed) -> SearchResult {
             plans: rung.parts,
             part_requests: rung.requests,
             stopped: None,
-            tried: Vec::new(),
+            attempts: Vec::new(),
             unsplittable: false,
             stop: Stop::Memory(width),
         },
         Climbed::Refused(refusal) => SearchResult {
             kind: Ending::Refused,
             required: refusal.required,
-            tried: refusal.tried,
+            attempts: refusal.attempts,
             unsplittable: refusal.unsplittable,
             ..SearchResult::whole(width, groups, refusal.plan)
         },

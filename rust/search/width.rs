@@ -183,7 +183,7 @@ pub enum Stop {
     /// This width does not fit.
     Memory(usize),
     /// This width fits but lies outside what a profile covers, or (equal to the chosen width)
-    /// nothing wider may be tried before this one has run.
+    /// nothing wider may be attempts before this one has run.
     Trust(usize),
     /// The pool ends here.
     End,
@@ -194,7 +194,7 @@ pub enum Stop {
 pub enum Outcome {
     /// The minimum wave does not fit: the split ladder decides.
     Ladder,
-    /// The minimum wave, which must run before anything wider may be tried.
+    /// The minimum wave, which must run before anything wider may be attempts.
     Cold(usize, Stop),
     /// This width, priced last with this reason to stop.
     Wave(usize, Stop),

@@ -96,7 +96,7 @@ def test_classes_and_targets(report: Report) -> None:
 
 def test_ours_covers_what_the_published_price_covers(report: Report) -> None:
     for name in CLASSES:
-        rows = [row for row in report.rows if row.group == name and row.reference_required]
+        rows = [row for row in report.rows if row.class_name == name and row.reference_required]
         ours = {row.id for row in rows if row.below}
         theirs = {row.id for row in rows if (row.reference_required or 0) < row.observed}
         assert ours <= theirs, name
@@ -150,7 +150,7 @@ def _record(**changes: Any) -> dict[str, Any]:
 )
 def test_records_that_cannot_be_priced(changes: dict[str, Any], reason: str) -> None:
     report = check([_record(**changes)])
-    assert not [row for row in report.rows if row.group != "resident"]
+    assert not [row for row in report.rows if row.class_name != "resident"]
     assert reason in report.unpriced[0].reason
 
 
@@ -164,7 +164,7 @@ def test_a_record_without_its_parts_is_listed_and_the_others_are_priced() -> Non
     good, bare = _record(), _record(id="bare")
     del bare["geometry"], bare["tokens"]
     report = check([bare, good, {**_record(), "id": 7}, None])
-    assert [row.id for row in report.rows if row.group != "resident"] == [good["id"]]
+    assert [row.id for row in report.rows if row.class_name != "resident"] == [good["id"]]
     assert [(one.id, one.reason) for one in report.unpriced] == [
         ("bare", "it lacks geometry, tokens"),
         ("record 2", "it has no id"),

@@ -315,13 +315,13 @@ def test_a_refusal_on_one_rank_is_one_on_all() -> None:
     assert "a single request cannot be split" in results[1][1][0]
 
 
-@pytest.mark.parametrize("what", ["widest", "items"])
+@pytest.mark.parametrize("what", ["widest", "groups"])
 def test_ranks_that_do_not_agree_fail_loudly(what: str) -> None:
     def work(agreement: Thread) -> Any:
         plans = planner(agreement, 1, 4 * GIB)
         if what == "widest":
             plans.width_hint = 4 + agreement.rank
-        return plans.wave(pool(count=20 + (agreement.rank if what == "items" else 0)))
+        return plans.wave(pool(count=20 + (agreement.rank if what == "groups" else 0)))
 
     for result in together(2, 1, work):
         assert isinstance(result, RankError)

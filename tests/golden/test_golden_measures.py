@@ -53,7 +53,7 @@ def measure(
     """The measures of one plan of a case."""
     given = case["input"]
     gdn, cp = given.get("gdn", True), given["cp"]
-    whole = tree(requests.rows)
+    whole = tree(requests.sequences)
     made = _core.PlanMeasures(
         requests._core, np.array(picked, np.int64), _core.MeasureSettings(cp=cp, gdn=gdn)
     )

@@ -120,7 +120,7 @@ def search(
             {
                 "memory_minimal": forward.mode == "full",
                 "packed_tokens": forward.packed_tokens,
-                "group_rows": [[g.rows, g.gradient] for g in forward.packs],
+                "group_rows": [[g.local_tokens, g.gradient] for g in forward.packs],
                 "segments": sum(len(g.packing) for g in forward.packs),
                 "gdn_floor": [result(forward, "gdn_retained"), result(forward, "gdn_workspace")],
                 "checkpoint_floor": [

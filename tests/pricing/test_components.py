@@ -208,7 +208,7 @@ def admission() -> None:
     made = price(table, bound)
     assert made.estimate == 44_674_818_048
     assert made.required == int(made.estimate * 1.1)
-    assert Budget(10**9, resident=0).limit() == 970_000_000
+    assert Budget(10**9, resident=0).resolve() == 970_000_000
 
 
 def gathered_outputs() -> None:

@@ -23,7 +23,7 @@ def head_rows(requests: Requests, shared: Any, built: Any) -> int:
 def test_a_shared_prompt_is_projected_once() -> None:
     rows = [[1, 2, 3, 4, 5], [1, 2, 3, 6], [1, 2, 3, 4, 7, 8]]
     requests = Requests(rows)
-    built = tree(requests.rows)
+    built = tree(requests.sequences)
     assert built.parent.tolist() == [-1, 0, 1, 1, 0]
     decisions = built.count >= 2
     assert head_rows(requests, decisions, built) == 3 + 1 + 1 + 2 + 1
@@ -38,7 +38,7 @@ def test_labels_that_differ_over_a_shared_prompt() -> None:
     rows = [[1, 2, 3, 4, 5], [1, 2, 3, 4, 6]]
     masks = [[True, False, False, True, False], [False, True, False, True, False]]
     requests = Requests(rows, targets=masks)
-    built = tree(requests.rows)
+    built = tree(requests.sequences)
     assert head_rows(requests, built.count >= 2, built) == 3
     assert head_rows(requests, np.zeros(3, bool), built) == 4
 
@@ -53,7 +53,7 @@ def test_union_equals_a_set_of_positions(data: st.DataObject) -> None:
     masks = [np.repeat(rng.random(len(row)) < 0.5, step)[: len(row)] for row in rows]
     logits = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
     requests = Requests(rows, targets=masks, logits=logits)
-    built = tree(requests.rows)
+    built = tree(requests.sequences)
     drawn = data.draw(st.lists(st.booleans(), min_size=len(built), max_size=len(built)))
     shared = (built.count >= 2) & np.array(drawn)
     twins = [

@@ -103,7 +103,7 @@ def test_measures_equal_the_slow_version(
     picked = data.draw(st.permutations(range(count)))[: data.draw(st.integers(1, count))]
     tp = data.draw(st.sampled_from([1, 2, 4]))
     head = data.draw(st.sampled_from(["union", "union_or_sum"]))
-    whole = tree(requests.rows)
+    whole = tree(requests.sequences)
     made = _core.PlanMeasures(requests._core, np.array(picked), SETTINGS(tp=tp, gdn=True))
     expected = []
     for g, (_, members) in enumerate(slow.packs([twins[i] for i in picked])):
@@ -132,7 +132,7 @@ def test_bounds_equal_the_slow_version(
     tp, cp = data.draw(st.sampled_from([1, 2, 4])), data.draw(st.sampled_from([1, 3]))
     made = _core.PlanMeasures(requests._core, np.arange(len(twins)), SETTINGS(tp=tp, cp=cp))
     expected = []
-    whole = tree(requests.rows)
+    whole = tree(requests.sequences)
     for g, (_, members) in enumerate(slow.packs(twins)):
         tokens = whole.restrict(members).packed()
         made.bound(g, kind, tokens)
@@ -161,7 +161,7 @@ def test_recurrent_schedule_equals_the_slow_version(
         own = list(range(1000 * s, 1000 * s + lengths[s]))
         paths.append((paths[parent] if parent >= 0 else []) + own)
     requests = Requests(paths, gradient=gradient)
-    built = tree(requests.rows)
+    built = tree(requests.sequences)
     shared = built.count >= 2
     made = _core.PlanMeasures(requests._core, np.arange(len(paths)), SETTINGS(gdn=True))
     made.exact(0, built, shared)
@@ -185,7 +185,7 @@ def test_recurrent_schedule_equals_the_slow_version(
 
 def test_refusals() -> None:
     requests = Requests([[1, 2], [1, 3]])
-    built = tree(requests.rows)
+    built = tree(requests.sequences)
     everything = np.arange(2)
     made = _core.PlanMeasures(requests._core, everything)
     with pytest.raises(InputError, match="group 1 of 1"):
@@ -211,7 +211,7 @@ def test_ranks_of_a_context_parallel_plan(
         np.arange(len(requests)),
         SETTINGS(tp=tp, cp=cp, gdn=True, gdn_weights=weights),
     )
-    whole = tree(requests.rows)
+    whole = tree(requests.sequences)
     expected = []
     for g, pack in enumerate(requests.packs()):
         part = whole.restrict(pack.indices)

@@ -324,7 +324,7 @@ def test_the_factor_scales_a_split(factor: float, reference: bool) -> None:
         MODEL_A, Topology(), Training(), PLENTY, rules, mode="reference" if reference else "best"
     )
     whole = planner.plan(pool)
-    plan = planner.plan(pool, limit=int(whole.required * 0.99))
+    plan = planner.plan(pool, available=int(whole.required * 0.99))
     assert plan.split
     costs = [columns(forward.cost) for forward in plan.forwards]
 

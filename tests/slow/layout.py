@@ -18,7 +18,7 @@ def segments(tree, chosen):
         parent, end = int(tree.parent[s]), int(tree.end[s])
         here = near[parent] if parent >= 0 else (None, 0)
         if s in chosen:
-            out.append((tree.rows[s].tolist(), here[1], end, here[0]))
+            out.append((tree.sequences[s].tolist(), here[1], end, here[0]))
             here = (len(out) - 1, end)
         if here[1] < end:
             out += [([row], here[1], end, here[0]) for row in rows_ending[s]]

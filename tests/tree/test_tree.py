@@ -24,7 +24,7 @@ some_rows = st.lists(st.lists(tokens, min_size=1, max_size=9), min_size=1, max_s
 def columns_of(tree):
     columns = (tree.parent, tree.start, tree.end, tree.depth)
     return [
-        (*values, tree.rows[s].tolist())
+        (*values, tree.sequences[s].tolist())
         for s, values in enumerate(zip(*(c.tolist() for c in columns), strict=True))
     ]
 

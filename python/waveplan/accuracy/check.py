@@ -104,7 +104,7 @@ def _priced(record: Mapping[str, Any], made: Job, rules: RuleSet) -> Row:
         balanced = price(made.measures, bind(made.model, made.topology, training, rules)).required
     return Row(
         id=record["id"],
-        pack=_group(record, made),
+        class_name=_group(record, made),
         model=made.model.name,
         ranks=str(made.topology),
         state="cold" if made.cold else "warm",
@@ -162,7 +162,7 @@ def _resident(record: Mapping[str, Any], seen: set[tuple[Any, ...]]) -> Row | No
     seen.add(key)
     return Row(
         id=f"{record['id']} (resident)",
-        pack="resident",
+        class_name="resident",
         model=model.name,
         ranks=str(topology),
         state="",

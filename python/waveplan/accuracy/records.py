@@ -264,7 +264,7 @@ def _pipeline(
     requests: Requests, model: Model, topology: Topology, weights: Sequence[int]
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Plan and pack measures of one wave with full sharing, through the stages of a plan."""
-    made = tree(requests.rows)
+    made = tree(requests.sequences)
     layout = choose_layout(made, Scoring(version=1, layers=model.layers), "full")
     measured = _core.PlanMeasures(
         requests._core,

@@ -84,7 +84,7 @@ class Row:
     """One priced record; sizes in bytes."""
 
     id: str
-    pack: str
+    class_name: str
     """Its class, one of `CLASSES`."""
     model: str
     ranks: str
@@ -127,8 +127,8 @@ class Row:
     @property
     def on_target(self) -> bool:
         """Inside the target of its class."""
-        kind, least, most = TARGETS.get(self.pack, ("", 0.0, _ANY))
-        if self.pack == "resident" and "TP 8" in self.ranks:
+        kind, least, most = TARGETS.get(self.class_name, ("", 0.0, _ANY))
+        if self.class_name == "resident" and "TP 8" in self.ranks:
             most = RESIDENT_TP8
         ratio = self.ratio({"balanced": "balanced_required"}.get(kind, kind)) if kind else None
         if ratio is None:
@@ -139,7 +139,7 @@ class Row:
         """Fields and ratios as plain JSON values."""
         return {
             "id": self.id,
-            "class": self.pack,
+            "class": self.class_name,
             **{name: getattr(self, name) for name in _PLAIN},
             **{f"{name}_ratio": _digits(self.ratio(name)) for name in _RATIOS},
             "below_parity": self.below,
@@ -201,7 +201,7 @@ class Report:
     def classes(self) -> list[ClassSummary]:
         """The classes that have records, in the order of `CLASSES`."""
         made = [
-            ClassSummary(name, tuple(row for row in self.rows if row.pack == name))
+            ClassSummary(name, tuple(row for row in self.rows if row.class_name == name))
             for name in CLASSES
         ]
         return [one for one in made if one.rows]

@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     requests = source.requests()
     base = results["read the tokens once"]
-    title = f"{len(requests):,} rows, {integer(int(requests.rows.lengths.sum()))} tokens"
+    title = f"{len(requests):,} rows, {integer(int(requests.sequences.lengths.sum()))} tokens"
     rows = [
         (name, seconds(value), f"{value / base:.1f}" if base else "")
         for name, value in results.items()
@@ -114,7 +114,7 @@ def measure(job: Job, source: Source, repeat: int) -> dict[str, float]:
     from waveplan.refusal import WaveRefused
 
     requests = source.requests()
-    tokens = requests.rows.tokens
+    tokens = requests.sequences.tokens
 
     def search() -> None:
         try:

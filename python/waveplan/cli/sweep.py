@@ -128,7 +128,7 @@ def _source(args: argparse.Namespace) -> Iterator[Source]:
         return
     import numpy as np
 
-    rows = options.read(replace(source, targets="all", limit=None)).rows
+    rows = options.read(replace(source, targets="all", limit=None)).sequences
     with TemporaryDirectory(prefix="waveplan") as folder:
         path = Path(folder) / "stdin.npz"
         arrays: dict[str, Any] = {"tokens": rows.tokens, "offsets": rows.offsets, **rows.columns}

@@ -96,7 +96,7 @@ def run_job(job: Job, source: Source) -> Outcome:
         run = planner.waves(requests, on_refusal="skip")
         for wave in run:
             waves += 1
-            planned += len(wave.rows)
+            planned += len(wave.requests)
             widest = max(widest, wave.width)
             packed += wave.plan.packed_tokens
             logical += wave.plan.logical_tokens

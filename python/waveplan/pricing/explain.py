@@ -46,7 +46,7 @@ class Term:
         made: dict[str, Any] = {"name": self.name, "bytes": self.bytes, "kind": self.kind}
         made |= {key: value for key in ("how", "why") if (value := getattr(self, key))}
         made |= {
-            key: value for key in ("group", "factor") if (value := getattr(self, key)) is not None
+            key: value for key in ("pack", "factor") if (value := getattr(self, key)) is not None
         }
         made["binding"] = self.binding
         if self.children:

@@ -90,7 +90,7 @@ def rank_prices(plan: Plan) -> list[Price]:
 def _wave(number: int, wave: Wave) -> dict[str, Any]:
     return {
         "number": number,
-        "requests": len(wave.rows),
+        "requests": len(wave.requests),
         "logical_tokens": wave.plan.logical_tokens,
         "packed_tokens": wave.plan.packed_tokens,
         "rank_tokens": wave.plan.rank_tokens.tolist(),

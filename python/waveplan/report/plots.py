@@ -176,7 +176,7 @@ def predicted_observed(report: Report, path: Path) -> None:
     for row in report.rows:
         if row.required is not None and row.observed:
             point = (row.observed / GIB, row.required / row.observed)
-            classes.setdefault(row.pack, []).append(point)
+            classes.setdefault(row.class_name, []).append(point)
     if not classes:
         raise InputError("no record has a price and an observed peak: there is nothing to draw")
     figure = _figure(10, 5)

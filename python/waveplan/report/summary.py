@@ -77,7 +77,7 @@ def memory_text(planner: Planner) -> str:
 
 def heading(job: Job, planner: Planner, requests: Requests) -> str:
     """Sequences, job and memory."""
-    tokens = int(requests.rows.lengths.sum())
+    tokens = int(requests.sequences.lengths.sum())
     lines = [
         f"{count(len(requests), 'request')}, {count(tokens, 'token')}",
         f"{job.model} on {job.ranks_text()}, {job.training_text()}",
@@ -238,7 +238,7 @@ def explanation(wave: Wave, number: int) -> list[Table | Tree | str]:
     """Price tree of a wave and the segments that its packs share, largest savings first."""
     forward = wave.plan.largest
     parts: list[Table | Tree | str] = [
-        f"wave {number}: {count(len(wave.rows), 'request')}, {integer(wave.plan.packed_tokens)} "
+        f"wave {number}: {count(len(wave.requests), 'request')}, {integer(wave.plan.packed_tokens)} "
         f"packed of {integer(wave.plan.logical_tokens)} tokens, {gigabytes(wave.required)}",
         charges(wave.plan.price),
         wave.plan.price.explain(),

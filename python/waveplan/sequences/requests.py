@@ -54,7 +54,7 @@ class Requests:
             option, the row and the value.
     """
 
-    rows: Sequences
+    sequences: Sequences
     lengths: NDArray[int64]
     """Tokens of each row [n]."""
     targets: NDArray[bool_]
@@ -84,7 +84,7 @@ class Requests:
 
     def __init__(
         self,
-        rows: Any,
+        sequences: Any,
         *,
         targets: Targets = True,
         top_k: int | Sequence[int | None] | NDArray[Any] | None = None,
@@ -95,8 +95,10 @@ class Requests:
         groups: int | Sequence[int] | NDArray[Any] | None = None,
         routed: int | Sequence[int] | NDArray[Any] = 0,
     ) -> None:
-        self.rows = rows if isinstance(rows, Sequences) else Sequences.from_any(rows)
-        self.lengths = np.diff(self.rows.offsets)
+        self.sequences = (
+            sequences if isinstance(sequences, Sequences) else Sequences.from_any(sequences)
+        )
+        self.lengths = np.diff(self.sequences.offsets)
         count = len(self.lengths)
         self.targets, self.target_width, self.first_target, self.label_mask = _targets(
             targets, self.lengths
@@ -114,8 +116,8 @@ class Requests:
     def _pool(self) -> _core.Pool:
         """The columns as the core keeps them, with the tree of the rows."""
         return _core.Pool(
-            self.rows.tokens,
-            self.rows.offsets,
+            self.sequences.tokens,
+            self.sequences.offsets,
             self.targets,
             self.first_target,
             self.label_mask,

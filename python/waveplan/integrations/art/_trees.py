@@ -206,7 +206,7 @@ def _layout(tree: Any, found: _core.Layout) -> Any:
 def _tree_part(tree: Any, name: str) -> Any:
     core = tree._core
     if name == "segments":
-        columns, through = (core.parent, core.start, core.end, core.depth), core.rows
+        columns, through = (core.parent, core.start, core.end, core.depth), core.sequences
         return tuple(
             planner.CanonicalSegment(i, None if parent < 0 else parent, among, start, end, depth)
             for i, (parent, start, end, depth, among) in enumerate(
