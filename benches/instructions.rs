@@ -212,7 +212,7 @@ fn engine(tokens: &[i64], offsets: &[i64]) -> Result<Engine> {
     ];
     let mut roots = vec![0; ROOTS.len()];
     roots[root::REQUIRED] = 3;
-    roots[root::EXECUTED_ROW..=root::OUTPUT_ROW].fill(4);
+    roots[root::EXECUTED_TOKEN..=root::OUTPUT_TOKEN].fill(4);
     let settings = Settings {
         reference: true,
         margin: true,

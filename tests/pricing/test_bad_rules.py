@@ -42,11 +42,11 @@ CHAIN = " + ".join(["B"] * 90)
     [
         (rule("my.part"), "in a circle: my.part -> my.part"),
         (rule("retained", more='lives = "retained"'), "in a circle"),
-        ('[define]\nraw = "required"\nrequired = "estimate"', "in a circle"),
+        ('[define]\nestimate = "required"\nrequired = "estimate"', "in a circle"),
         (rule("nobody"), "no 'nobody'"),
         (rule("charged(no.rule) * B"), "no rule 'no.rule'"),
         (rule("no.rule(local_tokens=1)"), "no 'no.rule'"),
-        (rule("moe.routed_rows(nobody=1)"), "is no fact or measure"),
+        (rule("moe.routed_tokens(nobody=1)"), "is no fact or measure"),
         (rule("9" * 5000), "no formula"),
         (rule("9223372036854775808 * B"), "does not fit in 64"),
         (rule("1.5 * B"), "a decimal number"),

@@ -13,7 +13,7 @@ from waveplan.errors import InputError, UnpricedError
 from waveplan.facts.table import facts as facts_of
 from waveplan.facts.topology import Topology
 from waveplan.facts.training import Training
-from waveplan.pricing.bind import BoundRules, Measures, Status, bind, bind_facts, states_of
+from waveplan.pricing.bind import BoundRules, Measures, Status, bind, states_of
 from waveplan.pricing.rules import default_rules, reference_rules, resident_rules
 from waveplan.pricing.ruleset import Definition, Reference, Rule, RuleSet
 
@@ -31,7 +31,6 @@ __all__ = [
     "RuleSet",
     "Status",
     "bind",
-    "bind_facts",
     "default_rules",
     "price",
     "reference_rules",
@@ -42,14 +41,14 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Price:
-    """What a plan costs on its busiest rank, in bytes, and what that number leaves out.
+    """The bytes that a plan needs on its busiest rank, and the rules in doubt behind them.
 
     Args:
         required: held against available memory: it has the safety factor in it, and the margin.
         estimate: before the safety factor.
         margin: the part of ``required`` that stands in for uncharged rules.
-        off: rules that matter to this plan but do not hold for its configuration: they charged
-            nothing, and say why.
+        uncharged: rules that matter to this plan but do not hold for its configuration, with
+            the reason; they charged nothing.
         unmeasured: rules that matter and are charged where they are not checked.
     """
 
@@ -92,7 +91,7 @@ class Price:
         return self.explanation.text()
 
     def to_dict(self) -> dict[str, Any]:
-        """Stable JSON: totals, tree, and what is off."""
+        """Stable JSON: totals, tree, and the rules in doubt."""
 
         def listed(states: tuple[Status, ...]) -> list[dict[str, str]]:
             return [{"name": state.name, "reason": state.reason} for state in states]
@@ -112,7 +111,7 @@ class Price:
 def price(
     plan: Any, bound: BoundRules, *, strict: bool = False, margin: float | None = None
 ) -> Price:
-    """The price of a plan (anything with ``measures``) or of `Measures`.
+    """Return the price of a plan (anything with ``measures``) or of `Measures`.
 
     Args:
         strict: refuse when a rule that matters to the plan is uncharged.
@@ -133,16 +132,16 @@ def price(
     results = dict(zip(PRICE_ROOTS, values, strict=False))
     charges = zip(bound.doubtful, values[len(PRICE_ROOTS) :], strict=True)
     matter = [bound.states[name] for name, charge in charges if charge > 0]
-    off = tuple(state for state in matter if state.state == "uncharged")
-    if strict and off:
-        raise UnpricedError("; ".join(str(state) for state in off))
+    uncharged = tuple(state for state in matter if state.state == "uncharged")
+    if strict and uncharged:
+        raise UnpricedError("; ".join(str(state) for state in uncharged))
     required, extra = results["required"], results["margin"]
-    if margin is not None and off:
+    if margin is not None and uncharged:
         required -= extra
         extra = int(required * margin)
         required += extra
     unmeasured = tuple(state for state in matter if state.state == "unmeasured")
-    return Price(required, results["estimate"], extra, off, unmeasured, results, bound, table)
+    return Price(required, results["estimate"], extra, uncharged, unmeasured, results, bound, table)
 
 
 def rules_table(

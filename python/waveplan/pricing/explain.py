@@ -1,6 +1,6 @@
-"""Why a price is what it is: the tree of terms with bytes, and which branch of each max binds.
+"""The tree of terms behind a price: bytes by rule and step, and the branch of each max that binds.
 
-Every number comes from the core: the tree walks the formulas and looks their nodes up.
+Walks the formulas and reads their values from the core; computes none itself.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from waveplan.budget import format_bytes
 from waveplan.errors import InputError
 from waveplan.pricing.bind import BoundRules, Measures
-from waveplan.pricing.language import Expr
+from waveplan.pricing.language import PACK, Expr
 
 __all__ = ["Explanation", "Term", "explain"]
 
@@ -61,7 +61,7 @@ class Explanation:
     tree: Term
     estimate: Term
     phase: str
-    """"backward" if the peak lies there, else "forward"."""
+    """"backward" if the peak is reached there, else "forward"."""
     notes: tuple[str, ...] = ()
 
     def terms(self) -> dict[str, int]:
@@ -157,7 +157,8 @@ class _Reader:
 
     def __init__(self, bound: BoundRules, measures: Measures) -> None:
         self.bound, self.rules, self.compiler = bound, bound.rules, bound.compiler
-        self.values = bound.every(measures)
+        # Of every node: one value, or one per pack.
+        self.values = bound.program.every(measures.plan, measures.packs.reshape(-1), len(PACK))
         self.packs = len(measures.packs)
         self.terms = 0
 

@@ -9,7 +9,7 @@ definitions and rules (by name) with
     scale(bytes, factor)                  a float64 product, truncated
     sum_packs(x)   max_packs(x)           over the packs of a plan (0 without any)
     charged(rule)                         1 where the rule charges
-    moe.routed_rows(local_tokens=1)       a rule or definition with some names replaced
+    moe.routed_tokens(local_tokens=1)       a rule or definition with some names replaced
 
 Values are plain numbers or bytes: ``B``, ``KiB``, ``MiB`` and ``GiB`` are units to multiply by.
 """

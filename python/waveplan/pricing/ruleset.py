@@ -59,7 +59,7 @@ class Rule:
     """What one thing costs, where that holds, and how it is known.
 
     Args:
-        name: with a dot in it, the part of the model first ("moe.routed_rows").
+        name: with a dot in it, the part of the model first ("moe.routed_tokens").
         bytes: formula of the bytes charged, in the language of `waveplan.pricing.language`.
             Measures of a pack make it a charge per pack.
         where: predicate over facts; elsewhere the rule charges 0 and says so.
@@ -250,7 +250,7 @@ class RuleSet:
         return self._with({rule.name: rule}, {target: grown})
 
     def override(self, name: str, **changes: Any) -> RuleSet:
-        """This set with parts of one rule replaced: ``override("moe.routed_rows", bytes=...)``.
+        """This set with parts of one rule replaced: ``override("moe.routed_tokens", bytes=...)``.
 
         The new formula must keep the unit and must not read measures of a pack where the old one
         could not.

@@ -49,7 +49,7 @@ TABLE = [
         source="traced at TP 2, TP 4 and CP 2, equal to the byte",
     ),
     Rule(
-        "checkpoint.no_grad_rows",
+        "checkpoint.no_grad_tokens",
         "0 if gradient else 4 * local_tokens * hidden * dtype_bytes",
         where="checkpoint_covered",
         applies="recompute_full",

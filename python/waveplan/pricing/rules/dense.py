@@ -91,7 +91,7 @@ TABLE = [
         ),
     ),
     Rule(
-        "sequence_parallel.adapter_rows",
+        "sequence_parallel.adapter_tokens",
         "max_packs(local_tokens * layer_modules * slot_rank * dtype_bytes * (2 if dense_cp"
         " else 1) if gradient else 0)",
         where="checkpoint_covered and (tp_sp or dense_cp or dense_alone)",

@@ -163,7 +163,7 @@ TABLE = [
         checked="0",
         applies="communicators > 0",
         lives="resident",
-        why="allowance outside the allocator: buffers of each kind of pack with several ranks",
+        why="allowance outside the allocator: buffers of each kind of ranks that is divided",
         source="stated; NCCL holds 0.5 to 0.7 GB for a communicator of one node (NVIDIA/nccl"
         " threads 864 and 964)",
     ),

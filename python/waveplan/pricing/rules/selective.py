@@ -15,7 +15,7 @@ TABLE = [
         "kept_common + (7 if attention_gate else 5) * heads * head_dim + 3 * kv_groups *"
         " head_dim + (((2 if attention_gate else 1) * heads * head_dim + 2 * kv_groups *"
         " head_dim) * (tp - 1) if kv_groups < tp else 0)",
-        "TP times the features an attention layer keeps; replicated QKV below one pack a rank",
+        "TP times the features an attention layer keeps; replicated QKV below one KV head a rank",
     ),
     Definition(
         "kept_gdn",
