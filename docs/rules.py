@@ -86,7 +86,7 @@ def _rule(rule: Rule, ours: RuleSet) -> str:
             lines.append(f"- {says} `{text}`.")
     lines.append(f"- Source: {rule.source}.\n")
     if rule.reference is not None:
-        changes = rule.reference.changes()
+        changes = rule.reference
         charged = rule.as_reference()
         if changes.get("applies") == "0":
             lines.append("The reference planner charges nothing here.\n")

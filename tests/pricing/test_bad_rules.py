@@ -59,7 +59,7 @@ CHAIN = " + ".join(["B"] * 90)
         (rule("٣ * B"), "no formula"),
         (rule("B; import os"), "no formula"),
         (rule("__import__('os')"), "replaces names"),
-        (rule("B " * 6000), "at most 10000"),
+        (rule("B " * 6000), "no formula"),
         (rule("(" * 4000 + "B" + ")" * 4000), "no formula"),
         (rule("not " * 2000 + "1"), "nests more than 100"),
         (rule(" + ".join(["B"] * 200)), "nests more than 100"),

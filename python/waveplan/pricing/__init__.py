@@ -15,7 +15,7 @@ from waveplan.facts.topology import Topology
 from waveplan.facts.training import Training
 from waveplan.pricing.bind import BoundRules, Measures, Status, bind, states_of
 from waveplan.pricing.rules import default_rules, reference_rules, resident_rules
-from waveplan.pricing.ruleset import Definition, Reference, Rule, RuleSet
+from waveplan.pricing.ruleset import Definition, Rule, RuleSet
 
 if TYPE_CHECKING:
     from waveplan.facts.model import Model
@@ -26,7 +26,6 @@ __all__ = [
     "Definition",
     "Measures",
     "Price",
-    "Reference",
     "Rule",
     "RuleSet",
     "Status",

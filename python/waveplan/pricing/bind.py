@@ -6,7 +6,6 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -382,15 +381,10 @@ class Compiler:
         return str(expr) if inner is None else f"not ({inner.formula})"
 
     def _facts_in(self, expr: Expr, found: dict[str, int]) -> None:
-        todo, seen = [expr], set[str]()
-        while todo:
-            for part in lang.mentioned(todo.pop()):
-                name = str(part.value)
-                if name in self.facts:
-                    found[name] = self.facts[name]
-                elif name in self.rules.definitions and name not in seen:
-                    seen.add(name)
-                    todo.append(self.rules.definitions[name].formula)
+        for part in lang.reached(expr, self.rules.formulas(rules=False)):
+            name = str(part.value)
+            if name in self.facts:
+                found[name] = self.facts[name]
 
 
 def _upper(text: str) -> str:
@@ -428,11 +422,6 @@ class BoundRules:
     def measured(self) -> bool:
         """Every needed rule is charged, and checked here."""
         return not self.doubtful
-
-    @cached_property
-    def weighs(self) -> dict[Expr, bool]:
-        """Which formulas mention rules or steps of the total; kept by explanations."""
-        return {}
 
     def results(self, measures: Measures) -> dict[str, int]:
         """Return the named results over one plan, in bytes (``doubtful`` is a number of rules)."""

@@ -5,8 +5,8 @@ Walks the formulas and reads their values from the core; computes none itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from waveplan.budget import format_bytes
@@ -43,12 +43,8 @@ class Term:
 
     def to_dict(self) -> dict[str, Any]:
         """Stable JSON; what is empty is left out."""
-        made: dict[str, Any] = {"name": self.name, "bytes": self.bytes, "kind": self.kind}
-        made |= {key: value for key in ("how", "why") if (value := getattr(self, key))}
-        made |= {
-            key: value for key in ("pack", "factor") if (value := getattr(self, key)) is not None
-        }
-        made["binding"] = self.binding
+        shown = ((one.name, getattr(self, one.name)) for one in fields(self))
+        made = {key: value for key, value in shown if value not in (None, "", [])}
         if self.children:
             made["children"] = [child.to_dict() for child in self.children]
         return made
@@ -67,14 +63,8 @@ class Explanation:
     def terms(self) -> dict[str, int]:
         """Bytes by rule on the binding branches; together they are the estimate price."""
         found: dict[str, int] = {}
-        todo = [self.estimate]
-        while todo:
-            term = todo.pop()
-            if not term.binding or term.bytes == 0:
-                continue
-            if term.children:
-                todo.extend(reversed(term.children))
-            else:
+        for term in _binding(self.estimate):
+            if not term.children:
                 found[term.name] = found.get(term.name, 0) + term.bytes
         return found
 
@@ -134,22 +124,21 @@ def explain(
     """Explain the price of a plan with these results; ``notes`` end the text."""
     reader = _Reader(bound, measures)
     tree, estimate = reader.total("required"), reader.total("estimate")
-    backward = _binds(estimate, "selective") or (
-        _binds(estimate, "with_backward") and results["input_gradient"] > 0
+    binding = {term.name for term in _binding(estimate)}
+    backward = "selective" in binding or (
+        "with_backward" in binding and results["input_gradient"] > 0
     )
     return Explanation(tree, estimate, "backward" if backward else "forward", tuple(notes))
 
 
-def _binds(tree: Term, name: str) -> bool:
-    """Whether a step of this name lies on the binding branches."""
+def _binding(tree: Term) -> Iterator[Term]:
+    """Terms on the binding branches, as far as they have bytes."""
     todo = [tree]
     while todo:
         term = todo.pop()
         if term.binding and term.bytes:
-            if term.name == name:
-                return True
-            todo.extend(term.children)
-    return False
+            yield term
+            todo.extend(reversed(term.children))
 
 
 class _Reader:
@@ -161,6 +150,7 @@ class _Reader:
         self.values = bound.program.every(measures.plan, measures.packs.reshape(-1), len(PACK))
         self.packs = len(measures.packs)
         self.terms = 0
+        self._weighs: dict[Expr, bool] = {}
 
     def total(self, name: str) -> Term:
         expr = self.rules.definitions[name].formula
@@ -175,9 +165,9 @@ class _Reader:
 
     def weighs(self, expr: Expr) -> bool:
         """Whether a formula mentions rules or steps of the total, which deserve lines."""
-        found = self.bound.weighs.get(expr)
+        found = self._weighs.get(expr)
         if found is None:
-            found = self.bound.weighs[expr] = self._mentions(expr)
+            found = self._weighs[expr] = self._mentions(expr)
         return found
 
     def _mentions(self, expr: Expr) -> bool:
@@ -239,15 +229,13 @@ class _Reader:
         return Term(name, value, "step", "sum", definition.why, inner.pack, children=[inner])
 
     def _several(self, expr: Expr, env: Env, pack: int | None, value: int) -> Term:
-        parts: list[Expr] = []
-        todo = [expr]
+        children, todo = [], [expr]
         while todo:
             part = todo.pop()
             if part.op == expr.op:
                 todo.extend(reversed(part.args))
             else:
-                parts.append(part)
-        children = [self.term(part, env, pack) for part in parts]
+                children.append(self.term(part, env, pack))
         how = "sum" if expr.op == "+" else expr.op
         if how != "sum":
             largest = next((child for child in children if child.bytes == value), None)

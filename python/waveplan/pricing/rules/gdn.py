@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from waveplan.pricing.ruleset import REFERENCE, Definition, Reference, Rule
+from waveplan.pricing.ruleset import REFERENCE, Definition, Rule
 
 TABLE = [
     Definition(
@@ -51,11 +51,11 @@ TABLE = [
         applies="gdn_layers > 0 and recompute_full and not (tp_sp or dense_cp)",
         why="saves of the gdn mixer being recomputed, beside its MoE stage",
         source="saves of the reference at CP 1, over the segments and chain pieces of each rank",
-        reference=Reference(
-            bytes="gdn_executed_tokens * executed_token + gdn_packed_tokens * output_token +"
+        reference={
+            "bytes": "gdn_executed_tokens * executed_token + gdn_packed_tokens * output_token +"
             " gdn_states * state",
-            where="gdn_covered",
-        ),
+            "where": "gdn_covered",
+        },
     ),
     Rule(
         "gdn.segment_states",
