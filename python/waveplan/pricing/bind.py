@@ -56,7 +56,7 @@ _WITH_MARGIN = (
 
 @dataclass(frozen=True, eq=False)
 class Measures:
-    """What a price depends on: integers of a plan and of each of its packs.
+    """Integers of a plan and of each of its packs, from which a price is computed.
 
     Args:
         plan: int64[P], in the order of `waveplan.pricing.language.PLAN`.
@@ -109,7 +109,7 @@ def _fill(row: NDArray[np.int64], index: Mapping[str, int], values: Mapping[str,
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Whether a rule charges in a configuration, and if not, why.
+    """State of a rule in a configuration, and the reason where it does not charge.
 
     ``state`` is "charged", "unmeasured" (charged, but checked elsewhere), "uncharged" (outside
     where it holds) or "not needed" (there is nothing to charge).
@@ -124,7 +124,7 @@ class Status:
 
 
 def states_of(rules: RuleSet, facts: Mapping[str, int]) -> dict[str, Status]:
-    """The state of every rule where ``facts`` hold."""
+    """Return the state of every rule where ``facts`` hold."""
     predicates = Compiler(rules, facts, {})
     return {name: _status(predicates, rule) for name, rule in rules.rules.items()}
 
@@ -250,7 +250,7 @@ class Compiler:
         return found
 
     def replaced(self, expr: Expr, env: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
-        """What names stand for inside a call that replaces some."""
+        """Return the nodes of replaced names inside a call."""
         if expr.op != "given":
             return env
         new = {key: self.compile(arg, env) for key, arg in zip(expr.names, expr.args, strict=True)}
@@ -348,7 +348,7 @@ class Compiler:
     # -- predicates -------------------------------------------------------------------------
 
     def predicate(self, expr: Expr) -> bool:
-        """Whether a predicate over facts holds."""
+        """Return true where a predicate over facts holds."""
         return self.value(self.compile(expr)) != 0
 
     def blame(self, expr: Expr, verb: str) -> str:
@@ -488,7 +488,7 @@ def _roots(compiler: Compiler, doubtful: Sequence[str]) -> list[int]:
 def _doubtful(
     compiler: Compiler, doubtful: Sequence[str], watched: Sequence[int], margin: int
 ) -> int:
-    """How many doubtful rules matter: unmeasured ones that charge; uncharged ones that would
+    """Count the doubtful rules that matter: unmeasured ones that charge; uncharged ones that would
     charge and, where the set states a margin, would raise the price."""
     one, counts = compiler.const(1), dict.fromkeys(("uncharged", "unmeasured"), compiler.const(0))
     for name, node in zip(doubtful, watched, strict=True):

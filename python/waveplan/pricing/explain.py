@@ -164,7 +164,7 @@ class _Reader:
         return max((value or 0 for value in found), default=0)
 
     def weighs(self, expr: Expr) -> bool:
-        """Whether a formula mentions rules or steps of the total, which deserve lines."""
+        """Return true if a formula mentions rules or steps of the total, which get own lines."""
         found = self._weighs.get(expr)
         if found is None:
             found = self._weighs[expr] = self._mentions(expr)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from waveplan.checks import choice, entries, flag, instance, mapping, shown, text
+from waveplan.checks import choice, instance, text
 from waveplan.errors import InputError, one_line
 from waveplan.files import read_text
 from waveplan.pricing import language as lang
@@ -26,9 +26,9 @@ _TOTALS: dict[Lives, str] = {
     "buffer": "buffers",
     "resident": "resident_allocated",
 }
-"""The total that grows by an added rule, by when its bytes live."""
+"""The total that counts an added rule, by when its bytes live."""
 REFERENCE = "reference planner (openpipe-art 0.5.23)"
-"""The source of what we took over from it."""
+"""The source of rules that are its own."""
 _PREDICATES = ("where", "checked", "applies")
 _TEXTS = ("why", "source")
 _FORMULAS = ("bytes", *_PREDICATES)
@@ -42,7 +42,7 @@ NOTHING = {"applies": "0"}
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """What one thing costs, where that holds, and how it is known.
+    """A formula of bytes that one thing takes, where it holds and how it is known.
 
     Args:
         name: with a dot in it, the part of the model first ("moe.routed_tokens").
@@ -83,7 +83,7 @@ class Rule:
 
     def formula(self, part: str = "bytes") -> Expr:
         """The bytes charged, or one of the predicates."""
-        expr = getattr(self, choice("part", part, _FORMULAS))
+        expr = getattr(self, part)
         assert isinstance(expr, Expr)
         return expr
 
@@ -107,7 +107,6 @@ class Definition:
     formula: Expr = field(init=False)
 
     def __post_init__(self) -> None:
-        text("a definition's name", self.name)
         object.__setattr__(self, "formula", parse(self.given, self.name))
 
     def as_reference(self) -> Definition:
@@ -124,8 +123,8 @@ def total(name: str, formula: str, why: str, reference: str | None = None) -> De
 class RuleSet:
     """A named set of rules with the definitions and totals that turn them into a price.
 
-    Checked when made: names exist, units agree, nothing goes in a circle, every rule reaches the
-    total. Sets are values: `with_rule`, `override`, `redefine` and `with_file` return new ones.
+    Construction checks that names exist, units agree, nothing goes in a circle and every rule
+    reaches the total. `with_rule`, `override`, `redefine` and `with_file` return new sets.
     """
 
     name: str
@@ -138,14 +137,6 @@ class RuleSet:
     kinds: Mapping[str, Kind] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        text("name", self.name)
-        flag("margin", self.margin)
-        for name, rule in mapping("rules", self.rules).items():
-            instance(f"rules[{shown(name)}]", rule, Rule)
-        for name, definition in mapping("definitions", self.definitions).items():
-            instance(f"definitions[{shown(name)}]", definition, Definition)
-            if lang.leaf(name) is not None:
-                raise InputError(f"{name} is a fact or measure: a definition needs another name")
         formulas = self.formulas()
         kinds: dict[str, Kind] = {}
         for name in lang.order(formulas):
@@ -196,7 +187,7 @@ class RuleSet:
         """Return a set of rules and definitions; options are those of the class."""
         rules: dict[str, Rule] = {}
         definitions: dict[str, Definition] = {}
-        for one in entries("table", table):
+        for one in table:
             known: dict[str, Any] = rules if isinstance(one, Rule) else definitions
             if one.name in known:
                 raise InputError(f"two entries are called {one.name}")

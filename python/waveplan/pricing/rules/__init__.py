@@ -13,7 +13,7 @@ __all__ = ["default_rules", "reference_rules", "resident_rules"]
 
 PARTS = (
     *("checkpoint", "moe", "gdn", "layer", "head", "dense", "selective", "buffers"),
-    *("adapters", "profile", "totals"),
+    *("adapters", "totals"),
 )
 
 

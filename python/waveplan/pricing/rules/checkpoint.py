@@ -1,4 +1,4 @@
-"""What full recompute keeps and recomputes: layer inputs, their gradient, first-call buffers."""
+"""Full recompute: kept layer inputs, their gradient, first-call buffers."""
 
 from __future__ import annotations
 

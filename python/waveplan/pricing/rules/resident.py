@@ -1,4 +1,4 @@
-"""What stays allocated between waves: weights, gradients, optimizer state, allowances.
+"""Bytes that stay allocated between waves: weights, gradients, optimizer state, allowances.
 
 Facts only, for one pipeline stage at a time. Projections, dense and shared experts, embedding
 and head are divided over TP, routed experts over ETP x EP; norms, routers and gates are whole on

@@ -1,4 +1,4 @@
-"""How rules add up: the total is itself a formula over rules."""
+"""Totals: formulas over rules, up to the price, and the bytes that a profile keeps apart."""
 
 from __future__ import annotations
 
@@ -140,5 +140,22 @@ TABLE = [
         "peak_increment",
         "split_required - forward_required",
         "what the backward part adds to a split's part",
+    ),
+    Definition(
+        "packed_priced",
+        "recompute_one_layer and packed_priceable",
+        "1 where a profile prices packed and logical tokens apart",
+    ),
+    Definition("logical_token_bytes", "6144 * B", "head and caller memory of one logical token"),
+    Definition(
+        "logical_bytes",
+        "logical_tokens * logical_token_bytes if packed_priced else 0",
+        "bytes of the logical tokens, beside a profile's rate",
+    ),
+    Definition(
+        "apart_bytes",
+        "logical_bytes + (sum_packs(segments if gradient else 0) * segment_layer"
+        " if packed_priced else 0)",
+        "all bytes beside a profile's rate: those of logical tokens and of gdn states",
     ),
 ]
