@@ -1,4 +1,4 @@
-"""Ranks of the published planner (`waveplan.bench.reference`), as golden vectors describe them."""
+"""Ranks of the reference planner (`waveplan.bench.reference`), as golden vectors describe them."""
 
 from __future__ import annotations
 
@@ -63,22 +63,26 @@ def planning_rank(cp=1, available=1 << 60, score="h200", head=True, gdn_layers=T
     return rank
 
 
-def tensors(rows):
-    return tuple(torch.as_tensor(np.asarray(row, dtype=np.int64)) for row in rows)
+def tensors(sequences):
+    return tuple(torch.as_tensor(np.asarray(sequence, dtype=np.int64)) for sequence in sequences)
 
 
-def requests(rows, no_grad=False, target=True, hidden=False, labels=None, top_k=None, logits=False):
-    """A request per row; each option is one value, or a list with one per row.
+def requests(
+    sequences, no_grad=False, target=True, hidden=False, labels=None, top_k=None, logits=False
+):
+    """Make a request per sequence; each option is one value, or a list with one per sequence.
 
-    ``labels``: so many tokens at the row's end have one (None: all).
+    ``labels``: so many tokens at the sequence's end have one (None: all).
     """
-    count = len(rows)
+    count = len(sequences)
 
     def column(value):
         return value if isinstance(value, list) else [value] * count
 
     options = zip(
-        tensors(rows), *map(column, (no_grad, target, hidden, labels, top_k, logits)), strict=True
+        tensors(sequences),
+        *map(column, (no_grad, target, hidden, labels, top_k, logits)),
+        strict=True,
     )
     made = []
     for tokens, without, wanted, states, keep, k, scores in options:
@@ -103,7 +107,7 @@ def requests(rows, no_grad=False, target=True, hidden=False, labels=None, top_k=
 def learn(
     rank, made, *, bytes_per_token, packed_tokens, logical_per_packed=1.0, retained=None, **more
 ):
-    """Pretends that a wave of these requests' kind ran before."""
+    """Set the memory profile of a wave of these requests."""
     groups = rank._group_active_request_indices(made)
     signature = rank._memory_signature_from_requests(
         made,
