@@ -1,6 +1,6 @@
-"""Makes tests/golden/d3_layout.json: layouts chosen by the published planner.
+"""Make tests/golden/d3_layout.json: layouts that the reference planner chooses.
 
-Run with the published planner's environment, and on PYTHONPATH a module ``oracle`` that calls it
+Run with the reference planner's environment, and on PYTHONPATH a module ``oracle`` that calls it
 (``layout``) and ``workloads`` (as tests/workloads.py):
 
     PYTHONPATH=HARNESS PEER_HOME=PEER python tests/peer/layout_vectors.py \\
@@ -19,7 +19,7 @@ import numpy as np
 
 SEED = 71_000
 CASES = 1_050
-# (generator, least and most rows, other parameters by range)
+# (generator, least and most sequences, other parameters by range)
 SHAPES = (
     ("tiny", (2, 60), {"length": ((1, 4), (6, 40)), "vocab": (2, 5)}),
     ("blocks", (3, 40), {"depth": (1, 6), "branch": (1, 4)}),
@@ -45,8 +45,8 @@ def draw(rng, low_high):
 def case_input(index):
     """The input of one case."""
     rng = np.random.Generator(np.random.PCG64(SEED + index))
-    name, rows, ranges = SHAPES[index % len(SHAPES)]
-    params = {} if rows is None else {"count": draw(rng, rows)}
+    name, counts, ranges = SHAPES[index % len(SHAPES)]
+    params = {} if counts is None else {"count": draw(rng, counts)}
     params |= {key: draw(rng, value) for key, value in ranges.items()}
     layers = int(rng.choice([1, 12, 28, 32, 40]))
     gdn = int(rng.choice([0, layers * 3 // 4, layers]))
@@ -62,10 +62,10 @@ def case_input(index):
 
 
 def answer(oracle, workloads, given):
-    """The reference's answer, without what follows from it."""
-    rows = workloads.make(given["spec"])
+    """The reference's answer, without values that follow from others."""
+    sequences = workloads.make(given["spec"])
     keys = ("cp", "layers", "uses_gdn", "gdn_layers", "scoring", "budget")
-    full = oracle.layout(rows, **{key: given[key] for key in keys}, detail=False)
+    full = oracle.layout(sequences, **{key: given[key] for key in keys}, detail=False)
     kept = ("coefficient_version", "table", "mandatory_candidates", "refinement_work")
     out = {key: full[key] for key in (*kept, "evaluated_refinements", "stop_reason")}
     best = full["cost_optimal"]

@@ -1,6 +1,6 @@
-"""Writes tests/golden/b3_gdn_counts.json: answers of the published planner on seeded inputs.
+"""Write tests/golden/b3_gdn_counts.json: answers of the reference planner on seeded inputs.
 
-Run with the published planner's environment, and on PYTHONPATH a module ``oracle`` that calls
+Run with the reference planner's environment, and on PYTHONPATH a module ``oracle`` that calls
 it (``gdn_counts``, ``assign``, ``ids_from_segments``):
 
     PYTHONPATH=HARNESS PEER_HOME=PEER python tests/peer/make_gdn_counts.py 500 \
@@ -37,7 +37,7 @@ KINDS = ("small", "medium", "equal", "siblings", "deep", "tokens", "split", "lon
 
 
 def draw(seed: int) -> dict:
-    """The input of one case."""
+    """Draw the input of one case."""
     rng = random.Random(seed)
     kind = KINDS[seed % len(KINDS)]
     cp = rng.choice((2, 2, 3, 4, 4, 5, 6, 7, 8))
@@ -116,7 +116,7 @@ def _deep(rng, _cp):
     count = rng.randint(10, 90)
     lengths = [rng.choice((1, 5, 64, 200, 3000)) for _ in range(count)]
     parents = [i - 1 if rng.random() < 0.85 else rng.randint(-1, i - 1) for i in range(count)]
-    # A parent other than the last on the path would not be depth first: that is meant too.
+    # A parent that is not the last on the path breaks depth-first order: a case of its own.
     return lengths, parents, {}
 
 
@@ -178,7 +178,7 @@ SEGMENTS = {
 
 
 def answer(case: dict) -> dict:
-    """What the published planner says."""
+    """Return the reference planner's answer."""
     import oracle
     from art.trainer_rank import _gdn_memory
 
@@ -214,7 +214,7 @@ def answer(case: dict) -> dict:
 
 
 def main(count: int, first: int = 0) -> None:
-    """Prints the file."""
+    """Print the file."""
     header = {
         "reference": "openpipe-art 0.5.23",
         "function": "gdn_counts",
