@@ -11,7 +11,6 @@ import pytest
 import rank as stub
 import torch
 from art.megatron import prefix_tree_packing as packing
-from art.megatron.gdn import gdn_prefix_tree as gdn
 from art.trainer_rank import _impl
 from art.trainer_rank import _prefix_tree_planner as planner
 from conftest import cases, sequences_of
@@ -86,7 +85,7 @@ def check_assign(ours, given, wanted):
 @pytest.mark.parametrize(("given", "wanted"), cases("b*_gdn_counts.json"))
 def check_gdn(ours, given, wanted):
     def run():
-        return stub.placed(*ids_of(given), given["cp"], gdn_config(given), **given["config"])
+        return stub.placed(*ids_of(given), given["cp"], stub.gdn_config(given), **given["config"])
 
     if "error" in wanted:
         assert fault(run) == wanted["error"].split(":")[0]
@@ -95,23 +94,6 @@ def check_gdn(ours, given, wanted):
     assert found == {name: wanted[name] for name in found}
     for name in ("ownership", "rank tokens", "gdn decision"):
         assert calls(ours, name) == (1, 0)
-
-
-def gdn_config(given):
-    shape = given.get("gdn_shape")
-    changed = given["gdn_planner"] or {}
-    if shape is None:
-        return gdn.replace(stub.GDN_CONFIG, **changed)
-    return gdn.GdnPlannerConfig.from_model_shape(
-        hidden_size=shape["hidden"],
-        tensor_model_parallel_size=shape["tp"],
-        linear_num_key_heads=shape["key_heads"],
-        linear_num_value_heads=shape["value_heads"],
-        linear_key_head_dim=shape["key_dim"],
-        linear_value_head_dim=shape["value_dim"],
-        linear_conv_kernel_dim=shape["conv"],
-        **changed,
-    )
 
 
 @pytest.mark.parametrize(("given", "wanted"), cases("d*_layout.json"))
@@ -123,18 +105,7 @@ def check_layout(ours, given, wanted):
     tree = planner.build_canonical_prefix_tree(sequences)
     score = stub.scoring(given["scoring"], given["cp"])
     assert (score.version, score.table_id) == (wanted["coefficient_version"], wanted["table"])
-    chosen = planner.select_prefix_tree_layout(
-        tree,
-        cp_size=given["cp"],
-        layers=given["layers"],
-        uses_gdn=given["uses_gdn"],
-        tp_size=given.get("tp", 1),
-        gdn_layers=given["gdn_layers"],
-        coefficient_version=score.version,
-        coefficients=score.coefficients,
-        refinement_work_budget=given["budget"],
-        reranker=score.reranker,
-    )
+    chosen = stub.select(tree, given, score)
     assert isinstance(tree, planner.CanonicalPrefixTree)
     if wanted.get("tree") is not None:
         assert [

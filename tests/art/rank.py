@@ -16,6 +16,7 @@ from art.megatron.context_parallel.types import (
 )
 from art.megatron.gdn import gdn_prefix_tree as gdn
 from art.trainer_rank import ForwardInput, _impl, _planner_cost
+from art.trainer_rank import _prefix_tree_planner as planner
 
 from waveplan.bench import reference
 
@@ -50,6 +51,40 @@ def scoring(name, cp):
         geometry = _planner_cost.ModelGeometry(**name["geometry"])
         shape = _planner_cost.ParallelShape(**name["shape"])
     return _planner_cost.select_scoring(geometry=geometry, shape=shape, **facts)
+
+
+def select(tree, given, score):
+    """The layout of a golden case."""
+    return planner.select_prefix_tree_layout(
+        tree,
+        cp_size=given["cp"],
+        layers=given["layers"],
+        uses_gdn=given["uses_gdn"],
+        tp_size=given.get("tp", 1),
+        gdn_layers=given["gdn_layers"],
+        coefficient_version=score.version,
+        coefficients=score.coefficients,
+        refinement_work_budget=given["budget"],
+        reranker=score.reranker,
+    )
+
+
+def gdn_config(given):
+    """The package's settings of gdn layers for a golden case."""
+    shape = given.get("gdn_shape")
+    changed = given["gdn_planner"] or {}
+    if shape is None:
+        return gdn.replace(GDN_CONFIG, **changed)
+    return gdn.GdnPlannerConfig.from_model_shape(
+        hidden_size=shape["hidden"],
+        tensor_model_parallel_size=shape["tp"],
+        linear_num_key_heads=shape["key_heads"],
+        linear_num_value_heads=shape["value_heads"],
+        linear_key_head_dim=shape["key_dim"],
+        linear_value_head_dim=shape["value_dim"],
+        linear_conv_kernel_dim=shape["conv"],
+        **changed,
+    )
 
 
 def planning_rank(cp=1, available=1 << 60, score="h200", head=True, gdn_layers=True, dp=(0, 1)):

@@ -1,10 +1,8 @@
 """Write tests/golden/b3_gdn_counts.json: answers of the reference planner on seeded inputs.
 
-Run with the reference planner's environment, and on PYTHONPATH a module ``oracle`` that calls
-it (``gdn_counts``, ``assign``, ``ids_from_segments``):
+In an environment of tests/art/setup that has waveplan:
 
-    PYTHONPATH=HARNESS PEER_HOME=PEER python tests/peer/make_gdn_counts.py 500 \
-        > tests/golden/b3_gdn_counts.json
+    python tests/peer/make_gdn_counts.py 500 > tests/golden/b3_gdn_counts.json
 
 The first argument is the number of cases, the second (0) the first seed.
 """
@@ -14,6 +12,14 @@ from __future__ import annotations
 import json
 import random
 import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "art"))
+
+import conftest  # noqa: F401 - loads the reference
+import rank as stub
+from art.trainer_rank import _gdn_memory
 
 SHAPES = [
     None,
@@ -179,30 +185,14 @@ SEGMENTS = {
 
 def answer(case: dict) -> dict:
     """Return the reference planner's answer."""
-    import oracle
-    from art.trainer_rank import _gdn_memory
-
-    shape = case["gdn_shape"]
-    settings = oracle.QWEN_GDN
-    if shape:
-        settings = oracle.gdn.GdnPlannerConfig.from_model_shape(
-            hidden_size=shape["hidden"],
-            tensor_model_parallel_size=shape["tp"],
-            linear_num_key_heads=shape["key_heads"],
-            linear_num_value_heads=shape["value_heads"],
-            linear_key_head_dim=shape["key_dim"],
-            linear_value_head_dim=shape["value_dim"],
-            linear_conv_kernel_dim=shape["conv"],
-        )
-    settings = oracle.gdn.replace(settings, **(case["gdn_planner"] or {}))
-    groups, parents = oracle.ids_from_segments(case["lengths"], case["parents"])
-    counts = oracle.gdn_counts(groups, parents, case["cp"], settings, **case["config"])
-    oracle.clear_caches()
-    assigned = oracle.assign(groups, parents, case["cp"], **case["config"])
+    ids = stub.packed_ids(case["lengths"], case["parents"])
+    counts = stub.placed(*ids, case["cp"], stub.gdn_config(case), **case["config"])
+    stub.forget()
+    assigned = stub.assigned(*ids, case["cp"], **case["config"])
     start, segments = 0, []
     for i, (length, parent) in enumerate(zip(case["lengths"], case["parents"], strict=True)):
         identity = {"group_id": i + 1, "parent_id": i + 1 if parent < 0 else parent + 1}
-        segments.append(oracle.SimpleNamespace(start=0, end=length, packed_start=start, **identity))
+        segments.append(SimpleNamespace(start=0, end=length, packed_start=start, **identity))
         start += length
     buckets = _gdn_memory.cp1_buckets(segments)
     return {

@@ -1,10 +1,9 @@
-"""Write tests/golden/e3_wave.json: width searches of the reference planner on seeded inputs.
+"""Write tests/golden/e3_wave.json and e4_wave.json: width searches of the reference planner on seeded inputs.
 
-Run with the reference planner's environment, and on PYTHONPATH a module ``oracle`` that drives
-it (``wave``) and a module ``workloads`` that makes sequences from a spec:
+In an environment of tests/art/setup that has waveplan:
 
-    PYTHONPATH=HARNESS PEER_HOME=PEER python tests/peer/wave_vectors.py 500 \
-        tests/golden/e3_wave.json
+    python tests/peer/wave_vectors.py 500 tests/golden/e3_wave.json
+    python tests/peer/wave_vectors.py 100 tests/golden/e4_wave.json 500
 
 The first argument is the number of cases, the third (0) the first seed. Cases mix generators,
 context-parallel and data-parallel ranks, groups of several requests, outputs, partial labels,
@@ -19,7 +18,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import oracle
+sys.path.insert(0, str(Path(__file__).parents[1] / "art"))
+
+import conftest  # noqa: F401 - loads the reference
+
+# isort: split
+import wave
+
 import workloads
 
 SPLITS_FROM = 500
@@ -159,10 +164,8 @@ def split(rng: random.Random, given: dict[str, Any]) -> dict[str, Any]:
 
 def answer(given: dict[str, Any], available: int) -> dict[str, Any]:
     """Return the reference planner's answer."""
-    options = {key: value for key, value in given.items() if key != "spec"}
-    if "dp" in options:
-        options["dp"] = tuple(options["dp"])
-    return oracle.wave(workloads.make(given["spec"]), available=available, **options)
+    found, *_ = wave.run({**given, "available": available}, workloads.make(given["spec"]))
+    return found
 
 
 def case(seed: int) -> dict[str, Any]:
