@@ -1,4 +1,4 @@
-"""Write tests/golden/e3_wave.json and e4_wave.json: width searches of the reference planner on seeded inputs.
+"""Write e3_wave.json and e4_wave.json of tests/golden: width searches on seeded inputs.
 
 In an environment of tests/art/setup that has waveplan:
 
