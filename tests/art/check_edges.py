@@ -1,8 +1,8 @@
-"""The odd golden cases, each by its name, through the published package with ours installed.
+"""The odd golden cases through the reference package with ours installed.
 
-`tests/golden/edge_cases.json` gives a name, and the answer or the error with its message; how
-each is called is told here. `GUARDED` lists those that reach no function of ours; they show that
-the package's own guards still stand.
+`tests/golden/edge_cases.json` holds each case's name, and its answer or its error with the
+message; `RUNS` holds the call. `GUARDED` lists cases that reach no function of ours: they test
+that the package's own guards remain.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ from conftest import TESTS
 CASES = {case["name"]: case for case in json.loads((TESTS / "golden/edge_cases.json").read_text())}
 CHAIN = ([1] * 1200, list(range(-1, 1199)))
 SEVEN = stub.packed_ids([700], [-1])
-"""A row of 700 tokens without a branch."""
+"""A sequence of 700 tokens without a branch."""
 
 
 def comb(count, length=1400):
-    """Row i of zeros, but for its own number after i + 1 tokens."""
-    rows = np.zeros((count, length), np.int64)
-    for i, row in enumerate(rows):
-        row[i + 1 :] = i + 1
-    return stub.tensors(rows)
+    """Sequence i: i + 1 zeros, then its own number."""
+    sequences = np.zeros((count, length), np.int64)
+    for i, sequence in enumerate(sequences):
+        sequence[i + 1 :] = i + 1
+    return stub.tensors(sequences)
 
 
 def comb_tokens(count, length=1400):
-    """Tokens of a comb's tree: its trunk, and each row from where it leaves."""
+    """Tokens of a comb's tree: the trunk, and each sequence after it branches off."""
     return count + sum(length - i for i in range(1, count + 1))
 
 
-def estimate(rows, depth):
-    return packing.estimate_prefix_tree_packed_tokens(rows, max_depth=depth)
+def estimate(sequences, depth):
+    return packing.estimate_prefix_tree_packed_tokens(sequences, max_depth=depth)
 
 
-def search(rows, names=None, **case):
+def search(sequences, names=None, **case):
     """A width search; those of its facts that are named."""
-    found, *_ = wave.run(case, rows)
+    found, *_ = wave.run(case, sequences)
     return found if names is None else {name: found[name] for name in names}
 
 
-def planned(rows, **options):
-    """One forward of requests that ask for nothing: packed tokens, bytes of output, head tokens."""
-    rank, made = stub.planning_rank(), stub.requests(rows, target=False, **options)
+def planned(sequences, **options):
+    """One forward of requests without outputs: packed tokens, output bytes, head tokens."""
+    rank, made = stub.planning_rank(), stub.requests(sequences, target=False, **options)
     plan = rank._plan_flat_forward(made)
     return [plan.packed_tokens, plan.output_bytes, rank._head_projection_rows(made)]
 
@@ -68,10 +68,10 @@ def corrupt():
 
 
 def widths(count):
-    """The step of a wave's width over so many items, and widths brought to it."""
+    """The step of a wave's width over so many groups, and widths rounded to it."""
     remaining, least, step = _impl._wave_geometry(count, 0, 1)
-    asked = (1, 3, 7, 9, 20, 33, 64, count - 1, count)
-    return [step, [_impl._normalize_wave_width(w, least, remaining, step) for w in asked]]
+    hints = (1, 3, 7, 9, 20, 33, 64, count - 1, count)
+    return [step, [_impl._normalize_wave_width(w, least, remaining, step) for w in hints]]
 
 
 RUNS = {
@@ -148,14 +148,14 @@ GUARDED = {
 }
 """Cases that reach no function of ours, and why."""
 
-LEFT = {"estimate no sequences": "no rows: the package answers"}
+LEFT = {"estimate no sequences": "no sequences: the package answers"}
 """Cases without an error that ours leaves to the package, as it leaves every error."""
 
 PLANNED = {
     "estimate full sharing, 1200-row comb": comb_tokens(1200),
     "estimate full sharing, 600-row comb": comb_tokens(600),
 }
-"""Sequences that exhaust the stack in the package's own walk: ours plans them, with these tokens."""
+"""Sequences that exhaust the stack in the package's own walk: ours returns these tokens."""
 
 
 def check_every_case_is_run():
@@ -179,7 +179,7 @@ def check_case(ours, name):
     else:
         assert stopped is None
         wanted = PLANNED[name] if name in PLANNED else json.loads(case["ok"])
-        if isinstance(wanted, dict):  # what the published functions return of it
+        if isinstance(wanted, dict):  # as much of it as the functions return
             assert found.keys() <= wanted.keys()
             wanted = {key: wanted[key] for key in found}
         assert found == wanted

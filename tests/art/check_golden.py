@@ -1,4 +1,4 @@
-"""Every golden case through the published package's own functions, ours installed."""
+"""Every golden case through the reference package's own functions, ours installed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import pytest
 import rank as stub
 import torch
 from art.megatron import prefix_tree_packing as packing
-from art.megatron.gdn import gdn_prefix_tree as gdn
 from art.trainer_rank import _impl
 from art.trainer_rank import _prefix_tree_planner as planner
-from conftest import cases, rows_of
+from conftest import cases, sequences_of
 
 
 def calls(report, name):
@@ -24,7 +23,7 @@ def calls(report, name):
 
 
 def fault(run):
-    """Class of what a call raises."""
+    """Class of the error that a call raises."""
     try:
         run()
     except Exception as error:
@@ -36,18 +35,20 @@ def ids_of(given):
     if "lengths" in given:
         return stub.packed_ids(given["lengths"], given["parents"])
     ids = (torch.as_tensor(given[name]) for name in ("group_ids", "parent_ids"))
-    return tuple(row.reshape(1, -1) if row.ndim < 2 else row for row in ids)
+    return tuple(sequence.reshape(1, -1) if sequence.ndim < 2 else sequence for sequence in ids)
 
 
 @pytest.mark.parametrize(("given", "wanted"), cases("*_pack.json"))
 def check_pack(ours, given, wanted):
-    rows = [tuple(map(int, row)) for row in rows_of(given)]
+    sequences = [tuple(map(int, sequence)) for sequence in sequences_of(given)]
     options = given.get("options") or {}
 
     def run():
-        found = packing.prefix_tree_pack_segments(rows, max_depth=given["max_depth"], **options)
+        found = packing.prefix_tree_pack_segments(
+            sequences, max_depth=given["max_depth"], **options
+        )
         estimate = packing.estimate_prefix_tree_packed_tokens(
-            stub.tensors(rows), max_depth=given["max_depth"], **options
+            stub.tensors(sequences), max_depth=given["max_depth"], **options
         )
         return found, estimate
 
@@ -61,7 +62,7 @@ def check_pack(ours, given, wanted):
         for s in found
     ] == wanted["segments"]
     assert all(type(s) is packing.PrefixTreePackSegment for s in found)
-    assert not rows or calls(ours, "packing")[1] == calls(ours, "packed tokens")[1] == 0
+    assert not sequences or calls(ours, "packing")[1] == calls(ours, "packed tokens")[1] == 0
 
 
 @pytest.mark.parametrize(("given", "wanted"), cases("a*_assign.json"))
@@ -78,61 +79,33 @@ def check_assign(ours, given, wanted):
     assert counts == wanted["token_counts"]
     if wanted["valid_tokens"]:  # the package itself answers for a line without tokens
         assert calls(ours, "ownership") == (1, 0)
-        assert calls(ours, "tokens of each rank") == (1, 0)
+        assert calls(ours, "rank tokens") == (1, 0)
 
 
 @pytest.mark.parametrize(("given", "wanted"), cases("b*_gdn_counts.json"))
 def check_gdn(ours, given, wanted):
     def run():
-        return stub.placed(*ids_of(given), given["cp"], gdn_config(given), **given["config"])
+        return stub.placed(*ids_of(given), given["cp"], stub.gdn_config(given), **given["config"])
 
     if "error" in wanted:
         assert fault(run) == wanted["error"].split(":")[0]
         return
     found = run()
     assert found == {name: wanted[name] for name in found}
-    for name in ("ownership", "tokens of each rank", "gdn decision"):
+    for name in ("ownership", "rank tokens", "gdn decision"):
         assert calls(ours, name) == (1, 0)
-
-
-def gdn_config(given):
-    shape = given.get("gdn_shape")
-    changed = given["gdn_planner"] or {}
-    if shape is None:
-        return gdn.replace(stub.GDN_CONFIG, **changed)
-    return gdn.GdnPlannerConfig.from_model_shape(
-        hidden_size=shape["hidden"],
-        tensor_model_parallel_size=shape["tp"],
-        linear_num_key_heads=shape["key_heads"],
-        linear_num_value_heads=shape["value_heads"],
-        linear_key_head_dim=shape["key_dim"],
-        linear_value_head_dim=shape["value_dim"],
-        linear_conv_kernel_dim=shape["conv"],
-        **changed,
-    )
 
 
 @pytest.mark.parametrize(("given", "wanted"), cases("d*_layout.json"))
 def check_layout(ours, given, wanted):
-    rows = stub.tensors(rows_of(given))
+    sequences = stub.tensors(sequences_of(given))
     if "error" in wanted:
-        assert fault(lambda: planner.build_canonical_prefix_tree(rows)) == wanted["error"]
+        assert fault(lambda: planner.build_canonical_prefix_tree(sequences)) == wanted["error"]
         return
-    tree = planner.build_canonical_prefix_tree(rows)
+    tree = planner.build_canonical_prefix_tree(sequences)
     score = stub.scoring(given["scoring"], given["cp"])
     assert (score.version, score.table_id) == (wanted["coefficient_version"], wanted["table"])
-    chosen = planner.select_prefix_tree_layout(
-        tree,
-        cp_size=given["cp"],
-        layers=given["layers"],
-        uses_gdn=given["uses_gdn"],
-        tp_size=given.get("tp", 1),
-        gdn_layers=given["gdn_layers"],
-        coefficient_version=score.version,
-        coefficients=score.coefficients,
-        refinement_work_budget=given["budget"],
-        reranker=score.reranker,
-    )
+    chosen = stub.select(tree, given, score)
     assert isinstance(tree, planner.CanonicalPrefixTree)
     if wanted.get("tree") is not None:
         assert [
@@ -179,7 +152,7 @@ def same_layout(layout, score, wanted):
 
 @pytest.mark.parametrize(("given", "wanted"), cases("e*_wave.json"))
 def check_wave(ours, given, wanted):
-    found, *_ = wave.run(given, rows_of(given))
+    found, *_ = wave.run(given, sequences_of(given))
     wanted = dict(wanted)
     assert set(wanted) <= set(found)
     assert {name: found[name] for name in wanted} == wanted

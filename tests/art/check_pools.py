@@ -1,6 +1,6 @@
 """Whole width searches on random pools and on real rollouts: the same with ours and without.
 
-Pools mix outputs, gradients, labels, item sizes, profiles, data-parallel shares, hints and
+Pools mix outputs, gradients, labels, group sizes, profiles, data-parallel shares, hints and
 available memory; each is searched on a fresh rank by the package alone, then with ours.
 """
 
@@ -28,7 +28,7 @@ def one_of(rng, *values):
     return values[int(rng.integers(len(values)))]
 
 
-def draw_rows(rng):
+def draw_sequences(rng):
     """Sequences of a random forest: prompts shared by some, split again, with tails."""
     vocabulary = int(one_of(rng, 3, 50, 50_000))
     longest = int(one_of(rng, 12, 120, 900))
@@ -36,23 +36,23 @@ def draw_rows(rng):
     def run(most):
         return rng.integers(0, vocabulary, int(rng.integers(1, most + 1)))
 
-    rows = []
+    sequences = []
     for _ in range(int(rng.integers(1, 5))):
         branches = [run(longest)]
         for _ in range(int(rng.integers(1, 8))):
             base = branches[int(rng.integers(len(branches)))]
             cut = int(rng.integers(1, len(base) + 1))
-            row = np.concatenate([base[:cut], run(longest)])
-            branches.append(row)
-            rows.append(row)
-    order = rng.permutation(len(rows)) if rng.random() < 0.3 else np.arange(len(rows))
-    return [rows[i].astype(np.int64) for i in order]
+            sequence = np.concatenate([base[:cut], run(longest)])
+            branches.append(sequence)
+            sequences.append(sequence)
+    order = rng.permutation(len(sequences)) if rng.random() < 0.3 else np.arange(len(sequences))
+    return [sequences[i].astype(np.int64) for i in order]
 
 
-def draw_case(rng, rows):
+def draw_case(rng, sequences):
     """Everything else about a search."""
-    n = len(rows)
-    total = sum(map(len, rows))
+    n = len(sequences)
+    total = sum(map(len, sequences))
 
     def column(*values, mixed=0.4):
         if rng.random() < mixed:
@@ -73,7 +73,7 @@ def draw_case(rng, rows):
         "top_k": column(None, None, None, 4, mixed=0.2),
         "logits": column(False, False, False, True, mixed=0.2),
         "hidden": column(False, False, True, mixed=0.2),
-        # from far too little for one row to all there is
+        # from far too little for one sequence to enough for all
         "available": int((6e9 + 2.4e5 * total) * float(rng.uniform(0.05, 1.6))),
     }
     if rng.random() < 0.75:
@@ -84,11 +84,11 @@ def draw_case(rng, rows):
         }
     if rng.random() < 0.3:
         case["last_width"] = int(rng.integers(1, n + 1))
-    items = -(-n // case["item_size"])
-    if items > 1 and rng.random() < 0.2:
-        case["start"] = int(rng.integers(items))
+    groups = -(-n // case["item_size"])
+    if groups > 1 and rng.random() < 0.2:
+        case["start"] = int(rng.integers(groups))
     if rng.random() < 0.3:
-        # about what the smallest wave needs: splits and refusals
+        # near the required bytes of the smallest wave: splits and refusals
         case["item_size"] = int(one_of(rng, 4, n))
         case.pop("start", None)
         case["dp"] = [0, 1]
@@ -100,16 +100,16 @@ def draw_case(rng, rows):
             "retained": float(one_of(rng, 0.0, 100.0)),
         }
         first = {**case, "available": 1 << 60, "last_width": None}
-        least = wave.run(first, rows)[0]["probes"]
-        least = least[0][3] if least else wave.run(first, rows)[0]["required"]
+        least = wave.run(first, sequences)[0]["probes"]
+        least = least[0][3] if least else wave.run(first, sequences)[0]["required"]
         case["available"] = int(least * rng.uniform(0.6, 1.02))
     return case
 
 
-def told(case, rows):
-    """The search's answer and everything that the chosen plan holds, or what it raised."""
+def answer(case, sequences):
+    """The search's answer and every part of the chosen plan, or the error."""
     try:
-        found, rank, made = wave.run(case, rows)
+        found, rank, made = wave.run(case, sequences)
     except Exception as error:
         return {"raised": type(error).__name__, "message": str(error)}
     if "parts" in found:
@@ -119,12 +119,12 @@ def told(case, rows):
 
 def plan_of(rank, made):
     """Tensors, segments and fingerprints of all requests as one plan, both layouts."""
-    told = []
+    packs = []
     for full in (False, True):
         plan = rank._plan_flat_forward(made, memory_minimal=full)
         for group in plan.groups:
             pack = group.packed
-            told.append(
+            packs.append(
                 {
                     "requests": list(group.request_indices),
                     "fingerprints": group.input_row_fingerprints,
@@ -141,15 +141,15 @@ def plan_of(rank, made):
                     ],
                 }
             )
-    return told
+    return packs
 
 
-def compare(case, rows):
+def compare(case, sequences):
     art.uninstall()
-    theirs = told(case, rows)
+    theirs = answer(case, sequences)
     report = art.install()
     try:
-        found = told(case, rows)
+        found = answer(case, sequences)
     finally:
         art.uninstall()
     assert found == theirs
@@ -172,8 +172,8 @@ OUTCOMES = {}
 @pytest.mark.parametrize("seed", range(POOLS))
 def check_pool(seed, record_property):
     rng = np.random.default_rng([271_828, seed])
-    rows = draw_rows(rng)
-    kind = outcome(compare(draw_case(rng, rows), rows))
+    sequences = draw_sequences(rng)
+    kind = outcome(compare(draw_case(rng, sequences), sequences))
     OUTCOMES[kind] = OUTCOMES.get(kind, 0) + 1
     record_property("outcome", kind)
 
@@ -187,10 +187,10 @@ def check_outcomes_are_mixed():
 
 
 @pytest.mark.parametrize("cp", [1, 2, 4])
-@pytest.mark.parametrize(("name", "rows"), ROLLOUTS)
-def check_rollouts(name, rows, cp):
+@pytest.mark.parametrize(("name", "count"), ROLLOUTS)
+def check_rollouts(name, count, cp):
     """Real multi-turn and group rollouts, warm, with memory for about half of them."""
-    picked = corpus(name, range(rows))
+    picked = corpus(name, range(count))
     total = sum(map(len, picked))
     case = {
         "cp": cp,

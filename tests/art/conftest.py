@@ -1,4 +1,4 @@
-"""Boots the published planner, installs ours, and prints the closing line of the lane."""
+"""Load the reference planner, install ours, and print the last line of the lane."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def cases(pattern):
     return found
 
 
-def rows_of(given):
-    """The rows of a golden case: listed, generated, or of a corpus."""
+def sequences_of(given):
+    """The sequences of a golden case: listed, generated, or of a corpus."""
     import workloads
 
     if given.get("rows") is not None:
-        return [np.asarray(row, dtype=np.int64) for row in given["rows"]]
+        return [np.asarray(sequence, dtype=np.int64) for sequence in given["rows"]]
     spec = given["spec"]
     if "corpus" not in spec:
         return workloads.make(spec)
@@ -89,8 +89,8 @@ def pytest_terminal_summary(terminalreporter):
     for report in passed:
         outcomes.update(value for name, value in report.user_properties if name == "outcome")
     terminalreporter.ensure_newline()
-    told = [f"{name} {equal[check]}" for check, name in COUNTED.items() if equal[check]]
-    terminalreporter.write_line(f"equal runs: {', '.join(told)}")
+    runs = [f"{name} {equal[check]}" for check, name in COUNTED.items() if equal[check]]
+    terminalreporter.write_line(f"equal runs: {', '.join(runs)}")
     ways = ", ".join(f"{name} {count}" for name, count in sorted(outcomes.items()))
     terminalreporter.write_line(f"outcomes of the random pools: {ways or 'none'}")
     failed = len(stats.get("failed", [])) + len(stats.get("error", []))

@@ -1,4 +1,4 @@
-"""Ranks of the published planner (`waveplan.bench.reference`), as golden vectors describe them."""
+"""Ranks of the reference planner (`waveplan.bench.reference`), as golden vectors describe them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from art.megatron.context_parallel.types import (
 )
 from art.megatron.gdn import gdn_prefix_tree as gdn
 from art.trainer_rank import ForwardInput, _impl, _planner_cost
+from art.trainer_rank import _prefix_tree_planner as planner
 
 from waveplan.bench import reference
 
@@ -52,6 +53,40 @@ def scoring(name, cp):
     return _planner_cost.select_scoring(geometry=geometry, shape=shape, **facts)
 
 
+def select(tree, given, score):
+    """The layout of a golden case."""
+    return planner.select_prefix_tree_layout(
+        tree,
+        cp_size=given["cp"],
+        layers=given["layers"],
+        uses_gdn=given["uses_gdn"],
+        tp_size=given.get("tp", 1),
+        gdn_layers=given["gdn_layers"],
+        coefficient_version=score.version,
+        coefficients=score.coefficients,
+        refinement_work_budget=given["budget"],
+        reranker=score.reranker,
+    )
+
+
+def gdn_config(given):
+    """The package's settings of gdn layers for a golden case."""
+    shape = given.get("gdn_shape")
+    changed = given["gdn_planner"] or {}
+    if shape is None:
+        return gdn.replace(GDN_CONFIG, **changed)
+    return gdn.GdnPlannerConfig.from_model_shape(
+        hidden_size=shape["hidden"],
+        tensor_model_parallel_size=shape["tp"],
+        linear_num_key_heads=shape["key_heads"],
+        linear_num_value_heads=shape["value_heads"],
+        linear_key_head_dim=shape["key_dim"],
+        linear_value_head_dim=shape["value_dim"],
+        linear_conv_kernel_dim=shape["conv"],
+        **changed,
+    )
+
+
 def planning_rank(cp=1, available=1 << 60, score="h200", head=True, gdn_layers=True, dp=(0, 1)):
     """A rank over a model of its own (a rank changes its model), with so many bytes free."""
     rank = reference.planning_rank(cp, available, dp=tuple(dp), head=head, gdn=gdn_layers)
@@ -63,22 +98,26 @@ def planning_rank(cp=1, available=1 << 60, score="h200", head=True, gdn_layers=T
     return rank
 
 
-def tensors(rows):
-    return tuple(torch.as_tensor(np.asarray(row, dtype=np.int64)) for row in rows)
+def tensors(sequences):
+    return tuple(torch.as_tensor(np.asarray(sequence, dtype=np.int64)) for sequence in sequences)
 
 
-def requests(rows, no_grad=False, target=True, hidden=False, labels=None, top_k=None, logits=False):
-    """A request per row; each option is one value, or a list with one per row.
+def requests(
+    sequences, no_grad=False, target=True, hidden=False, labels=None, top_k=None, logits=False
+):
+    """Make a request per sequence; each option is one value, or a list with one per sequence.
 
-    ``labels``: so many tokens at the row's end have one (None: all).
+    ``labels``: so many tokens at the sequence's end have one (None: all).
     """
-    count = len(rows)
+    count = len(sequences)
 
     def column(value):
         return value if isinstance(value, list) else [value] * count
 
     options = zip(
-        tensors(rows), *map(column, (no_grad, target, hidden, labels, top_k, logits)), strict=True
+        tensors(sequences),
+        *map(column, (no_grad, target, hidden, labels, top_k, logits)),
+        strict=True,
     )
     made = []
     for tokens, without, wanted, states, keep, k, scores in options:
@@ -103,7 +142,7 @@ def requests(rows, no_grad=False, target=True, hidden=False, labels=None, top_k=
 def learn(
     rank, made, *, bytes_per_token, packed_tokens, logical_per_packed=1.0, retained=None, **more
 ):
-    """Pretends that a wave of these requests' kind ran before."""
+    """Set the memory profile of a wave of these requests."""
     groups = rank._group_active_request_indices(made)
     signature = rank._memory_signature_from_requests(
         made,

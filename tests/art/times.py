@@ -1,4 +1,4 @@
-"""Times of the published package's own width search, alone and with ours in place.
+"""Times of the reference package's own width search, alone and with ours in place.
 
 usage: FOLDER/bin/python tests/art/times.py [workload ...]; alternating, in one process and on one
 thread, on a fresh rank with empty caches. Prints the medians in milliseconds and their ratio.
@@ -35,11 +35,11 @@ POOLS = {
 }
 
 
-def search(rows, cp, available):
+def search(sequences, cp, available):
     """Seconds of one cold search, and the width and tokens it chose."""
     stub.forget()
-    rank, made = stub.planning_rank(cp, available), stub.requests(rows)
-    stub.learn(rank, made, bytes_per_token=0.0, packed_tokens=sum(map(len, rows)))
+    rank, made = stub.planning_rank(cp, available), stub.requests(sequences)
+    stub.learn(rank, made, bytes_per_token=0.0, packed_tokens=sum(map(len, sequences)))
     began = time.perf_counter()
     chosen = rank._select_next_micro_batch(made, 0)
     return time.perf_counter() - began, (chosen.stats_global_count, chosen.plan.packed_tokens)
@@ -50,16 +50,16 @@ def main(names):
     print(f"{'workload':>18} CP {'alone':>9} {'with ours':>9} ratio   width tokens")
     for name in names or POOLS:
         make, available = POOLS[name]
-        rows = make()
+        sequences = make()
         for cp in (1, 2, 4):
             alone, ours = [], []
             while len(alone) < 3 and sum(alone) < 20:
                 art.uninstall()
-                spent, wanted = search(rows, cp, available)
+                spent, wanted = search(sequences, cp, available)
                 alone.append(spent)
                 art.install()
                 for _ in range(3):
-                    spent, found = search(rows, cp, available)
+                    spent, found = search(sequences, cp, available)
                     assert found == wanted
                     ours.append(spent)
             a, b = statistics.median(alone) * 1e3, statistics.median(ours) * 1e3

@@ -1,4 +1,4 @@
-"""One width search of the published planner, told in the words of the golden vectors."""
+"""One width search of the reference planner, with the keys of the golden vectors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from art.trainer_rank import TrainerRankMemoryError, _gdn_memory, _impl
 
 
 def watched(rank):
-    """Records each plan's mode and each memory check, in order."""
+    """Record each plan's mode and each memory check, in order."""
     plan_of, check_of = rank._plan_flat_forward, rank._memory_check
     checks, modes = [], {}
 
@@ -37,25 +37,25 @@ def watched(rank):
 
 
 def part_of(rank, plan, full):
-    """Everything that the prices of one forward hang on."""
-    rows = rank._plan_group_rows(plan)
+    """Return every figure that the price of one forward depends on."""
+    tokens = rank._plan_group_rows(plan)
     return {
         "memory_minimal": full,
         "packed_tokens": plan.packed_tokens,
-        "group_rows": [list(group) for group in rows],
+        "group_rows": [list(group) for group in tokens],
         "segments": sum(len(group.packed.segments) for group in plan.groups),
         "gdn_floor": list(_gdn_memory.plan_floor(rank, plan)),
-        "checkpoint_floor": list(rank._checkpoint_memory_floor(rows)),
+        "checkpoint_floor": list(rank._checkpoint_memory_floor(tokens)),
         "head_bytes": rank._plan_head_workspace_bytes(plan),
         "cost": asdict(rank._plan_cost(plan)),
     }
 
 
-def search(rank, items, start=0):
-    """The chosen wave, or the refusal, with every check on the way."""
+def search(rank, groups, start=0):
+    """Return the chosen wave, or the refusal, with every memory check in order."""
     checks, modes = watched(rank)
     try:
-        chosen = rank._select_next_micro_batch(items, start)
+        chosen = rank._select_next_micro_batch(groups, start)
     except TrainerRankMemoryError as refusal:
         return {
             "error": type(refusal).__name__,
@@ -87,7 +87,7 @@ def search(rank, items, start=0):
     }
 
 
-def run(case, rows):
+def run(case, sequences):
     """The search of one golden case."""
     stub.forget()
     cp, gdn = case.get("cp", 1), case.get("gdn", True)
@@ -100,10 +100,10 @@ def run(case, rows):
         case.get("dp", (0, 1)),
     )
     options = ("no_grad", "target", "hidden", "labels", "top_k", "logits")
-    made = stub.requests(rows, **{name: case[name] for name in options if name in case})
+    made = stub.requests(sequences, **{name: case[name] for name in options if name in case})
     size = case.get("item_size", 1)
-    items = made if size == 1 else [made[i : i + size] for i in range(0, len(made), size)]
+    groups = made if size == 1 else [made[i : i + size] for i in range(0, len(made), size)]
     if case.get("profile"):
         stub.learn(rank, made, **case["profile"])
     rank._last_global_micro_batch_size = case.get("last_width")
-    return search(rank, items, case.get("start", 0)), rank, made
+    return search(rank, groups, case.get("start", 0)), rank, made

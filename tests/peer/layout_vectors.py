@@ -1,10 +1,8 @@
-"""Makes tests/golden/d3_layout.json: layouts chosen by the published planner.
+"""Make tests/golden/d3_layout.json: layouts that the reference planner chooses.
 
-Run with the published planner's environment, and on PYTHONPATH a module ``oracle`` that calls it
-(``layout``) and ``workloads`` (as tests/workloads.py):
+In an environment of tests/art/setup that has waveplan:
 
-    PYTHONPATH=HARNESS PEER_HOME=PEER python tests/peer/layout_vectors.py \\
-        tests/golden/d3_layout.json 1050
+    python tests/peer/layout_vectors.py tests/golden/d3_layout.json 1050
 
 Cases, and so the file, depend on the seeds alone.
 """
@@ -14,12 +12,21 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "art"))
+
+import conftest  # noqa: F401 - loads the reference
+import rank as stub
+import workloads
+from art.trainer_rank import _prefix_tree_performance_search as search
+from art.trainer_rank import _prefix_tree_planner as planner
+
 SEED = 71_000
 CASES = 1_050
-# (generator, least and most rows, other parameters by range)
+# (generator, least and most sequences, other parameters by range)
 SHAPES = (
     ("tiny", (2, 60), {"length": ((1, 4), (6, 40)), "vocab": (2, 5)}),
     ("blocks", (3, 40), {"depth": (1, 6), "branch": (1, 4)}),
@@ -45,8 +52,8 @@ def draw(rng, low_high):
 def case_input(index):
     """The input of one case."""
     rng = np.random.Generator(np.random.PCG64(SEED + index))
-    name, rows, ranges = SHAPES[index % len(SHAPES)]
-    params = {} if rows is None else {"count": draw(rng, rows)}
+    name, counts, ranges = SHAPES[index % len(SHAPES)]
+    params = {} if counts is None else {"count": draw(rng, counts)}
     params |= {key: draw(rng, value) for key, value in ranges.items()}
     layers = int(rng.choice([1, 12, 28, 32, 40]))
     gdn = int(rng.choice([0, layers * 3 // 4, layers]))
@@ -61,30 +68,46 @@ def case_input(index):
     }
 
 
-def answer(oracle, workloads, given):
-    """The reference's answer, without what follows from it."""
-    rows = workloads.make(given["spec"])
-    keys = ("cp", "layers", "uses_gdn", "gdn_layers", "scoring", "budget")
-    full = oracle.layout(rows, **{key: given[key] for key in keys}, detail=False)
-    kept = ("coefficient_version", "table", "mandatory_candidates", "refinement_work")
-    out = {key: full[key] for key in (*kept, "evaluated_refinements", "stop_reason")}
-    best = full["cost_optimal"]
-    out["cost_optimal"] = {"decisions": best["decisions"], "score": best["score"]}
-    for name in ("full_sharing", "no_sharing"):
-        out[name] = {"score": full[name]["score"]}
-    return out
+def answer(given):
+    """Return the reference's layout, the score of its anchors, and the work of its search."""
+    results = []
+    original = search.search_nonuniform_prefix_tree_layouts
+
+    def recorded(*args, **kwargs):
+        results.append(original(*args, **kwargs))
+        return results[-1]
+
+    tree = planner.build_canonical_prefix_tree(stub.tensors(workloads.make(given["spec"])))
+    score = stub.scoring(given["scoring"], given["cp"])
+    with mock.patch.object(search, original.__name__, recorded):
+        best = stub.select(tree, given, score)
+    (result,) = results
+    scores = {
+        label: c.score for c in result.candidates if c.mandatory for label in c.candidate.labels
+    }
+    return {
+        "coefficient_version": score.version,
+        "table": score.table_id,
+        "mandatory_candidates": result.mandatory_candidate_count,
+        "refinement_work": result.refinement_work_used,
+        "evaluated_refinements": result.evaluated_refinements,
+        "stop_reason": result.stop_reason,
+        "cost_optimal": {
+            "decisions": sorted(best.layout.selected_decisions),
+            "score": list(best.score),
+        },
+        "full_sharing": {"score": list(scores["full_sharing"])},
+        "no_sharing": {"score": list(scores["no_sharing"])},
+    }
 
 
 def main() -> None:
-    import oracle
-    import workloads
-
     out = Path(sys.argv[1])
     count = int(sys.argv[2]) if len(sys.argv) > 2 else CASES
     cases = []
     for index in range(count):
         given = case_input(index)
-        output = answer(oracle, workloads, given)
+        output = answer(given)
         cases.append({"id": f"d3-{index:04d}", "input": given, "output": output})
     lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases)
     head = f'{{"art":"openpipe-art==0.5.23","function":"layout","seed":{SEED},"cases":[\n'

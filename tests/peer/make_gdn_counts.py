@@ -1,10 +1,8 @@
-"""Writes tests/golden/b3_gdn_counts.json: answers of the published planner on seeded inputs.
+"""Write tests/golden/b3_gdn_counts.json: answers of the reference planner on seeded inputs.
 
-Run with the published planner's environment, and on PYTHONPATH a module ``oracle`` that calls
-it (``gdn_counts``, ``assign``, ``ids_from_segments``):
+In an environment of tests/art/setup that has waveplan:
 
-    PYTHONPATH=HARNESS PEER_HOME=PEER python tests/peer/make_gdn_counts.py 500 \
-        > tests/golden/b3_gdn_counts.json
+    python tests/peer/make_gdn_counts.py 500 > tests/golden/b3_gdn_counts.json
 
 The first argument is the number of cases, the second (0) the first seed.
 """
@@ -14,6 +12,14 @@ from __future__ import annotations
 import json
 import random
 import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "art"))
+
+import conftest  # noqa: F401 - loads the reference
+import rank as stub
+from art.trainer_rank import _gdn_memory
 
 SHAPES = [
     None,
@@ -37,7 +43,7 @@ KINDS = ("small", "medium", "equal", "siblings", "deep", "tokens", "split", "lon
 
 
 def draw(seed: int) -> dict:
-    """The input of one case."""
+    """Draw the input of one case."""
     rng = random.Random(seed)
     kind = KINDS[seed % len(KINDS)]
     cp = rng.choice((2, 2, 3, 4, 4, 5, 6, 7, 8))
@@ -116,7 +122,7 @@ def _deep(rng, _cp):
     count = rng.randint(10, 90)
     lengths = [rng.choice((1, 5, 64, 200, 3000)) for _ in range(count)]
     parents = [i - 1 if rng.random() < 0.85 else rng.randint(-1, i - 1) for i in range(count)]
-    # A parent other than the last on the path would not be depth first: that is meant too.
+    # A parent that is not the last on the path breaks depth-first order: a case of its own.
     return lengths, parents, {}
 
 
@@ -178,31 +184,15 @@ SEGMENTS = {
 
 
 def answer(case: dict) -> dict:
-    """What the published planner says."""
-    import oracle
-    from art.trainer_rank import _gdn_memory
-
-    shape = case["gdn_shape"]
-    settings = oracle.QWEN_GDN
-    if shape:
-        settings = oracle.gdn.GdnPlannerConfig.from_model_shape(
-            hidden_size=shape["hidden"],
-            tensor_model_parallel_size=shape["tp"],
-            linear_num_key_heads=shape["key_heads"],
-            linear_num_value_heads=shape["value_heads"],
-            linear_key_head_dim=shape["key_dim"],
-            linear_value_head_dim=shape["value_dim"],
-            linear_conv_kernel_dim=shape["conv"],
-        )
-    settings = oracle.gdn.replace(settings, **(case["gdn_planner"] or {}))
-    groups, parents = oracle.ids_from_segments(case["lengths"], case["parents"])
-    counts = oracle.gdn_counts(groups, parents, case["cp"], settings, **case["config"])
-    oracle.clear_caches()
-    assigned = oracle.assign(groups, parents, case["cp"], **case["config"])
+    """Return the reference planner's answer."""
+    ids = stub.packed_ids(case["lengths"], case["parents"])
+    counts = stub.placed(*ids, case["cp"], stub.gdn_config(case), **case["config"])
+    stub.forget()
+    assigned = stub.assigned(*ids, case["cp"], **case["config"])
     start, segments = 0, []
     for i, (length, parent) in enumerate(zip(case["lengths"], case["parents"], strict=True)):
         identity = {"group_id": i + 1, "parent_id": i + 1 if parent < 0 else parent + 1}
-        segments.append(oracle.SimpleNamespace(start=0, end=length, packed_start=start, **identity))
+        segments.append(SimpleNamespace(start=0, end=length, packed_start=start, **identity))
         start += length
     buckets = _gdn_memory.cp1_buckets(segments)
     return {
@@ -214,7 +204,7 @@ def answer(case: dict) -> dict:
 
 
 def main(count: int, first: int = 0) -> None:
-    """Prints the file."""
+    """Print the file."""
     header = {
         "reference": "openpipe-art 0.5.23",
         "function": "gdn_counts",

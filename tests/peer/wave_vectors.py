@@ -1,14 +1,13 @@
-"""Writes tests/golden/e3_wave.json: width searches of the published planner on seeded inputs.
+"""Write e3_wave.json and e4_wave.json of tests/golden: width searches on seeded inputs.
 
-Run with the published planner's environment, and on PYTHONPATH a module ``oracle`` that drives
-it (``wave``) and a module ``workloads`` that makes rows from a spec:
+In an environment of tests/art/setup that has waveplan:
 
-    PYTHONPATH=HARNESS PEER_HOME=PEER python tests/peer/wave_vectors.py 500 \
-        tests/golden/e3_wave.json
+    python tests/peer/wave_vectors.py 500 tests/golden/e3_wave.json
+    python tests/peer/wave_vectors.py 100 tests/golden/e4_wave.json 500
 
 The first argument is the number of cases, the third (0) the first seed. Cases mix generators,
-context-parallel and data-parallel ranks, items of several requests, outputs, partial labels,
-gradient modes, profiles and hints; budgets lie around the prices that the search meets.
+context-parallel and data-parallel ranks, groups of several requests, outputs, partial labels,
+gradient modes, profiles and hints; available bytes lie around the required bytes of the probes.
 """
 
 from __future__ import annotations
@@ -19,15 +18,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import oracle
+sys.path.insert(0, str(Path(__file__).parents[1] / "art"))
+
+import conftest  # noqa: F401 - loads the reference
+
+# isort: split
+import wave
+
 import workloads
 
 SPLITS_FROM = 500
-"""From this seed on, cases aim at the split ladder."""
+"""From this seed on, cases aim at splits."""
 
 
 def spec(rng: random.Random, seed: int) -> dict[str, Any]:
-    """Rows of a case: small enough that the published planner takes well under a second."""
+    """Draw sequences so small that the reference planner takes well under a second."""
     kind = rng.choice(
         ("unique", "grpo", "agentic", "near_identical", "one_token", "short", "blocks", "prefixes")
     )
@@ -57,16 +62,16 @@ def spec(rng: random.Random, seed: int) -> dict[str, Any]:
     return {"gen": kind, "seed": 7_000_000 + seed, "params": params}
 
 
-def outputs(rng: random.Random, rows: list[Any]) -> dict[str, Any]:
-    """What the rows ask for: one choice for all, or one per row."""
-    count = len(rows)
+def outputs(rng: random.Random, sequences: list[Any]) -> dict[str, Any]:
+    """Draw outputs: one choice for all sequences, or one per sequence."""
+    count = len(sequences)
     given: dict[str, Any] = {}
     draw = rng.random()
     if draw < 0.35:
         return given
     if draw < 0.5:
-        given["labels"] = [rng.choice((0, 1, len(r) // 3, 510, 513, len(r))) for r in rows]
-        given["labels"] = [min(n, len(r)) for n, r in zip(given["labels"], rows, strict=True)]
+        given["labels"] = [rng.choice((0, 1, len(r) // 3, 510, 513, len(r))) for r in sequences]
+        given["labels"] = [min(n, len(r)) for n, r in zip(given["labels"], sequences, strict=True)]
         return given
     if draw < 0.6:
         given["top_k"] = rng.choice((1, 4, 20))
@@ -86,12 +91,12 @@ def outputs(rng: random.Random, rows: list[Any]) -> dict[str, Any]:
     if rng.random() < 0.3:
         given["logits"] = [i % period == 1 and rng.random() < 0.2 for i in range(count)]
     if rng.random() < 0.5:
-        given["labels"] = [rng.choice((None, len(r) // 2, 1)) for r in rows]
+        given["labels"] = [rng.choice((None, len(r) // 2, 1)) for r in sequences]
     return given
 
 
 def profile(rng: random.Random, tokens: int) -> dict[str, Any] | None:
-    """A learned profile, or none."""
+    """Draw a learned profile, or none."""
     if rng.random() < 0.12:
         return None
     made: dict[str, Any] = {
@@ -110,28 +115,28 @@ def profile(rng: random.Random, tokens: int) -> dict[str, Any] | None:
 
 
 def draw(seed: int) -> dict[str, Any]:
-    """The input of one case, without its budget."""
+    """Draw the input of one case, without its available bytes."""
     rng = random.Random(seed)
     given: dict[str, Any] = {"spec": spec(rng, seed), "cp": rng.choice((1, 1, 1, 2, 2, 3, 4, 8))}
-    rows = workloads.make(given["spec"])
-    given |= outputs(rng, rows)
-    given["profile"] = profile(rng, sum(map(len, rows)))
+    sequences = workloads.make(given["spec"])
+    given |= outputs(rng, sequences)
+    given["profile"] = profile(rng, sum(map(len, sequences)))
     mode = rng.random()
     if mode < 0.15:
         given["no_grad"] = True
     elif mode < 0.4:
         period = rng.randint(2, 5)
-        given["no_grad"] = [i % period == 0 for i in range(len(rows))]
+        given["no_grad"] = [i % period == 0 for i in range(len(sequences))]
     if rng.random() < 0.4:
-        given["item_size"] = rng.randint(2, max(2, min(9, len(rows) // 2)))
-    items = -(-len(rows) // given.get("item_size", 1))
+        given["item_size"] = rng.randint(2, max(2, min(9, len(sequences) // 2)))
+    groups = -(-len(sequences) // given.get("item_size", 1))
     if rng.random() < 0.3:
         size = rng.randint(2, 6)
         given["dp"] = [rng.randrange(size), size]
-    if rng.random() < 0.15 and items > 2:
-        given["start"] = rng.randint(1, items - 1)
+    if rng.random() < 0.15 and groups > 2:
+        given["start"] = rng.randint(1, groups - 1)
     if rng.random() < 0.3:
-        given["last_width"] = rng.randint(1, items)
+        given["last_width"] = rng.randint(1, groups)
     if rng.random() < 0.25:
         given["gdn"] = False
     if rng.random() < 0.2:
@@ -142,12 +147,12 @@ def draw(seed: int) -> dict[str, Any]:
 
 
 def split(rng: random.Random, given: dict[str, Any]) -> dict[str, Any]:
-    """The same case as one whose minimum wave has to be split: items of many requests, and a
-    profile that knows what a forward retains."""
-    rows = workloads.make(given["spec"])
+    """Return the same case with a minimum wave that has to be split: groups of many requests, and a
+    profile with the bytes that a forward retains."""
+    sequences = workloads.make(given["spec"])
     given = {key: value for key, value in given.items() if key not in ("dp", "start")}
-    given["item_size"] = rng.randint(2, min(12, len(rows)))
-    tokens = sum(map(len, rows[: given["item_size"]]))
+    given["item_size"] = rng.randint(2, min(12, len(sequences)))
+    tokens = sum(map(len, sequences[: given["item_size"]]))
     given["profile"] = {
         "bytes_per_token": 0.0,
         "packed_tokens": max(1, int(tokens * rng.choice((0.05, 0.3, 1.0)))),
@@ -157,35 +162,33 @@ def split(rng: random.Random, given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-def ask(given: dict[str, Any], available: int) -> dict[str, Any]:
-    """The published planner's answer."""
-    options = {key: value for key, value in given.items() if key != "spec"}
-    if "dp" in options:
-        options["dp"] = tuple(options["dp"])
-    return oracle.wave(workloads.make(given["spec"]), available=available, **options)
+def answer(given: dict[str, Any], available: int) -> dict[str, Any]:
+    """Return the reference planner's answer."""
+    found, *_ = wave.run({**given, "available": available}, workloads.make(given["spec"]))
+    return found
 
 
 def case(seed: int) -> dict[str, Any]:
-    """One case: the budget is a random point between the least and the whole pool's price."""
+    """Make one case, with available bytes at a random point between its least and most price."""
     given = draw(seed)
     rng = random.Random(seed + 1_000_003)
     if seed >= SPLITS_FROM:
         given = split(rng, given)
     wide = {**given, "profile": {"bytes_per_token": 0.0, "packed_tokens": 1 << 40}}
-    most = ask(wide, 1 << 60)["required"]
-    least = ask({**wide, "profile": None}, 1 << 60)["required"]
+    most = answer(wide, 1 << 60)["required"]
+    least = answer({**wide, "profile": None}, 1 << 60)["required"]
     point = rng.choice((rng.uniform(0, 1.05), rng.uniform(0, 0.3), rng.uniform(-0.1, 0.02)))
     available = max(1, int(least + point * (most - least)))
     if seed >= SPLITS_FROM:
-        available = max(1, int(ask(given, 1 << 60)["required"] * rng.uniform(0.3, 0.98)))
+        available = max(1, int(answer(given, 1 << 60)["required"] * rng.uniform(0.3, 0.98)))
     elif rng.random() < 0.12:
         available = max(1, int(least * rng.uniform(0.3, 1.0)))
-    output = ask(given, available)
+    output = answer(given, available)
     return {"id": f"e3-{seed:03d}", "input": {**given, "available": available}, "output": output}
 
 
 def main() -> None:
-    """Writes the cases."""
+    """Write the cases."""
     count, path = int(sys.argv[1]), sys.argv[2]
     first = int(sys.argv[3]) if len(sys.argv) > 3 else 0
     cases = [case(seed) for seed in range(first, first + count)]

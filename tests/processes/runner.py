@@ -1,4 +1,4 @@
-"""Runs every scenario with 2 and 4 processes over each engine and checks what the ranks got."""
+"""Run every scenario with 2 and 4 processes over each engine and check each rank's results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Check = Callable[[Results], None]
 
 
 def start(engine: str, names: list[str], folder: Path, size: int) -> list[Process]:
-    """The processes of some scenarios, which they play one after another."""
+    """Start the processes of some scenarios, which they run one after another."""
     program = [sys.executable, str(HERE / "scenario.py"), engine, ",".join(names), str(folder)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     if engine == "gloo":
@@ -39,7 +39,7 @@ def start(engine: str, names: list[str], folder: Path, size: int) -> list[Proces
 
 
 def play(engine: str, names: list[str], size: int) -> tuple[dict[str, Results], str]:
-    """What each rank wrote in each scenario (None: nothing), and the processes' output."""
+    """Return what each rank wrote in each scenario (None: nothing), and the processes' output."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         processes = start(engine, names, folder, size)
@@ -61,7 +61,7 @@ def play(engine: str, names: list[str], size: int) -> tuple[dict[str, Results], 
 
 
 def all_waves(results: Results) -> None:
-    """No error; the same waves on every rank; every item runs once and fits."""
+    """No error; the same waves on every rank; every group runs once and fits."""
     done = [result or {"error": "nothing written", "waves": []} for result in results]
     assert all(result["error"] is None for result in done), [r["error"] for r in done]
     shapes = [[(w["start"], w["width"]) for w in result["waves"]] for result in done]
@@ -70,13 +70,13 @@ def all_waves(results: Results) -> None:
     ends = [start + width for start, width in shapes[0]]
     assert [start for start, _ in shapes[0]] == [0, *ends[:-1]]
     shares = {w["dp_rank"]: result["waves"] for result in done for w in result["waves"]}
-    items = sorted(i for waves in shares.values() for wave in waves for i in wave["indices"])
-    assert items == list(range(ends[-1])), items
+    groups = sorted(i for waves in shares.values() for wave in waves for i in wave["indices"])
+    assert groups == list(range(ends[-1])), groups
     assert all(w["required"] <= w["available"] for result in done for w in result["waves"])
 
 
 def same_plans(results: Results) -> None:
-    """As `all_waves`; processes of one share have the same plans and limits."""
+    """As `all_waves`; processes of one share have the same plans and available bytes."""
     all_waves(results)
     seen: dict[Any, Any] = {}
     for result in results:
@@ -86,11 +86,11 @@ def same_plans(results: Results) -> None:
             assert seen.setdefault((wave["dp_rank"], wave["start"]), mine) == mine
 
 
-def limits_differ(results: Results) -> None:
-    """As `all_waves`, each rank under its own limit."""
+def available_differs(results: Results) -> None:
+    """As `all_waves`, each rank with its own available bytes."""
     all_waves(results)
-    limits = [result["waves"][0]["available"] for result in results if result]
-    assert limits == [(5 + 2 * rank) << 30 for rank in range(len(results))], limits
+    available = [result["waves"][0]["available"] for result in results if result]
+    assert available == [(5 + 2 * rank) << 30 for rank in range(len(results))], available
 
 
 def fails(error: str, text: str) -> Check:
@@ -113,7 +113,7 @@ def disagree(results: Results) -> None:
     """Every rank raises the same error, which names what differs."""
     texts = {result["text"] for result in results if result}
     assert len(texts) == 1, texts
-    assert "disagree on the number of items" in texts.pop()
+    assert "disagree on the number of groups" in texts.pop()
     assert all(result and result["error"] == "RankError" for result in results)
 
 
@@ -145,12 +145,12 @@ SCENARIOS: dict[str, Check] = {
     "unequal": all_waves,
     "empty": all_waves,
     "reference": all_waves,
-    "memory": limits_differ,
+    "memory": available_differs,
     "peers": same_plans,
     "prefetch": all_waves,
     "slow": all_waves,
     "refused": refused,
-    "bad rows": fails("InputError", "-1"),
+    "bad tokens": fails("InputError", "-1"),
     "planner": fails("OSError", "config.json is missing"),
     "step raises": fails("ValueError", "the loss is not finite"),
     "planning raises": fails("MemoryError", "no memory for the tables"),
@@ -160,7 +160,7 @@ SCENARIOS: dict[str, Check] = {
 
 
 def need(engines: list[str]) -> list[str]:
-    """What is missing for these engines."""
+    """Return a line for each package that these engines lack."""
     missing = []
     for engine in engines:
         package = {"gloo": "torch", "mpi": "mpi4py"}[engine]
@@ -170,8 +170,8 @@ def need(engines: list[str]) -> list[str]:
     return missing
 
 
-def judge(engine: str, name: str, results: Results) -> tuple[int, float, str]:
-    """Waves, seconds between the first and the last error, and "ok" or what is wrong."""
+def outcome_of(engine: str, name: str, results: Results) -> tuple[int, float, str]:
+    """Return waves, seconds between the first and the last error, and "ok" or the fault."""
     waves = max((len(result["waves"]) for result in results if result), default=0)
     ends = [result["at"] for result in results if result and result["error"]]
     spread = max(ends) - min(ends) if ends else 0.0
@@ -197,12 +197,12 @@ def main() -> int:
         for size in (2, 4):
             for names in (together, ["killed"]):
                 results, log = play(engine, names, size)
-                verdicts = [judge(engine, name, results[name]) for name in names]
-                for name, (waves, spread, outcome) in zip(names, verdicts, strict=True):
+                outcomes = [outcome_of(engine, name, results[name]) for name in names]
+                for name, (waves, spread, outcome) in zip(names, outcomes, strict=True):
                     print(f"{engine:8}{name:18}{size:>6}  {waves:>5}  {spread:>8.3f}  {outcome}")
                     passed += outcome == "ok"
                     failed += outcome != "ok"
-                if any(outcome != "ok" for *_, outcome in verdicts):
+                if any(outcome != "ok" for *_, outcome in outcomes):
                     print("    " + log.strip().replace("\n", "\n    ")[-4000:], flush=True)
     print(f"{passed} passed, {failed} failed")
     return int(failed > 0)

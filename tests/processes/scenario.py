@@ -1,4 +1,4 @@
-"""One rank of some scenarios: plans waves, writes what it got (or its error) as JSON.
+"""One rank of some scenarios: plan waves, write them (or the error) as JSON.
 
 usage: scenario.py ENGINE NAMES FOLDER [RANK SIZE], names with commas between them
 """
@@ -22,7 +22,7 @@ GIB = 1 << 30
 
 
 def join(folder: Path, rank: int, size: int) -> None:
-    """Joins the Gloo group of all ranks."""
+    """Join the Gloo group of all ranks."""
     import torch.distributed as dist
 
     dist.init_process_group(
@@ -35,24 +35,24 @@ def join(folder: Path, rank: int, size: int) -> None:
 
 
 def connect(engine: str, dp_rank: int | None) -> Any:
-    """This rank's agreement."""
+    """Return this rank's agreement."""
     if engine == "gloo":
         return waveplan.TorchDistributed(dp_rank=dp_rank)
     return waveplan.Mpi4py(dp_rank=dp_rank)
 
 
-def rows(items: int, seed: int = 5) -> list[np.ndarray]:
+def sequences(count: int, seed: int = 5) -> list[np.ndarray]:
     """Sequences that share beginnings, of very unequal lengths."""
     random = np.random.default_rng(seed)
     beginnings = [random.integers(0, 1000, length) for length in (300, 900, 40)]
     return [
         np.concatenate([beginnings[i % 3], random.integers(0, 1000, int(random.integers(8, 4000)))])
-        for i in range(items)
+        for i in range(count)
     ]
 
 
 class Scenario:
-    """What every rank does; the name picks what one of them does otherwise."""
+    """One rank's run; the name selects what the last rank does differently."""
 
     def __init__(self, name: str, agreement: Any, shares: int) -> None:
         self.name, self.agreement, self.dp = name, agreement, shares
@@ -67,28 +67,28 @@ class Scenario:
                 models.get("Qwen3.6-35B-A3B"),
                 Topology(dp=self.dp, cp=2),
                 Training(),
-                self.free(),
+                self.available(),
                 agreement=self.agreement,
                 mode="reference" if self.name == "reference" else "best",
             )
             self.plan(planner)
 
-    def free(self) -> int:
+    def available(self) -> int:
         if self.name in ("memory", "peers"):
             return (5 + 2 * self.rank) * GIB
         return (14 if self.name == "unequal" else 6) * GIB
 
     def pool(self) -> Any:
-        made: list[Any] = rows(5 if self.name == "empty" else 24)
-        if self.name == "bad rows" and self.odd:
-            made[-1] = [3, -1]
+        pool: list[Any] = sequences(5 if self.name == "empty" else 24)
+        if self.name == "bad tokens" and self.odd:
+            pool[-1] = [3, -1]
         if self.name == "other pool" and self.odd:
-            made = made[:-1]
+            pool = pool[:-1]
         if self.name == "refused":
-            made[self.agreement.size - 1] = np.arange(80_000)
+            pool[self.agreement.size - 1] = np.arange(80_000)
         if self.name == "unequal":
-            return Requests(made, groups=[1, 3, 2, 1, 4, 1, 1, 3, 2, 1, 3, 2])
-        return made
+            return Requests(pool, groups=[1, 3, 2, 1, 4, 1, 1, 3, 2, 1, 3, 2])
+        return pool
 
     def plan(self, planner: Planner) -> None:
         if self.name == "planning raises" and self.odd:
@@ -111,7 +111,7 @@ class Scenario:
             self.step(planner, wave)
 
     def step(self, planner: Planner, wave: Any) -> None:
-        """The caller's own work on a wave."""
+        """Stand in for the caller's own work on a wave."""
         if self.name == "slow" and self.odd:
             time.sleep(0.5)
         if self.name == "step raises" and self.odd:
@@ -123,7 +123,7 @@ class Scenario:
 
 
 def spoil(planner: Planner) -> None:
-    """Lets this rank's pricing fail in the middle of the search."""
+    """Make this rank's pricing fail in the middle of the search."""
     real = planner.make_engine
 
     class Session:
@@ -147,7 +147,7 @@ def spoil(planner: Planner) -> None:
 
 
 def play(engine: str, name: str, rank: int, size: int) -> dict[str, Any]:
-    """What this rank gets in a scenario."""
+    """Run one scenario on this rank; return its waves, or its error."""
     # Two processes per share in "peers", else one.
     shares = size // 2 if name == "peers" else size
     agreement = connect(engine, rank % shares if name == "peers" else None)

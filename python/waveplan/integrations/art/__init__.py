@@ -1,8 +1,8 @@
-"""Plans inside a running ``openpipe-art`` with waveplan, seam by seam.
+"""Plan inside a running ``openpipe-art`` with waveplan, seam by seam.
 
-Every function that the reference planner spends its time in is replaced by ours at its own
-place, so that its prices, its search and its tests stay as they are. Results are the
-package's own classes with equal values; parts that planning rarely reads are computed when read.
+Every function that the reference planner spends its time in is replaced by ours in every module
+that holds it; its prices, its search and its tests stay. Results are the package's own classes
+with equal values; parts that planning rarely reads are computed when first read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Report:
 
     version: str
     seams: Sequence[Seam]
-    """Taken; each has `name`, `stage`, `path`, `places`, `calls` and `declined`."""
+    """Replaced functions; each has `name`, `path`, `calls` and `declined`."""
     absent: Sequence[str]
     """Functions that this version does not have."""
     shadow: Shadow | None
@@ -48,7 +48,7 @@ class Report:
                 used += f", {seam.declined} left to the original"
             if self.shadow is not None and self.shadow.different[seam.name]:
                 used += f", {self.shadow.different[seam.name]} different"
-            lines.append(f"  {seam.name} ({seam.stage}): {seam.path}; {used}")
+            lines.append(f"  {seam.name}: {seam.path}; {used}")
         lines += [f"  not taken, absent here: {path}" for path in self.absent]
         if self.shadow is not None:
             different = self.shadow.different.total()
@@ -91,14 +91,11 @@ def install(
         )
     uninstall()
     around = Shadow(raises=on_difference == "raise") if shadow else None
-    taken, absent = [], []
-    for seam in _seams():
-        if seam.prepare(around):
-            taken.append(seam)
-        else:
-            absent.append(seam.path)
+    seams = _seams()
+    taken = tuple(seam for seam in seams if seam.prepare(around))
     take(taken)
-    _current = Report(found, tuple(taken), tuple(absent), around)
+    absent = tuple(seam.path for seam in seams if seam not in taken)
+    _current = Report(found, taken, absent, around)
     return _current
 
 
@@ -125,13 +122,7 @@ def version() -> str:
 
 
 def _seams() -> list[Seam]:
-    """All seams. These modules import torch and the package."""
+    """Return all seams. These modules import torch and the package."""
     from . import _gdn, _heads, _packs, _ranks, _trees
 
-    return [
-        *_trees.seams(),
-        *_packs.seams(),
-        *_ranks.seams(),
-        *_gdn.seams(),
-        *_heads.seams(),
-    ]
+    return [seam for part in (_trees, _packs, _ranks, _gdn, _heads) for seam in part.seams()]

@@ -1,4 +1,4 @@
-"""Gdn layers: the other package's decision, from our placement of its segments."""
+"""Gdn layers: the other package's decision, computed from our owners and chains."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ._values import Int64
 
 
 def seams() -> list[Seam]:
-    """The decision for gdn layers."""
-    return [Seam("gdn decision", "gdn", gdn, "build_gdn_global_execution_decision", decide)]
+    """Return the seam of gdn layers."""
+    return [Seam("gdn decision", gdn, "build_gdn_global_execution_decision", decide)]
 
 
 def decide(
@@ -26,7 +26,7 @@ def decide(
     attention_token_layout_index: Any = None,
     planner_config: Any = None,
 ) -> Any:
-    """Owners, chains and ranges of each rank for one packed line."""
+    """Compute owners, chains and ranges of each rank for one packed line."""
     segments, parents, depths = spec.tree_segments, spec.tree_parent_indices, spec.tree_depths
     if cp_size < 1 or spec.batch_size != 1 or not segments:
         raise Declined
@@ -85,7 +85,7 @@ def decide(
 
 
 def _chunks(layout: Any, ranks: int) -> tuple[int, Int64]:
-    """Chunk size and owners behind a token layout; declines one without equal chunks."""
+    """Return chunk size and owners of a token layout; decline one without equal chunks."""
     pieces = sorted(
         (start, end, rank)
         for rank, ranges in enumerate(layout.ownership_ranges_by_rank)

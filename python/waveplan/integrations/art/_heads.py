@@ -1,4 +1,4 @@
-"""Head tokens: distinct packed positions that a group's requests project."""
+"""Head tokens: distinct packed positions that the requests of a pack project."""
 
 from __future__ import annotations
 
@@ -16,18 +16,11 @@ _ALL = 1 << 62
 
 
 def seams() -> list[Seam]:
-    """Counts of head tokens, and of those in the first chunk that has targets."""
-    rank = "TrainerRank._head"
+    """Return the seams that count head tokens: all, and those of the first chunk with labels."""
+    chunk = "TrainerRank._head_target_chunk_rows"
     return [
-        Seam("head tokens", "head tokens", impl, f"{rank}_projection_rows", projected),
-        Seam(
-            "head tokens with targets",
-            "head tokens",
-            impl,
-            f"{rank}_target_chunk_rows",
-            target_chunk,
-            needs_original=True,
-        ),
+        Seam("head tokens", impl, "TrainerRank._head_projection_rows", projected),
+        Seam("head tokens with targets", impl, chunk, target_chunk, needs_original=True),
     ]
 
 
@@ -39,7 +32,7 @@ def projected(
     lower_bound: bool = False,
     uncapped: bool = False,
 ) -> int:
-    """Packed positions that requests project; without positions, a bound on them."""
+    """Count packed positions that requests project; without positions, bound them."""
     if not rank._head_workspace_bytes(1):
         return 0
     most = _ALL if uncapped else impl._HEAD_CHUNK_TOKENS
@@ -57,7 +50,7 @@ def target_chunk(
     positions: Sequence[Any] | None = None,
     lower_bound: bool = False,
 ) -> int:
-    """Head tokens of the first chunk that holds a position of a request with labels."""
+    """Count head tokens of the first chunk that holds a position with a label."""
     if not _on_cpu(positions):
         # its bounds, through the counts above
         found: int = original(rank, requests, positions=positions, lower_bound=lower_bound)
@@ -72,7 +65,7 @@ def _on_cpu(positions: Sequence[Any] | None) -> bool:
 def _columns(
     requests: Sequence[Any], positions: Any
 ) -> tuple[list[Int64], list[Int64 | None], list[bool]]:
-    """Positions, labels, and whether every position is projected, of each request."""
+    """Return of each request: positions, labels, and whether every position is projected."""
     places = [array(of) for of in positions]
     if [request.input_tokens.numel() for request in requests] != list(map(len, places)):
         raise Declined
@@ -82,7 +75,7 @@ def _columns(
 
 
 def _own_tokens(request: Any, lower_bound: bool) -> int:
-    """Positions that one request projects, or a bound where its labels are on a device."""
+    """Count positions that one request projects; bound them where its labels are on a device."""
     tokens = int(request.input_tokens.numel())
     if request.logits or request.top_k is not None:
         return tokens

@@ -1,4 +1,4 @@
-"""Installing as soon as the other package's planner is imported, and not before."""
+"""Install as soon as the other package's planner is imported, and not before."""
 
 from __future__ import annotations
 
@@ -13,15 +13,12 @@ TRIGGER = "art.trainer_rank"
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds nothing itself; has `install` called after the trigger's own import."""
+    """Lets the other finders import the trigger, then calls `install`."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.options = options
 
-    def find_spec(
-        self, fullname: str, path: Any = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        del path, target
+    def find_spec(self, fullname: str, *_: Any) -> ModuleSpec | None:
         if fullname != TRIGGER:
             return None
         sys.meta_path.remove(self)
@@ -41,10 +38,10 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def install_on_import(**options: Any) -> None:
-    """Installs now if the planner is imported already, else when it is."""
+    """Install now if the planner is imported already, else when it is."""
     if TRIGGER in sys.modules:
         from waveplan.integrations import art
 
         art.install(**options)
-    elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+    else:
         sys.meta_path.insert(0, _Finder(options))

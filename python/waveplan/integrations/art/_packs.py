@@ -1,4 +1,4 @@
-"""Packs: segments, token counts, and the packed tensors of a layout."""
+"""Packs: their segments, token counts and tensors."""
 
 from __future__ import annotations
 
@@ -18,39 +18,31 @@ from ._values import Int64, arrays, filled, integers, late, members
 
 
 def seams() -> list[Seam]:
-    """Packing and what it costs, and packed tensors of a layout."""
+    """Return the seams of packs."""
     read = ("sequences", "shareable_lengths")
+    tokens = "estimate_prefix_tree_packed_tokens"
     return [
-        Seam("packing", "packing", packing, "prefix_tree_pack_segments", pack_segments, read),
-        Seam(
-            "packed tokens",
-            "packing",
-            packing,
-            "estimate_prefix_tree_packed_tokens",
-            packed_tokens,
-            read,
-        ),
-        Seam("packed tensors", "packing", packing, "prefix_tree_pack", pack, read),
-        Seam(
-            "packed layout", "packing", materializer, "materialize_prefix_tree_layout", pack_layout
-        ),
+        Seam("packing", packing, "prefix_tree_pack_segments", pack_segments, read),
+        Seam("packed tokens", packing, tokens, packed_tokens, read),
+        Seam("packed tensors", packing, "prefix_tree_pack", pack, read),
+        Seam("packed layout", materializer, "materialize_prefix_tree_layout", pack_layout),
     ]
 
 
 def pack_segments(sequences: Iterable[Sequence[int]], **options: Any) -> tuple[Any, ...]:
-    """The segments of a pack of these sequences."""
+    """Pack sequences; return the segments."""
     return _segments(_packing([integers(sequence) for sequence in sequences], **options))
 
 
 def packed_tokens(sequences: Iterable[Any], **options: Any) -> int:
-    """Packed tokens of these sequences."""
+    """Count the packed tokens of sequences."""
     if options == {"max_depth": 0}:
         return sum(map(len, _lines(sequences)))
     return _packing(_lines(sequences), **options).packed_tokens
 
 
 def pack(sequences: Iterable[Any], **options: Any) -> Any:
-    """A pack of these sequences."""
+    """Pack sequences."""
     tokens = _lines(sequences)
     if not any(map(len, tokens)):
         raise Declined
@@ -60,7 +52,7 @@ def pack(sequences: Iterable[Any], **options: Any) -> Any:
 def pack_layout(
     sequences: Sequence[Any], tree: Any, layout: Any, *, verify_shared_tokens: bool = True
 ) -> Any:
-    """A pack of one of our layouts."""
+    """Pack sequences by one of our layouts."""
     if verify_shared_tokens or type(layout) is not layout_class or layout._tree is not tree:
         raise Declined
     tokens = arrays(sequences)
@@ -70,7 +62,7 @@ def pack_layout(
 
 
 def _lines(sequences: Iterable[Any]) -> list[Int64]:
-    """Tokens of one-dimensional tensors; declines anything else."""
+    """Return the tokens of one-dimensional tensors; decline anything else."""
     tensors = list(sequences)
     if not all(isinstance(tensor, torch.Tensor) and tensor.ndim == 1 for tensor in tensors):
         raise Declined
@@ -84,7 +76,7 @@ def _packing(
     shareable_lengths: Iterable[int] | None = None,
     min_shared_segment_length: int = 1,
 ) -> _core.Packing:
-    """Our packing under the other package's options."""
+    """Pack under the other package's options."""
     if not tokens:
         raise Declined
     shareable = None

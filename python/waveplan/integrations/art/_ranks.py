@@ -18,19 +18,17 @@ from ._values import array
 
 
 def seams() -> list[Seam]:
-    """Ownership and rank tokens."""
+    """Return the seams of ownership and of rank tokens."""
     counts = "context_parallel_rank_model_token_counts"
     return [
-        Seam("ownership", "ownership", runtime, "_runtime_plan_assignment", ownership),
-        Seam("tokens of each rank", "rank tokens", runtime, counts, rank_tokens),
-        Seam(
-            "busiest rank", "rank tokens", impl, "TrainerRank._max_rank_model_tokens", busiest_rank
-        ),
+        Seam("ownership", runtime, "_runtime_plan_assignment", ownership),
+        Seam("rank tokens", runtime, counts, rank_tokens),
+        Seam("busiest rank", impl, "TrainerRank._max_rank_model_tokens", busiest_rank),
     ]
 
 
 def ownership(spec: Any, *, topology: Any, config: Any) -> Any:
-    """The packed line, its chunks, their owners and the fetch stage of each."""
+    """Return the packed line, its chunks, their owners and the fetch stage of each."""
     if len(spec.rows) != 1:
         raise Declined
     (line,) = spec.rows
@@ -53,7 +51,7 @@ def rank_tokens(
     build_gdn_execution_spec: bool,
     gdn_planner_config: Any = None,
 ) -> tuple[int, ...]:
-    """Tokens of each rank of a line of ids."""
+    """Count the tokens of each rank for a line of group and parent ids."""
     del original_seq_len
     shape = tuple(group_ids.shape)
     if shape != tuple(parent_ids.shape) or len(shape) != 2 or shape[0] != 1:
@@ -68,7 +66,7 @@ def rank_tokens(
 
 
 def busiest_rank(rank: Any, batch: Any, *, topology: Any) -> int:
-    """Tokens of the busiest rank of one of our packs, kept with it."""
+    """Count the tokens of the busiest rank of one of our packs; keep the count with the pack."""
     from art.megatron.training.microbatches import (
         _context_parallel_config_for_provider,
         _gdn_planner_config_for_provider,
@@ -96,7 +94,7 @@ def busiest_rank(rank: Any, batch: Any, *, topology: Any) -> int:
 def _rank_tokens(
     packing: _core.Packing, ranks: int, config: Any, gdn_config: Any
 ) -> tuple[int, ...]:
-    """The larger of each rank's tokens in attention and in gdn layers."""
+    """Return the larger of each rank's tokens in attention and in gdn layers."""
     if not len(packing):
         raise Declined
     found = _core.own(packing, ranks, ownership_settings(config))
@@ -106,7 +104,7 @@ def _rank_tokens(
 
 
 def _segments(line: Any) -> _core.Packing:
-    """The segments behind a line's attention slices; declines another mask."""
+    """Read the segments from a line's attention slices; decline a mask of another kind."""
     own: list[tuple[int, int]] = []
     above: dict[tuple[int, int], set[tuple[int, int]]] = {}
     for piece in line.slices:

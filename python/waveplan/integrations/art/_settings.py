@@ -1,4 +1,4 @@
-"""Our settings of ownership and of gdn layers from the other package's configurations."""
+"""Convert the other package's configurations to our settings of ownership and of gdn layers."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ ZERO = (
     "runtime_cp_summary_collective_latency_ms",
     "runtime_parent_state_latency_ms",
 )
-"""Latencies that our model of time does not have: they are zero everywhere."""
+"""Latencies that our model of time lacks; the package's own configurations set them to zero."""
 
 
 def _named(source: Any, names: dict[str, str]) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def _named(source: Any, names: dict[str, str]) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=256)
 def ownership_settings(config: Any) -> OwnershipSettings:
-    """Our settings of one of the other package's frozen configurations."""
+    """Convert a frozen configuration of context parallelism."""
     profile = config.workload_profile
     if profile is not None:
         stages = tuple(StageWork(**_named(stage, STAGE_NAMES)) for stage in profile.stages)
@@ -97,7 +97,7 @@ def ownership_settings(config: Any) -> OwnershipSettings:
 
 @functools.lru_cache(maxsize=256)
 def gdn_settings(config: Any) -> GdnSettings:
-    """Our settings of gdn layers; declines latencies that our model of time does not have."""
+    """Convert a configuration of gdn layers; decline one with a latency of `ZERO`."""
     if any(getattr(config, name) for name in ZERO):
         raise Declined
     return GdnSettings(**_named(config, GDN_NAMES))

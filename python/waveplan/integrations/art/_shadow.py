@@ -1,4 +1,4 @@
-"""Runs both planners at every seam, counts equal results, and raises or logs differences."""
+"""Compare both planners at every seam: count equal results, raise or log differences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from waveplan.errors import WaveplanError, one_line
 
-from ._seams import Function, Seam
+from ._seams import Seam
 
 LOG = logging.getLogger("waveplan.art")
 KEPT = 3
@@ -19,18 +19,11 @@ KEPT = 3
 
 
 class Difference(WaveplanError):  # noqa: N818 - a finding
-    """Ours and the replaced function gave different results at one seam."""
-
-    def __init__(self, seam: str, what: str) -> None:
-        super().__init__(seam, what)
-        self.seam, self.what = seam, what
-
-    def __str__(self) -> str:
-        return one_line(f"{self.seam}: {self.what}")
+    """Ours and the replaced function return different results; the message names the seam."""
 
 
 class Shadow:
-    """Wraps functions so that both run; the replaced function's result is kept if they differ."""
+    """Runs the replaced function beside ours; its result goes on if the two differ."""
 
     def __init__(self, *, raises: bool) -> None:
         self.raises = raises
@@ -42,35 +35,24 @@ class Shadow:
         """The first three differences of each seam."""
         self._lock = threading.Lock()
 
-    def __call__(self, seam: Seam) -> Function:
-        original = seam.original
-        assert original is not None
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            args = seam.spread(args, kwargs)
-            answered, ours = seam.attempt(args, kwargs)
-            if not answered:
-                return original(*args, **kwargs)
-            try:
-                theirs = original(*args, **kwargs)
-            except RecursionError:
-                return ours  # their walk ran out of stack; ours has none
-            except Exception as error:
-                raised = f"an answer where the replaced planner raises {type(error).__name__}"
-                self._report(seam, raised)
-                raise
-            what = (seam.differ or difference)(ours, theirs)
-            if what is None:
-                with self._lock:
-                    self.equal += 1
-                return ours
-            self._report(seam, what)
-            return theirs
-
-        return call
+    def __call__(self, seam: Seam, ours: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            theirs = seam.original(*args, **kwargs)
+        except RecursionError:
+            return ours  # their walk exhausted the stack; ours uses none
+        except Exception as error:
+            self._report(seam, f"a result where the original raises {type(error).__name__}")
+            raise
+        what = (seam.differ or difference)(ours, theirs)
+        if what is None:
+            with self._lock:
+                self.equal += 1
+            return ours
+        self._report(seam, what)
+        return theirs
 
     def _report(self, seam: Seam, what: str) -> None:
-        found = Difference(seam.name, what)
+        found = Difference(one_line(f"{seam.name}: {what}"))
         with self._lock:
             self.different[seam.name] += 1
             first = self.different[seam.name] <= KEPT
@@ -126,7 +108,7 @@ def _first(pairs: Any, at: str) -> str | None:
 
 
 class SameNames:
-    """Finds a difference unless each name of one goes with one name of the other."""
+    """Reports a difference unless names of ours and of the original pair one to one."""
 
     def __init__(self) -> None:
         self.pairs: dict[Any, Any] = {}

@@ -1,4 +1,4 @@
-"""Canonical trees and layouts, as the other package's own values over our core's."""
+"""Canonical trees and layouts: values of the other package's classes that hold our core's."""
 
 from __future__ import annotations
 
@@ -32,45 +32,19 @@ _lock = threading.Lock()
 
 
 def seams() -> list[Seam]:
-    """Trees, selected layouts, and the key of a group's layout."""
+    """Return the seams of trees, layouts, and the key of a pack's layout."""
+    chosen, of_pack = "select_prefix_tree_layout", "TrainerRank._compute_group_layout"
+    key = "TrainerRank._layout_cache_key"
     return [
-        Seam(
-            "canonical tree",
-            "tree",
-            planner,
-            "build_canonical_prefix_tree",
-            build,
-            ("sequences",),
-        ),
-        Seam(
-            "layout selection",
-            "layout",
-            planner,
-            "select_prefix_tree_layout",
-            select,
-            needs_original=True,
-        ),
-        Seam(
-            "layout of a group",
-            "layout",
-            impl,
-            "TrainerRank._compute_group_layout",
-            group_layout,
-            needs_original=True,
-        ),
-        Seam(
-            "layout key",
-            "layout",
-            impl,
-            "TrainerRank._layout_cache_key",
-            layout_key,
-            differ=SameNames(),
-        ),
+        Seam("canonical tree", planner, "build_canonical_prefix_tree", build, ("sequences",)),
+        Seam("layout selection", planner, chosen, select, needs_original=True),
+        Seam("layout of a pack", impl, of_pack, pack_layout, needs_original=True),
+        Seam("layout key", impl, key, layout_key, differ=SameNames()),
     ]
 
 
 def build(sequences: Iterable[Any]) -> Any:
-    """The canonical tree of some sequences."""
+    """Build the canonical tree of sequences."""
     tokens = arrays(s.cpu() if isinstance(s, torch.Tensor) else s for s in sequences)
     return filled(
         tree_class,
@@ -81,7 +55,7 @@ def build(sequences: Iterable[Any]) -> Any:
 
 
 def select(original: Function, tree: Any, **facts: Any) -> Any:
-    """The best layout of one of our trees, under the other package's facts."""
+    """Choose the layout of one of our trees that scores best under the other package's facts."""
     if facts.get("reranker") is not None or type(tree) is not tree_class:
         raise Declined
     found = _core.choose_layout(
@@ -100,8 +74,8 @@ def select(original: Function, tree: Any, **facts: Any) -> Any:
     )
 
 
-def group_layout(original: Function, rank: Any, input_ids: Sequence[Any], key: Any) -> Any:
-    """The memory-minimal or unshared layout of a group, kept in the rank's own caches."""
+def pack_layout(original: Function, rank: Any, input_ids: Sequence[Any], key: Any) -> Any:
+    """Return the memory-minimal or unshared layout of a pack; keep it in the rank's own caches."""
     content, _, anchor = key
     if anchor is None:
         return original(rank, input_ids, key)
@@ -128,7 +102,7 @@ def layout_key(
     memory_minimal: bool = False,
     grad_enabled: bool = True,
 ) -> Any:
-    """The key of a group's layout: its sequences named by a hash of this process."""
+    """Return the key of a pack's layout: a hash of its sequences that this process alone uses."""
     tokens = arrays(sequence.cpu() for sequence in input_ids)
     return (
         hashlib.sha256(_core.hash_sequences(tokens, _KEY)).hexdigest(),
@@ -145,7 +119,7 @@ def _remember(cache: Any, key: Any, value: Any) -> None:
 
 
 def _scoring(facts: dict[str, Any]) -> Scoring:
-    """Our score from the other package's facts."""
+    """Convert the other package's facts to our score."""
     version = facts.get("coefficient_version")
     version = cost.COEFFICIENT_VERSION if version is None else version
     coefficients = [0] * len(TERMS)
@@ -174,7 +148,7 @@ def _scoring(facts: dict[str, Any]) -> Scoring:
 
 
 def _fingerprints(tokens: list[Int64]) -> tuple[str, ...]:
-    """SHA-256 of each sequence as the other package defines it; one seen before is looked up."""
+    """Return the SHA-256 of each sequence by the other package's definition; look known ones up."""
     hashes = _core.hash_sequences(tokens, _KEY)
     found = []
     with _lock:
@@ -192,7 +166,7 @@ def _fingerprints(tokens: list[Int64]) -> tuple[str, ...]:
 
 
 def _layout(tree: Any, found: _core.Layout) -> Any:
-    """A layout of one of our trees."""
+    """Make the other package's layout of one of our trees."""
     return filled(
         layout_class,
         packed_tokens=found.packed_tokens,
@@ -245,12 +219,12 @@ def _layout_part(layout: Any, name: str) -> Any:
 
 
 def _choice_part(choice: Any, name: str) -> Any:
-    # how the reference search came upon it: only its own search can tell
+    # the path of the reference search to this layout: only that search computes it
     return getattr(choice._again(), name)
 
 
 tree_class = late(planner.CanonicalPrefixTree, _tree_part, ("_core",))
 layout_class = late(planner.PrefixTreeLayout, _layout_part, ("_tree", "_flags", "_count"))
 choice_class = late(search.NonuniformSearchCandidate, _choice_part, ("_layout", "_again"))
-# the base reads its layout through fields that are computed late
+# the base class reads its layout through fields that are computed late
 choice_class.layout = property(lambda choice: choice._layout)

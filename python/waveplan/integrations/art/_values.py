@@ -1,4 +1,4 @@
-"""Arrays under tensors, and values of the other package's classes whose parts are made late."""
+"""Arrays of tensors, and values of the other package's classes with fields computed when read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Int64 = NDArray[np.int64]
 
 
 def array(tensor: Any) -> Int64:
-    """The int64 numbers of a CPU tensor, without a copy where they are that already."""
+    """Return the numbers of a CPU tensor as int64; copy only those of another type."""
     if tensor.device.type != "cpu":
         raise Declined
     if tensor.dtype is not torch.long or tensor.ndim != 1 or not tensor.is_contiguous():
@@ -27,12 +27,12 @@ def array(tensor: Any) -> Int64:
 
 
 def arrays(sequences: Iterable[Any]) -> list[Int64]:
-    """Tokens given as CPU tensors or as sequences of integers."""
+    """Return tokens given as CPU tensors or as sequences of integers."""
     return [array(s) if isinstance(s, torch.Tensor) else integers(s) for s in sequences]
 
 
 def integers(sequence: Sequence[int]) -> Int64:
-    """Tokens given as integers; declines anything that is not a plain int64."""
+    """Return tokens given as integers; decline any that do not fit int64."""
     numbers = np.asarray(sequence)
     if numbers.size == 0:
         return np.empty(0, dtype=np.int64)
@@ -42,13 +42,13 @@ def integers(sequence: Sequence[int]) -> Int64:
 
 
 def members(offsets: Int64, flat: Int64) -> list[tuple[int, ...]]:
-    """Ragged numbers as tuples."""
+    """Return ragged numbers as tuples."""
     numbers = flat.tolist()
     return [tuple(numbers[a:b]) for a, b in pairwise(offsets.tolist())]
 
 
 def filled(cls: type, **values: Any) -> Any:
-    """An instance of a frozen dataclass with its fields set as they are, checking nothing."""
+    """Make an instance of a frozen dataclass with these fields, unchecked."""
     made: Any = object.__new__(cls)
     for name, value in values.items():
         object.__setattr__(made, name, value)
@@ -56,9 +56,9 @@ def filled(cls: type, **values: Any) -> Any:
 
 
 def late(base: type, part: Callable[[Any, str], Any], extra: tuple[str, ...] = ()) -> Any:
-    """A subclass of a frozen dataclass whose missing fields are computed when first read.
+    """Make a subclass of a frozen dataclass whose missing fields are computed when first read.
 
-    ``part(value, name)`` gives a field; ``extra`` names attributes of our own. An instance
+    ``part(value, name)`` returns a field; ``extra`` names attributes of our own. An instance
     equals the plain one with the same fields, hashes alike, and pickles as the plain one.
     """
     names = tuple(field.name for field in dataclasses.fields(base))
