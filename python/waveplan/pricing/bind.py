@@ -381,7 +381,7 @@ class Compiler:
         return str(expr) if inner is None else f"not ({inner.formula})"
 
     def _facts_in(self, expr: Expr, found: dict[str, int]) -> None:
-        for part in lang.reached(expr, self.rules.formulas(rules=False)):
+        for part in lang.reached(expr, self.rules.formulas):
             name = str(part.value)
             if name in self.facts:
                 found[name] = self.facts[name]

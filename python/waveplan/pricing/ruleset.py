@@ -134,10 +134,14 @@ class RuleSet:
     """Uncharged rules are charged as if they held, as a visible margin."""
     total: str = "required"
     """The definition that every rule must reach."""
+    formulas: Mapping[str, Expr] = field(init=False, repr=False)
+    """Of rules and definitions, by name."""
     kinds: Mapping[str, Kind] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        formulas = self.formulas()
+        formulas = {name: rule.formula() for name, rule in self.rules.items()}
+        formulas |= {name: item.formula for name, item in self.definitions.items()}
+        object.__setattr__(self, "formulas", formulas)
         kinds: dict[str, Kind] = {}
         for name in lang.order(formulas):
             kinds[name] = kind = lang.infer(formulas[name], kinds)
@@ -150,19 +154,14 @@ class RuleSet:
         for rule in self.rules.values():
             for part in _PREDICATES:
                 self._check_predicate(part, rule.formula(part))
-        self._check_total(formulas)
-
-    def formulas(self, *, rules: bool = True) -> dict[str, Expr]:
-        """Formulas by name, of rules and definitions or of definitions alone."""
-        charged = {name: rule.formula() for name, rule in self.rules.items()} if rules else {}
-        return {**charged, **{name: item.formula for name, item in self.definitions.items()}}
+        self._check_total()
 
     def _check_predicate(self, part: str, expr: Expr) -> None:
         if expr.op == "const":
             return
         if lang.infer(expr, self.kinds).unit == BYTES:
             raise InputError(f"{expr.at}{part} is bytes: it must be true (1) or false (0)")
-        for mention in lang.reached(expr, self.formulas(rules=False)):
+        for mention in lang.reached(expr, self.formulas):
             name = str(mention.value)
             if name in self.rules or name in lang.PLAN or name in lang.PACK:
                 what = "rule" if name in self.rules else "measure"
@@ -171,9 +170,9 @@ class RuleSet:
                     "decided before any token is seen"
                 )
 
-    def _check_total(self, formulas: Mapping[str, Expr]) -> None:
+    def _check_total(self) -> None:
         """Refuse rules whose bytes no part of the total counts."""
-        parts = lang.reached(formulas[self.total], formulas)
+        parts = lang.reached(self.formulas[self.total], self.formulas)
         reached = {str(part.value) for part in parts if part.op != "charged"}
         for name, rule in self.rules.items():
             applies = rule.formula("applies")
@@ -208,7 +207,7 @@ class RuleSet:
                 raise InputError(f"{rule.name}: {rule.lives} bytes are no part of {self.total!r}")
             steps = [d.name for d in self.definitions.values() if d.step]
             raise InputError(f"no total {target!r}: {lang.suggest(target, steps)}")
-        lang.order({**self.formulas(), rule.name: rule.formula()})
+        lang.order({**self.formulas, rule.name: rule.formula()})
         charge = rule.name
         if lang.infer(rule.formula(), self.kinds).free and not self.kinds[target].free:
             over = "sum" if rule.lives in ("retained", "output", "resident") else "max"
