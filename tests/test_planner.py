@@ -281,10 +281,10 @@ def test_a_pool_with_nothing_to_do_costs_nothing() -> None:
         (lambda: planner().waves(grpo(), start=16), "start"),
         (lambda: planner().waves(grpo(), start=-1), "start"),
         (lambda: planner().waves(grpo(), on_refusal="maybe"), "on_refusal"),  # type: ignore
-        (lambda: planner().waves([[1, 2], []]), "row 1 is empty"),
+        (lambda: planner().waves([[1, 2], []]), "1 is empty"),
         (lambda: Planner(MODEL, Topology(tp=3), Training(), 1), "tp"),
-        (lambda: setattr(planner(), "limit", "x"), "limit"),
-        (lambda: setattr(planner(), "limit", -1), "limit"),
+        (lambda: setattr(planner(), "available", "x"), "available"),
+        (lambda: setattr(planner(), "available", -1), "available"),
     ],
 )
 def test_wrong_values_are_one_line_errors(call: Any, text: str) -> None:
@@ -296,7 +296,7 @@ def test_wrong_values_are_one_line_errors(call: Any, text: str) -> None:
 rows_lists = st.builds(
     lambda kind, seed, size: {
         "grpo": lambda: workloads.grpo(
-            seed, packs=1 + size // 4, k=3, prompt=(20, 400), completion=(5, 300)
+            seed, groups=1 + size // 4, k=3, prompt=(20, 400), completion=(5, 300)
         ),
         "blocks": lambda: workloads.blocks(seed, count=3 + size, block=(16, 400)),
         "one_token": lambda: workloads.one_token(seed, count=2 + size, length=300, step=11),
@@ -408,10 +408,10 @@ def test_a_group_tells_what_is_shared_and_how_even_it_is() -> None:
 def test_what_is_set_later_is_checked_as_well() -> None:
     plans = planner()
     for width in (-5, 1.5, "x"):
-        with pytest.raises(InputError, match="widest"):
-            plans.width_hint = width  # type: ignore[ownership]
+        with pytest.raises(InputError, match="width_hint"):
+            plans.width_hint = width  # type: ignore[assignment]
     with pytest.raises(InputError, match="profiles"):
-        plans.profiles = {}  # type: ignore[ownership]
+        plans.profiles = {}  # type: ignore[assignment]
     with pytest.raises(InputError, match="other kind"):
         plans.profiles = Profiles(reference=True)
     waves = plans.waves(grpo())

@@ -79,8 +79,8 @@ def test_a_tiny_first_call_does_not_price_a_large_one() -> None:
 def test_a_learned_peak_does_not_vanish_beyond_the_trust_window(reference: bool) -> None:
     seen = Observation(10, 10, 40, 10**9)
     profile: Profile = Rates(0.0, 0).after(seen) if reference else Observed().after(seen)
-    inside = learned(profile, 80, mode="reference" if reference else "best")
-    beyond = learned(profile, 81, mode="reference" if reference else "best")
+    inside = learned(profile, 80, reference=reference)
+    beyond = learned(profile, 81, reference=reference)
     assert inside > 7 * 10**9
     assert beyond >= inside
 

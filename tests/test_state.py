@@ -56,7 +56,7 @@ def test_a_refused_call_changes_nothing() -> None:
         lambda: made.observe(wave, float("nan")),
         lambda: made.observe(wave, 1 << 30, 2**63),
         lambda: made.observe(wave, 1 << 30, whole=1),
-        lambda: setattr(made, "limit", -1),
+        lambda: setattr(made, "available", -1),
         lambda: made.like(topology=Topology(cp=1 << 20), budget=made.budget),
     ):
         with pytest.raises(InputError):
@@ -122,7 +122,7 @@ def test_declared_lengths_up_to_63_bits_end_in_an_answer_or_one_line(tokens: int
         with suppress(InputError):
             assert ask()
     for ids in ("group_ids", "parent_ids", "position_ids"):
-        with pytest.raises(InputError, match=f"{tokens} tokens and no rows"):
+        with pytest.raises(InputError, match=f"{tokens} tokens and no sequences"):
             getattr(packed, ids)
 
 

@@ -68,38 +68,38 @@ __all__ = [
 ]
 
 
-def tree(rows: object) -> Tree:
-    """The canonical radix tree of `rows` (anything `Sequences.from_any` takes).
+def tree(sequences: object) -> Tree:
+    """The canonical radix tree of `sequences` (anything `Sequences.from_any` takes).
 
-    One pass over the tokens; the unshared tail of a row is not read. Everything the tree answers
+    One pass over the tokens; the unshared tail of a sequence is not read. Everything the tree answers
     afterwards reads no token.
 
     Raises:
-        InputError: no rows, or an empty row.
+        InputError: no sequences, or an empty sequence.
     """
-    given = Sequences.from_any(rows)
+    given = Sequences.from_any(sequences)
     return core.build_tree(given.tokens, given.offsets)
 
 
 def pack(
-    rows: object,
+    sequences: object,
     max_depth: int | None = None,
     min_shared: int = 1,
     shareable: ArrayLike | None = None,
 ) -> Packing:
-    """Packs `rows` (anything `Sequences.from_any` takes) into one row by walking their prefix tree.
+    """Packs `sequences` (anything `Sequences.from_any` takes) into one sequence by walking their prefix tree.
 
     Args:
-        rows: the rows; empty ones produce nothing.
+        sequences: the sequences; empty ones produce nothing.
         max_depth: shared segments above one another, at most. None: no limit (full sharing);
             0: nothing is shared.
         min_shared: the shortest run of tokens that is shared; a shorter one is replayed.
-        shareable: how many leading tokens of each row may be shared, clamped to the row.
+        shareable: how many leading tokens of each sequence may be shared, clamped to the sequence.
 
     Raises:
-        InputError: a negative `max_depth` or `min_shared`, or not one limit a row.
+        InputError: a negative `max_depth` or `min_shared`, or not one limit a sequence.
     """
-    given = Sequences.from_any(rows)
+    given = Sequences.from_any(sequences)
     return core.pack_sequences(
         given.tokens,
         given.offsets,

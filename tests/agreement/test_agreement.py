@@ -203,9 +203,9 @@ def test_a_wave_that_another_ranks_share_stopped_says_so() -> None:
     assert short.width == long.width
     assert short.required <= short.available
     assert short.binding is None
-    assert "do not fit on another rank" in str(short)
+    assert "does not fit on another rank" in str(short)
     assert long.required > long.available
-    assert f"{long.width} items need" in str(long)
+    assert f"width {long.width} needs" in str(long)
 
 
 def test_processes_of_one_share_take_the_least_of_their_memory() -> None:

@@ -23,10 +23,10 @@ def test_defaults_are_targets_with_gradients() -> None:
     assert requests.active.all()
     assert requests.mixes == ("target:single",)
     assert requests.group_offsets.tolist() == [0, 1, 2, 3, 4]
-    assert "4 rows, 8 tokens" in repr(requests)
+    assert "4 requests, 8 tokens" in repr(requests)
 
 
-def test_one_value_or_one_per_row() -> None:
+def test_one_value_or_one_per_request() -> None:
     requests = Requests(
         ROWS,
         targets=[True, 2, None, False],
@@ -90,14 +90,14 @@ def test_items_of_one_size() -> None:
         ({"top_k": [1, True, 1, 1]}, "top_k[1] is True"),
         ({"top_k": 2**70}, "top_k is 1180591620717411303424: it must fit"),
         ({"top_k": 2**62}, "the number of top-k entries is too large"),
-        ({"logits": [True]}, "logits has 1 entries for 4 rows"),
+        ({"logits": [True]}, "logits has 1 entries for 4 requests"),
         ({"hidden": "yes"}, "hidden is 'yes'"),
         ({"hidden": [1, 0, 1, 0]}, "hidden[0] is 1: give True or False"),
         ({"gradient": np.ones((2, 2), bool)}, "gradient has 2 dimensions"),
         ({"targets": [0, 4, 0, 0]}, "targets[1] is 4: the first target must be within 0..3"),
         ({"targets": np.array([0, -1, 0, 0])}, "targets[1] is -1"),
         ({"targets": 2}, "targets[2] is 2"),
-        ({"targets": [[True], True, True, True]}, "targets[0] has shape (1,) for a row of 4"),
+        ({"targets": [[True], True, True, True]}, "targets[0] has shape (1,) for a request of 4"),
         ({"targets": [[0.5] * 4, 0, 0, 0]}, "targets[0] holds float64"),
         ({"targets": [np.zeros((4, 0), bool), None, None, None]}, "targets[0] has no label"),
         ({"targets": np.ones(5, bool)}, "targets is a boolean array of shape (5,)"),
@@ -121,7 +121,7 @@ def test_refusals_name_the_option_and_the_value(options: dict[str, Any], message
 
 
 def test_negative_tokens_are_refused() -> None:
-    with pytest.raises(InputError, match=r"rows\[1\]\[2\] is -9: token ids must be at least 0"):
+    with pytest.raises(InputError, match=r"sequences\[1\]\[2\] is -9: token ids must be at least 0"):
         Requests([[1, 2, 3, 4], [1, 2, -9], [], [7]])
 
 

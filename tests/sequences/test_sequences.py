@@ -34,7 +34,7 @@ def test_contiguous_int64_is_not_copied():
     assert np.shares_memory(rows.tokens, tokens)
     assert lists_of(rows) == [[0, 1], [], [2, 3, 4, 5]]
     assert rows.lengths.tolist() == [2, 0, 4]
-    assert repr(rows) == "Sequences(3 rows, 6 tokens)"
+    assert repr(rows) == "Sequences(3 sequences, 6 tokens)"
     assert rows[-1].tolist() == [2, 3, 4, 5]
     with pytest.raises(IndexError):
         rows[3]
@@ -130,7 +130,7 @@ def test_refused_arrays(tokens, offsets, message):
 def test_columns_have_one_entry_a_row():
     rows = Sequences([1, 2, 3], [0, 1, 3], {"group": np.array([5, 6], np.int16)})
     assert rows.columns["group"].dtype == np.int64
-    with pytest.raises(InputError, match="group has 1 entries for 2 rows"):
+    with pytest.raises(InputError, match="group has 1 entries for 2 sequences"):
         Sequences([1, 2, 3], [0, 1, 3], {"group": [5]})
 
 
@@ -141,7 +141,7 @@ def test_take_keeps_order_repeats_and_columns():
     assert taken.columns["group"].tolist() == [9, 7, 9, 8]
     assert len(rows.take([])) == 0
     for wrong in ([3], [0, -4], [2**62]):
-        with pytest.raises(InputError, match="there are 3 rows"):
+        with pytest.raises(InputError, match="there are 3 sequences"):
             rows.take(wrong)
 
 
@@ -190,23 +190,23 @@ def test_from_other_holders():
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (5, "rows is a int"),
-        (None, "rows is a NoneType"),
-        ("abc", "rows is a str"),
-        ({"a": [1]}, "rows is a dict"),
-        ([[1], 5], "row 1 is a int"),
-        ([[1], "23"], "row 1 is a str"),
-        ([[1], None], "row 1 is a NoneType"),
-        ([[1], [[2]]], r"row 1 has shape \(1, 1\)"),
-        ([[1], [2, True]], r"row 1\[1\] is True"),
-        ([[1], [2, 0.5]], r"row 1\[1\] is 0.5"),
-        ([[1], [2, float("nan")]], r"row 1\[1\] is nan"),
-        ([[1], [2**63]], r"row 1\[0\] is 9223372036854775808"),
-        ([np.zeros(2)], "row 0 has dtype float64"),
-        (np.zeros(3, int), r"rows has shape \(3,\)"),
-        (np.zeros((2, 2)), "rows has dtype float64"),
-        ([[1, 2], np.ma.masked_array([1, 2], [True, False])], "row 1 is a masked array"),
-        ([[1, [2, 3]]], "row 0 is not an array of integers"),
+        (5, "sequences is a int"),
+        (None, "sequences is a NoneType"),
+        ("abc", "sequences is a str"),
+        ({"a": [1]}, "sequences is a dict"),
+        ([[1], 5], "sequence 1 is a int"),
+        ([[1], "23"], "sequence 1 is a str"),
+        ([[1], None], "sequence 1 is a NoneType"),
+        ([[1], [[2]]], r"sequence 1 has shape \(1, 1\)"),
+        ([[1], [2, True]], r"sequence 1\[1\] is True"),
+        ([[1], [2, 0.5]], r"sequence 1\[1\] is 0.5"),
+        ([[1], [2, float("nan")]], r"sequence 1\[1\] is nan"),
+        ([[1], [2**63]], r"sequence 1\[0\] is 9223372036854775808"),
+        ([np.zeros(2)], "sequence 0 has dtype float64"),
+        (np.zeros(3, int), r"sequences has shape \(3,\)"),
+        (np.zeros((2, 2)), "sequences has dtype float64"),
+        ([[1, 2], np.ma.masked_array([1, 2], [True, False])], "sequence 1 is a masked array"),
+        ([[1, [2, 3]]], "sequence 0 is not an array of integers"),
     ],
 )
 def test_refused_rows(rows, message):
@@ -237,9 +237,9 @@ def test_torch_tensors_without_torch():
     assert lists_of(Sequences.from_any([Tensor([1, 2]), Tensor([3])])) == [[1, 2], [3]]
     assert lists_of(Sequences.from_any(Tensor([[1, 2], [3, 4]]))) == [[1, 2], [3, 4]]
     for rows, message in (
-        ([Tensor([1.5])], r"row 0\[0\] is 1.5"),
-        ([Tensor([1], "can't convert cuda:0 tensor")], "row 0 is not .* cuda:0"),
-        (Tensor([[1]], "can't convert cuda:0 tensor"), "rows cannot be read: .* cuda:0"),
+        ([Tensor([1.5])], r"sequence 0\[0\] is 1.5"),
+        ([Tensor([1], "can't convert cuda:0 tensor")], "sequence 0 is not .* cuda:0"),
+        (Tensor([[1]], "can't convert cuda:0 tensor"), "sequences cannot be read: .* cuda:0"),
     ):
         with pytest.raises(InputError, match=message):
             Sequences.from_any(rows)
@@ -336,8 +336,8 @@ class TestArrow:
         import pyarrow as pa
 
         for array, message in (
-            (pa.array([[1], None]), "row 1 is null"),
-            (pa.array([[1], [2, None]]), "row 1 holds a null at position 1"),
+            (pa.array([[1], None]), "sequence 1 is null"),
+            (pa.array([[1], [2, None]]), "sequence 1 holds a null at position 1"),
             (pa.array([1, 2]), "Arrow type int64"),
             (pa.array([[1.5]]), "Arrow values of type double"),
             (pa.array([[True]]), "Arrow values of type bool"),

@@ -30,11 +30,11 @@ class Quote(NamedTuple):
 
 @dataclass
 class Search:
-    items: int
+    groups: int
     start: int
     dp: int
     hint: int | None
-    composite: bool
+    refines: bool
     table: Callable[[int, str], Quote]
     asked: list[tuple[int, str]] = field(default_factory=list)
     estimates: dict[int, Quote | None] = field(default_factory=dict)
@@ -88,12 +88,12 @@ class Search:
         return quote
 
     def executed(self, width: int) -> str:
-        if self.composite:
+        if self.refines:
             return "plan_best"
         return "plan_full" if self.full.get(width) else "plan_optimal"
 
     def probe(self, width: int) -> Quote:
-        if self.composite:
+        if self.refines:
             quote = self.quote(width, "plan_best")
         else:
             found = self.estimate(width)
@@ -110,7 +110,7 @@ class Search:
     def first(self) -> tuple[bool, bool]:
         """Whether the minimum wave fits, and whether it is trusted."""
         width = self.least
-        if self.composite:
+        if self.refines:
             quote = self.quote(width, "plan_best")
             return quote.fits, quote.trusted
         estimate = self.estimate(width)
@@ -153,7 +153,7 @@ class Search:
                 stop = ("trust" if quote.fits else "memory", width)
         while failed is not None and failed - best > 1:
             width = self.normalize((best + failed) // 2)
-            if width in (best, failed) or (self.composite and width < best):
+            if width in (best, failed) or (self.refines and width < best):
                 break
             quote = self.probe(width)
             if quote.usable:
@@ -161,7 +161,7 @@ class Search:
             else:
                 failed = width
                 stop = ("trust" if quote.fits else "memory", width)
-        while self.composite and failed is not None:
+        while self.refines and failed is not None:
             between = [w for w in range(best + 1, failed) if w % self.dp == 0]
             if not between:
                 break
@@ -178,6 +178,6 @@ class Search:
         return ("end", 0) if width == self.left else ("trust", width)
 
     def _chosen(self, width: int, stop: tuple[str, int]) -> tuple[int, str, int]:
-        if self.composite or self.estimates.get(width) is None:
+        if self.refines or self.estimates.get(width) is None:
             self.quote(width, self.executed(width))
         return width, *stop

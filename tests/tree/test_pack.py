@@ -96,7 +96,7 @@ def test_nothing_to_pack():
         ({"min_shared": -1}, "min_shared is -1"),
         ({"min_shared": 1.5}, "min_shared must be an integer, not 1.5"),
         ({"max_depth": "all"}, "max_depth must be an integer, not 'all'"),
-        ({"shareable": [1]}, "shareable has 1 entries for 2 rows"),
+        ({"shareable": [1]}, "shareable has 1 entries for 2 sequences"),
         ({"shareable": [1.0, 2.0]}, r"shareable\[0\] is 1.0"),
         ({"shareable": [True, False]}, r"shareable\[0\] is True"),
         ({"shareable": [[1], [2]]}, r"shareable has shape \(2, 1\)"),
@@ -126,7 +126,7 @@ def test_enormous_options_mean_no_limit():
 def test_positions_of_a_row_that_does_not_exist(row):
     packing = waveplan.pack([[1, 2], [1, 3]])
     for ask in (packing.positions, packing.path):
-        with pytest.raises(waveplan.InputError, match=r"row\[0\] is"):
+        with pytest.raises(waveplan.InputError, match=r"sequence\[0\] is"):
             ask(row)
 
 
@@ -183,7 +183,7 @@ def test_a_row_of_padding_alone():
         ([1.0], [1], r"group_ids\[0\] is 1.0"),
         ([1, -1, 2], [1, -1, 2], r"group_ids\[2\] is 2 after padding"),
         ([1, 1], [1, 2], r"parent_ids\[1\] is 2"),
-        ([1, 2, 1], [1, 1, 1], "group"),
+        ([1, 2, 1], [1, 1, 1], "1 starts again at 2"),
         ([1, 2], [1, 9], "9"),
         ([1, 2, 3], [1, 3, 3], "3"),
     ],

@@ -129,11 +129,11 @@ def test_extreme_ids():
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([], "rows is empty"),
-        ([[1], [], [2]], "row 1 is empty"),
-        ([[1], [True]], r"row 1\[0\] is True"),
-        ([[1], [1.5]], r"row 1\[0\] is 1.5"),
-        ("12", "rows is a str"),
+        ([], "sequences is empty"),
+        ([[1], [], [2]], "sequence 1 is empty"),
+        ([[1], [True]], r"sequence 1\[0\] is True"),
+        ([[1], [1.5]], r"sequence 1\[0\] is 1.5"),
+        ("12", "sequences is a str"),
     ],
 )
 def test_refused(rows, message):
@@ -143,14 +143,14 @@ def test_refused(rows, message):
 
 @pytest.mark.parametrize("picked", [[3], [-1], [2**62]])
 def test_restricting_to_rows_that_do_not_exist(picked):
-    with pytest.raises(waveplan.InputError, match=r"rows\[0\] is"):
+    with pytest.raises(waveplan.InputError, match=r"sequences\[0\] is"):
         waveplan.tree([[1], [2], [3]]).restrict(picked)
 
 
 def test_restricting_to_nothing():
-    with pytest.raises(waveplan.InputError, match="rows is empty"):
+    with pytest.raises(waveplan.InputError, match="sequences is empty"):
         waveplan.tree([[1]]).restrict([])
-    with pytest.raises(waveplan.InputError, match="rows is 4"):
+    with pytest.raises(waveplan.InputError, match="sequences is 4"):
         waveplan.tree([[1]]).packed(4)
 
 

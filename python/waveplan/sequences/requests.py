@@ -1,4 +1,4 @@
-"""What each row of a pool asks for: targets, top-k, logits, hidden states, gradients, adapter."""
+"""What each request of a pool asks for: targets, top-k, logits, hidden states, gradients, adapter."""
 
 from __future__ import annotations
 
@@ -27,42 +27,42 @@ Targets: TypeAlias = "bool | int | Sequence[Any] | NDArray[Any] | None"
 
 
 class Requests:
-    """The requests of a pool: one per row, as columns.
+    """The requests of a pool: one per request, as columns.
 
-    Every option is one value for all rows or a sequence with one entry per row.
+    Every option is one value for all requests or a sequence with one entry per request.
 
     Args:
-        rows: `Sequences`, or anything `Sequences.from_any` takes: n rows, T tokens.
+        requests: `Sequences`, or anything `Sequences.from_any` takes: n requests, T tokens.
         targets: `True` for targets on every token, `False` or `None` for none, an integer for
-            the first labelled position (the row is labelled from there to its end; its length
-            means that every label is ignored), or per row a boolean mask or an array of labels
+            the first labelled position (the request is labelled from there to its end; its length
+            means that every label is ignored), or per request a boolean mask or an array of labels
             of which -100 are ignored, [tokens] or [tokens, labels per token]. One boolean
-            array of T entries is the masks of all rows, one after another.
+            array of T entries is the masks of all requests, one after another.
         top_k: k of the top-k log-probabilities to return, at least 1; `None` for none.
         logits: return the logits of every token.
         hidden: return the hidden state of every token.
         gradient: compute gradients (`False`: forward only).
-        adapter: name of the adapter slot that runs the row, `None` for the model's own weights.
+        adapter: name of the adapter slot that runs the request, `None` for the model's own weights.
         groups: requests per top-level group, the unit of a wave's width: `None` for one each, an
-            integer for that many consecutive rows each, or one size per group.
-        routed: entries of routed-expert replay per row.
+            integer for that many consecutive requests each, or one size per group.
+        routed: entries of routed-expert replay per request.
 
-    A row that asks for no output is inactive: it counts in its group and joins no group.
+    A request that asks for no output is inactive: it counts in its group and joins no group.
 
     Raises:
         InputError: an option is out of range or has a wrong length; the message names the
-            option, the row and the value.
+            option, the request and the value.
     """
 
     sequences: Sequences
     lengths: NDArray[int64]
-    """Tokens of each row [n]."""
+    """Tokens of each request [n]."""
     targets: NDArray[bool_]
     """Has targets [n]."""
     first_target: NDArray[int64] | None
     """First labelled position [n]; `None` where masks were given."""
     label_mask: NDArray[bool_] | None
-    """Labelled tokens of all rows [T]; `None` where first targets were given."""
+    """Labelled tokens of all requests [T]; `None` where first targets were given."""
     target_width: NDArray[int64]
     """Labels per token [n]."""
     top_k: NDArray[int64]
@@ -114,7 +114,7 @@ class Requests:
         self.mixes, self.mix = self._mixes()
 
     def _pool(self) -> _core.Pool:
-        """The columns as the core keeps them, with the tree of the rows."""
+        """The columns as the core keeps them, with the tree of the requests."""
         return _core.Pool(
             self.sequences.tokens,
             self.sequences.offsets,
@@ -157,7 +157,7 @@ class Requests:
 
     def __repr__(self) -> str:
         return (
-            f"Requests({len(self)} rows, {int(self.lengths.sum())} tokens, "
+            f"Requests({len(self)} requests, {int(self.lengths.sum())} tokens, "
             f"{len(self.group_sizes)} groups, outputs {', '.join(self.mixes)})"
         )
 
@@ -173,7 +173,7 @@ class Requests:
 
     @property
     def labelled(self) -> NDArray[int64]:
-        """Labelled tokens of each row [n]."""
+        """Labelled tokens of each request [n]."""
         return self._core.labelled()
 
     def packs(
@@ -198,13 +198,13 @@ def _mix_name(width: int, k: int, logits: bool, hidden: bool, routed: bool) -> s
 
 def _sequence(name: str, value: Any, count: int) -> Sequence[Any]:
     if isinstance(value, np.ndarray) and value.ndim != 1:
-        raise InputError(f"{name} has {value.ndim} dimensions: give one entry per row")
+        raise InputError(f"{name} has {value.ndim} dimensions: give one entry per request")
     if isinstance(value, (str, bytes)) or not hasattr(value, "__len__"):
         if not isinstance(value, Iterable) or isinstance(value, (str, bytes)):
-            raise InputError(f"{name} is {shown(value)}: give one value, or one per row")
+            raise InputError(f"{name} is {shown(value)}: give one value, or one per request")
         value = list(value)
     if (given := len(value)) != count:
-        raise InputError(f"{name} has {given} entries for {count} rows: give one each")
+        raise InputError(f"{name} has {given} entries for {count} requests: give one each")
     made: Sequence[Any] = value
     return made
 
@@ -313,7 +313,7 @@ _Targets: TypeAlias = (
 
 
 def _targets(value: Any, lengths: NDArray[int64]) -> _Targets:
-    """Which rows have targets, labels per token, first targets or masks."""
+    """Which requests have targets, labels per token, first targets or masks."""
     count, total = len(lengths), int(lengths.sum())
     ones = np.ones(count, np.int64)
     if value is None or _is_flag(value):
@@ -325,7 +325,7 @@ def _targets(value: Any, lengths: NDArray[int64]) -> _Targets:
         if value.shape != (total,):
             raise InputError(
                 f"targets is a boolean array of shape {value.shape}: give ({count},), one per "
-                f"row, or ({total},), one per token"
+                f"request, or ({total},), one per token"
             )
         return np.full(count, True), ones, None, np.ascontiguousarray(value)
     entries = _sequence("targets", value, count)
@@ -349,11 +349,11 @@ def _targets(value: Any, lengths: NDArray[int64]) -> _Targets:
     return has, ones, first, None
 
 
-def _first_target(row: int, value: Any, length: Any) -> int:
+def _first_target(request: int, value: Any, length: Any) -> int:
     if not 0 <= value <= length:
         raise InputError(
-            f"targets[{row}] is {shown(value)}: the first target must be within 0..{length}, "
-            "the row's length"
+            f"targets[{request}] is {shown(value)}: the first target must be within 0..{length}, "
+            "the request's length"
         )
     return int(value)
 
@@ -381,7 +381,7 @@ def _masks(entries: Sequence[Any], lengths: NDArray[int64]) -> _Targets:
             raise InputError(f"targets[{i}] is {shown(entry)}: give one entry per token") from None
         if labels.ndim not in (1, 2) or len(labels) != length:
             raise InputError(
-                f"targets[{i}] has shape {labels.shape} for a row of {length} tokens: give one "
+                f"targets[{i}] has shape {labels.shape} for a request of {length} tokens: give one "
                 "entry per token"
             )
         if labels.ndim == 2 and labels.shape[1] < 1:
