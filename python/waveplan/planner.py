@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,6 +19,7 @@ from waveplan.errors import InputError
 from waveplan.facts.topology import Topology
 from waveplan.facts.training import Training
 from waveplan.plan import Plan, plan_of
+from waveplan.planning import Searching
 from waveplan.pricing import BoundRules, RuleSet, bind, default_rules, reference_rules
 from waveplan.profiles import MOST, Observation, Profiles, Signature
 from waveplan.refusal import refused
@@ -79,7 +79,7 @@ class Planner:
         self.budget = budget if isinstance(budget, Budget) else Budget(available=budget)
         choice("mode", mode, MODES)
         self.mode: Literal["best", "reference"] = mode
-        self.trust = "profile" if self.reference else trust
+        self.trust: str = "profile" if self.reference else trust
         self.agreement = check_agreement(Alone() if agreement is None else agreement, topology.dp)
         self.ranks = Ranks(self.agreement)
         self.bound = _bound(model, topology, training, _rules(rules, self.reference))
@@ -102,7 +102,6 @@ class Planner:
         self._width_hint: int | None = None
         self._guard = threading.RLock()
         self._ahead: Ahead | None = None
-        self._last: weakref.ref[Waves] | None = None
 
     @property
     def reference(self) -> bool:
@@ -190,6 +189,10 @@ class Planner:
         score = scores.name_of(self.scoring)
         return f"tp{t.tp} cp{t.cp} pp{t.pp} ep{t.ep} etp{t.etp} {score}"
 
+    def known(self, pool: Requests) -> list[tuple[Any, Any]]:
+        """Return the profiles of a pool's output mixes, as the core takes them."""
+        return self.profiles.columns(self.context, pool.mixes)
+
     @property
     def has_margin(self) -> bool:
         """A margin stands in for rules that are off or unmeasured, so prices may be believed."""
@@ -226,12 +229,11 @@ class Planner:
         Raises:
             WaveRefused: no plan or split that was tried fits.
         """
-        pool = _requests(requests)
+        pool = Requests.from_any(requests)
         engine = self.make_engine(pool)
         everything = np.arange(len(pool), dtype=np.int64)
-        profiles = self.profiles.columns(self.context, pool.mixes)
         free = self.available if available is None else integer("available", available)
-        found, probes = engine.plan(everything, free, profiles)
+        found, probes = engine.plan(everything, free, self.known(pool))
         if found.kind == "refused":
             raise refused(self, pool, found, tuple(probes), free, indices=everything)
         return plan_of(found, self.bound)
@@ -290,7 +292,7 @@ class Planner:
         names = sorted(pool.mixes[i] for i in mixes)
         return Signature(self.context, tuple(names), tuple(gradients), tuple(adapters))
 
-    def prefetch(self, requests: Requests, start: int = 0) -> None:
+    def prefetch(self, requests: Requests, start: int = 0, width_hint: int | None = None) -> None:
         """Plans the wave that will start at group `start` in a thread, while the caller works.
 
         It can never change a result: `Waves` takes it only if pool, start, `available`, `width_hint` and
@@ -314,28 +316,28 @@ class Planner:
             )
         if integer("start", start) >= len(requests.group_sizes):
             return
-        last = self._seen(requests)
-        width_hint = self.width_hint if last is None else last.width_hint
+        width_hint = self.width_hint if width_hint is None else width_hint
+        search = (start, self.available, width_hint, self.known(requests))
+
+        def work() -> Made:
+            session = self.make_engine(requests).session(*search)
+            if self.ranks.size == 1:
+                return Made(session, session.alone(), None)
+            return Made(session, None, session.growth())
 
         with self._guard:
             if self._ahead is not None:
                 self._ahead.stop()
-            self._ahead = Ahead(self, requests, start, width_hint)
+            self._ahead = Ahead(work, (requests, *search))
 
-    def take_ahead(self, waves: Waves) -> Made | None:
-        """What `prefetch` made, if it is the search that `waves` needs now."""
+    def take_ahead(self, waves: Searching) -> Made | None:
+        """Return what `prefetch` planned, if it is the search that `waves` needs now."""
         with self._guard:
             ahead, self._ahead = self._ahead, None
-        return None if ahead is None else ahead.take(waves)
-
-    def _seen(self, pool: Requests) -> Waves | None:
-        """The waves asked for last, if they are those of this pool."""
-        last = None if self._last is None else self._last()
-        return last if last is not None and last.pool is pool else None
-
-    def remember(self, waves: Waves) -> None:
-        """Waves that are ready: `prefetch` of their pool goes on from them."""
-        self._last = weakref.ref(waves)
+        if ahead is None:
+            return None
+        search = (waves.start, waves.available, waves.width_hint, self.known(waves.pool))
+        return ahead.take((waves.pool, *search))
 
     def make_engine(self, pool: Requests) -> core.Engine:
         """Everything that planning this pool needs."""
@@ -366,10 +368,6 @@ def _again(given: tuple[Any, ...], options: tuple[Any, ...]) -> Planner:
 def _bound(model: Model, topology: Topology, training: Training, rules: RuleSet) -> BoundRules:
     """Binding takes longer than many a search, and its result never changes."""
     return bind(model, topology, training, rules)
-
-
-def _requests(requests: Any) -> Requests:
-    return requests if isinstance(requests, Requests) else Requests(requests)
 
 
 def _rules(rules: RuleSet | None, reference: bool) -> RuleSet:

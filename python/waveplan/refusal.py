@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +13,9 @@ from waveplan import _core as core
 from waveplan.budget import Budget, format_bytes
 from waveplan.checks import columns
 from waveplan.errors import InputError, WaveplanError
-from waveplan.facts.topology import Topology
 from waveplan.plan import Plan, plan_of
-from waveplan.pricing import BoundRules, Price
-from waveplan.profiles import Profiles
+from waveplan.planning import Planning
+from waveplan.pricing import Price
 from waveplan.sequences.requests import Requests
 from waveplan.sequences.sequences import Sequences
 from waveplan.wave import Attempt, Binding, Probe, binding_of
@@ -25,23 +24,6 @@ __all__ = ["Change", "WaveRefused", "refused"]
 
 MOST_RANKS = 64
 """The largest context-parallel size that a refusal looks at."""
-
-
-class Planning(Protocol):
-    """The part of `waveplan.Planner` that computes what would fit."""
-
-    topology: Topology
-    bound: BoundRules
-    profiles: Profiles
-
-    @property
-    def context(self) -> str: ...
-
-    def make_engine(self, pool: Requests) -> core.Engine: ...
-
-    def plan(self, requests: Any, *, available: int | None = None) -> Plan: ...
-
-    def like(self, *, topology: Topology, budget: Budget) -> Planning: ...
 
 
 class Change(NamedTuple):
@@ -189,7 +171,7 @@ def cheapest(planner: Planning, pool: Requests, rows: NDArray[np.int64]) -> Plan
     asked again with one byte less until nothing fits.
     """
     engine = planner.make_engine(pool)
-    profiles = planner.profiles.columns(planner.context, pool.mixes)
+    profiles = planner.known(pool)
     found, _ = engine.plan(rows, (1 << 63) - 1, profiles)
     while True:
         best = plan_of(found, planner.bound)

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from waveplan import _core as core
 from waveplan.agreement.agreed import Settled, settle
 from waveplan.agreement.protocol import told
-from waveplan.checks import choice, instance, integer
+from waveplan.checks import choice, integer
 from waveplan.errors import InputError
 from waveplan.plan import Plan, plan_of
+from waveplan.planning import Planning
 from waveplan.refusal import WaveRefused, refused
 from waveplan.sequences.requests import Requests
 from waveplan.wave import Stopped, Wave
 
-if TYPE_CHECKING:
-    from waveplan.planner import Planner
-
 __all__ = ["Waves"]
 
 Refusals = Literal["raise", "skip", "oversized"]
-
-_MODES: tuple[Refusals, ...] = ("raise", "skip", "oversized")
 
 
 class Waves:
@@ -48,12 +44,10 @@ class Waves:
     available: int
     """Bytes free in the search at hand: `Planner.available` as it began."""
 
-    def __init__(self, planner: Planner, requests: Any, on_refusal: Refusals, start: int) -> None:
-        from waveplan.planner import Planner as Class
-
-        with instance("planner", planner, Class).ranks.telling():
-            choice("on_refusal", on_refusal, _MODES)
-            pool = requests if isinstance(requests, Requests) else Requests(requests)
+    def __init__(self, planner: Planning, requests: Any, on_refusal: Refusals, start: int) -> None:
+        with planner.ranks.telling():
+            choice("on_refusal", on_refusal, get_args(Refusals))
+            pool = Requests.from_any(requests)
             if not len(pool):
                 raise InputError("the pool is empty: there is nothing to plan")
             self.groups = len(pool.group_sizes)
@@ -68,9 +62,8 @@ class Waves:
             self.available = planner.available
             self._turn = threading.RLock()
             self._busy = False
-            self._mode = on_refusal
+            self.on_refusal: str = on_refusal
             self.engine = planner.make_engine(pool)
-            planner.remember(self)
 
     def __iter__(self) -> Iterator[Wave]:
         return self
@@ -81,7 +74,7 @@ class Waves:
                 try:
                     return self.plan_next()
                 except WaveRefused as refusal:
-                    if self._mode != "skip":
+                    if self.on_refusal != "skip":
                         raise
                     self.refused.append(refusal)
                     self.start += refusal.width
@@ -119,7 +112,7 @@ class Waves:
         if settled.refused is not None:
             probes, elsewhere = tuple(session.probes), settled.refused
             refusal = refused(planner, pool, found, probes, available, elsewhere=elsewhere)
-            if self._mode != "oversized":
+            if self.on_refusal != "oversized":
                 raise told(refusal)
             plan = refusal.oversized if found.kind == "refused" else refusal.plan
         else:
@@ -146,7 +139,7 @@ class Waves:
 
     def prefetch(self) -> None:
         """Plans the next wave in a thread while the caller works: `Planner.prefetch`."""
-        self.planner.prefetch(self.pool, self.start)
+        self.planner.prefetch(self.pool, self.start, self.width_hint)
 
     def _alone(self) -> Settled:
         planner = self.planner
@@ -158,13 +151,8 @@ class Waves:
 
     def session(self) -> core.Session:
         """A search for the wave that starts at `start`."""
-        planner = self.planner
-        profiles = planner.profiles.columns(planner.context, self.pool.mixes)
+        profiles = self.planner.known(self.pool)
         return self.engine.session(self.start, self.available, self.width_hint, profiles)
-
-    def mode(self) -> int:
-        """How refusals are taken, as a number."""
-        return _MODES.index(self._mode)
 
     def _stopped(self, found: core.SearchResult, available: int) -> Stopped:
         planner = self.planner

@@ -4,7 +4,6 @@ mode."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +12,7 @@ from waveplan import _core as core
 from waveplan.agreement.protocol import Step, digest
 from waveplan.budget import format_bytes
 from waveplan.plan import plan_of
-
-if TYPE_CHECKING:
-    from waveplan.waves import Waves
+from waveplan.planning import Searching
 
 __all__ = ["Settled", "settle"]
 
@@ -32,7 +29,7 @@ _EQUAL = (
     "pricing rules",
 )
 """What all ranks must hold alike, in the order in which it is shown at the first meeting."""
-_HASHED = 6
+_HASHED = 5
 """From here on hashes are shown."""
 
 
@@ -52,7 +49,7 @@ class Settled:
     """On some rank no profile covers the plan."""
 
 
-def settle(waves: Waves) -> Settled:
+def settle(waves: Searching) -> Settled:
     """Finds the next wave of a pool together with all other ranks."""
     ranks = waves.planner.ranks
     ahead = waves.planner.take_ahead(waves)
@@ -92,27 +89,26 @@ def settle(waves: Waves) -> Settled:
     return _outcome(waves, session, found, available, ranks.meet(Step.OUTCOME, mine))
 
 
-def _card(waves: Waves) -> list[int]:
+def _card(waves: Searching) -> list[int]:
     """What this process shows before the search."""
     planner, pool = waves.planner, waves.pool
     settings, rules = planner.digests
-    profiles = planner.profiles.columns(planner.context, pool.mixes)
     return [
         planner.agreement.dp_rank,
         waves.available,
-        digest(sorted(repr(profile) for profile in profiles)),
+        digest(sorted(map(repr, planner.known(pool)))),
         waves.start,
         waves.groups,
         len(pool),
         int(pool.lengths.sum()),
         waves.width_hint or 0,
-        waves.mode(),
+        digest(waves.on_refusal),
         settings,
         rules,
     ]
 
 
-def _free(waves: Waves, shown: Column) -> int:
+def _free(waves: Searching, shown: Column) -> int:
     """Checks what the processes showed; the least free bytes of this data-parallel rank's."""
     planner = waves.planner
     differ = planner.ranks.differ
@@ -140,7 +136,7 @@ def _free(waves: Waves, shown: Column) -> int:
 
 
 def _outcome(
-    waves: Waves, session: core.Session, found: core.SearchResult, available: int, shown: Column
+    waves: Searching, session: core.Session, found: core.SearchResult, available: int, shown: Column
 ) -> Settled:
     """Checks that all ranks found the same wave, and what they found."""
     planner = waves.planner

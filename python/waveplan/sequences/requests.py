@@ -113,6 +113,11 @@ class Requests:
         self._core = self._pool()
         self.mixes, self.mix = self._mixes()
 
+    @classmethod
+    def from_any(cls, requests: object) -> Requests:
+        """Return `Requests` as they are, and make sequences into requests, all labelled."""
+        return requests if isinstance(requests, Requests) else cls(requests)
+
     def _pool(self) -> _core.Pool:
         """The columns as the core keeps them, with the tree of the requests."""
         return _core.Pool(
