@@ -70,7 +70,7 @@ def test_a_tiny_first_call_does_not_price_a_large_one() -> None:
     plans = planner()
     pool = Requests(rows(17_063))
     anew[plans.signature_of(pool)] = both
-    plans.profiles = anew.fresh()
+    plans.profiles = Profiles.from_dict(anew.to_dict())
     again = int(plans.plan(pool).measures.plan[LEARNED])
     assert again == price + both.fixed, "a new process pays for its first call"
 

@@ -1,4 +1,4 @@
-"""The parts of a planner and of a pool's waves that other modules use: protocols, so that imports run one way."""
+"""Protocols of a planner and of a pool's waves, for the modules that these import."""
 
 from __future__ import annotations
 

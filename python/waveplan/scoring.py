@@ -1,8 +1,8 @@
 """Predicted work of a layout: fitted coefficient tables as data, and which of them applies.
 
-The tables in ``data/layout_scores.json`` are facts published with ``openpipe-art`` 0.5.23, fitted there on H200 bf16
-timings of forward and backward through an active adapter. A table applies only to runs it was
-measured on; elsewhere the older hand-set score (version 1) stands in.
+The tables in ``data/layout_scores.json`` are facts published with ``openpipe-art`` 0.5.23, fitted
+there on H200 bf16 timings of forward and backward through an active adapter. A table applies only
+to runs it was measured on; elsewhere the older hand-set score (version 1) stands in.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import numpy as np
 
 from waveplan import _core as core
 from waveplan.agreement.agreed import Settled, settle
-from waveplan.agreement.protocol import told
+from waveplan.agreement.protocol import everywhere
 from waveplan.checks import choice, integer
 from waveplan.errors import InputError
 from waveplan.plan import Plan, plan_of
@@ -25,7 +25,7 @@ Refusals = Literal["raise", "skip", "oversized"]
 
 
 class Waves:
-    """The waves of one pool, planned one after another as they are asked for.
+    """The waves of one pool, each planned when it is iterated to.
 
     With other ranks every rank iterates over its own `Waves` in step; all get the same widths,
     or an error on every rank: its own on the rank that failed, `RankError` on the others.
@@ -38,14 +38,14 @@ class Waves:
     start: int
     """First group not yet planned."""
     refused: list[WaveRefused]
-    """With on_refusal="skip": the refusal of every group skipped, in order."""
+    """With on_refusal="skip": the refusals of the groups skipped, in order."""
     width_hint: int | None
-    """Largest width so far, where the next search looks first; at first `Planner.width_hint`."""
+    """Width where the next search starts: the largest so far, at first `Planner.width_hint`."""
     available: int
-    """Bytes free in the search at hand: `Planner.available` as it began."""
+    """`Planner.available` when the search at hand began."""
 
     def __init__(self, planner: Planning, requests: Any, on_refusal: Refusals, start: int) -> None:
-        with planner.ranks.telling():
+        with planner.ranks.broadcasting():
             choice("on_refusal", on_refusal, get_args(Refusals))
             pool = Requests.from_any(requests)
             if not len(pool):
@@ -81,14 +81,14 @@ class Waves:
             raise StopIteration
 
     def plan_next(self) -> Wave:
-        """The next wave.
+        """Plan the next wave.
 
         Raises:
             WaveRefused: not even the smallest wave fits; `start` stays where it is.
             RankError: another rank failed, or the ranks do not agree.
         """
         with self._turn:
-            if self._busy:  # a signal handler asks in the middle of a search
+            if self._busy:  # by a signal handler in the middle of a search
                 raise InputError("these waves are being planned already, further up this call")
             self._busy = True
             before = self.start, self.width_hint
@@ -106,14 +106,14 @@ class Waves:
         if planner.ranks.size == 1:
             settled = self._alone()
         else:
-            with planner.ranks.telling():
+            with planner.ranks.broadcasting():
                 settled = settle(self)
         found, session, available = settled.found, settled.session, settled.available
         if settled.refused is not None:
             probes, elsewhere = tuple(session.probes), settled.refused
             refusal = refused(planner, pool, found, probes, available, elsewhere=elsewhere)
             if self.on_refusal != "oversized":
-                raise told(refusal)
+                raise everywhere(refusal)
             plan = refusal.oversized if found.kind == "refused" else refusal.plan
         else:
             plan = plan_of(found, planner.bound)
@@ -138,7 +138,7 @@ class Waves:
         return wave
 
     def prefetch(self) -> None:
-        """Plans the next wave in a thread while the caller works: `Planner.prefetch`."""
+        """Plan the next wave in a thread while the caller works, see `Planner.prefetch`."""
         self.planner.prefetch(self.pool, self.start, self.width_hint)
 
     def _alone(self) -> Settled:
@@ -150,7 +150,7 @@ class Waves:
         return Settled(session, found, self.available, why, found.required, found.cold)
 
     def session(self) -> core.Session:
-        """A search for the wave that starts at `start`."""
+        """Return a search for the wave that starts at `start`."""
         profiles = self.planner.known(self.pool)
         return self.engine.session(self.start, self.available, self.width_hint, profiles)
 

@@ -315,11 +315,11 @@ def test_a_refusal_on_one_rank_is_one_on_all() -> None:
     assert "a single request cannot be split" in results[1][1][0]
 
 
-@pytest.mark.parametrize("what", ["widest", "groups"])
+@pytest.mark.parametrize("what", ["width hint", "groups"])
 def test_ranks_that_do_not_agree_fail_loudly(what: str) -> None:
     def work(agreement: Thread) -> Any:
         plans = planner(agreement, 1, 4 * GIB)
-        if what == "widest":
+        if what == "width hint":
             plans.width_hint = 4 + agreement.rank
         return plans.wave(pool(count=20 + (agreement.rank if what == "groups" else 0)))
 
@@ -415,7 +415,7 @@ def test_ranks_out_of_step_fail_loudly() -> None:
     results = together(2, 2, work)
     for result in results:
         assert isinstance(result, RankError)
-        assert "rank 0 has finished while rank 1 asks for a wave" in str(result)
+        assert "rank 0 has finished while rank 1 plans a wave" in str(result)
 
 
 def test_an_error_that_all_ranks_raise_is_each_ranks_own() -> None:

@@ -188,7 +188,7 @@ def test_hostile_choices_are_refused():
     ):
         with pytest.raises(InputError, match=said):
             choose_layout(tree, scoring, **arguments)
-    with pytest.raises(InputError, match="no coefficient table"):
+    with pytest.raises(InputError, match="it must be one of dense-h2560"):
         from_table("dense", layers=4)
     wide = Scoring(version=2, layers=1 << 16, cp=1 << 12, coefficients=(1 << 36,) * 10)
     assert choose_layout(tree, wide, "none").score.work > 1 << 60

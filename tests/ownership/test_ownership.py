@@ -21,7 +21,7 @@ from waveplan import (
     owned_token_ms,
 )
 from waveplan.errors import InputError
-from waveplan.stages import stage_times
+from waveplan._core import stage_times
 
 Row = waveplan.Packing.from_segments
 

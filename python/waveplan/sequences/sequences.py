@@ -1,4 +1,4 @@
-"""Ragged token sequences: what every plan starts from."""
+"""Token sequences, and other lists of different lengths, as two flat arrays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Int64 = NDArray[np.int64]
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """A read-only view."""
+    """Return a read-only view."""
     view = array.view()
     view.flags.writeable = False
     return view
@@ -52,7 +52,7 @@ class Ragged:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Sequences:
-    """Token ids of n requests, T in all: sequence `i` is `tokens[offsets[i]:offsets[i + 1]]`.
+    """Token ids of n sequences, T in all: sequence `i` is `tokens[offsets[i]:offsets[i + 1]]`.
 
     A contiguous int64 array is viewed, not copied; other integers are converted once. Any int64
     is taken as an id here; files with a negative one are refused.
@@ -83,7 +83,7 @@ class Sequences:
 
     @classmethod
     def from_any(cls, sequences: object) -> Sequences:
-        """Sequences from lists or arrays of ids, a 2-D array, an Arrow list array, or torch CPU tensors.
+        """Return sequences of lists or arrays of ids, a 2-D array, Arrow lists or torch CPU tensors.
 
         A `Sequences` comes back as it is.
 
@@ -94,7 +94,7 @@ class Sequences:
 
     @classmethod
     def load(cls, path: str | Path) -> Sequences:
-        """Sequences of a file, by its suffix; ``"-"`` reads JSON lines from stdin.
+        """Read sequences from a file, by its suffix; ``"-"`` reads JSON lines from stdin.
 
         - ``.npz``: arrays ``tokens`` and ``offsets``; ``first_target`` and ``group``, one integer
           a sequence, become columns. ``.npy``: a 2-D array of ids.
@@ -123,7 +123,7 @@ class Sequences:
         return np.diff(self.offsets)
 
     def take(self, indices: ArrayLike) -> Self:
-        """A copy of some of the sequences, in the order given; negative indices count from the end."""
+        """Copy some of the sequences, in the order given; negative indices count from the end."""
         picked = integers("indices", indices)
         wrong = np.flatnonzero((picked < -len(self)) | (picked >= len(self)))
         if wrong.size:
