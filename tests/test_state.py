@@ -128,10 +128,10 @@ def test_declared_lengths_up_to_63_bits_end_in_an_answer_or_one_line(tokens: int
 
 def test_an_array_changed_after_the_call_changes_nothing() -> None:
     offsets = np.array([0, 2, 4])
-    rows = Sequences(np.arange(4), offsets)
+    sequences = Sequences(np.arange(4), offsets)
     offsets[:] = 2**62
-    assert rows.offsets.tolist() == [0, 2, 4]
-    for array in (rows.tokens, rows.offsets):
+    assert sequences.offsets.tolist() == [0, 2, 4]
+    for array in (sequences.tokens, sequences.offsets):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 5
     both = np.array([0, 1, 3])

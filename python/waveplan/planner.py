@@ -84,7 +84,6 @@ class Planner:
         if rules is None:
             rules = reference_rules() if self.reference else default_rules()
         self.bound = _bound(model, topology, training, instance("rules", rules, RuleSet))
-        self.facts = dict(self.bound.facts)
         self.margin = None if margin is None else real("margin", margin, 0, 10)
         self.profiles = Profiles(reference=self.reference)
         self.device, self._ownership = device, ownership
@@ -325,7 +324,7 @@ class Planner:
     def digests(self) -> tuple[int, int]:
         """Hashes of settings and rules, which must be equal on all ranks."""
         settings = self._settings.replace(dp_rank=0)
-        facts = sorted(self.facts.items())
+        facts = sorted(self.bound.facts.items())
         own = digest((core.__version__, settings, facts, self.trust, self.margin))
         return own, digest(self.bound.rules)
 
@@ -357,7 +356,7 @@ def _settings(planner: Planner, ownership: OwnershipSettings | None) -> core.Pla
         cp=topology.cp,
         split=topology.ep == 1,
         moe=model.experts > 0,
-        gdn_pending=model.gdn_layers > 0 and bool(planner.facts["recompute_full"]),
+        gdn_pending=model.gdn_layers > 0 and bool(planner.bound.facts["recompute_full"]),
         adapter_pending=training.gradients_pending,
         scoring=planner.scoring,
         ownership=ownership_settings(model, topology) if ownership is None else ownership,

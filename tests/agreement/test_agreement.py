@@ -193,10 +193,10 @@ def test_an_empty_share_and_unequal_budgets() -> None:
 
 def test_a_wave_that_another_ranks_share_stopped_says_so() -> None:
     lengths = [200, 9000] * 8
-    rows = [np.arange(length) + 10_000 * i for i, length in enumerate(lengths)]
+    sequences = [np.arange(length) + 10_000 * i for i, length in enumerate(lengths)]
 
     def work(agreement: Thread) -> Any:
-        return planner(agreement, 2, 8 * GIB).wave(Requests(rows)).stopped
+        return planner(agreement, 2, 8 * GIB).wave(Requests(sequences)).stopped
 
     short, long = together(2, 2, work)
     assert short.kind == long.kind == "memory"
@@ -235,8 +235,8 @@ def failing(results: list[Any], culprit: int, kind: type[Exception]) -> None:
 
 def test_bad_rows_on_one_rank_are_an_error_on_all() -> None:
     def work(agreement: Thread) -> Any:
-        rows = [[1, 2, 3]] * 5 + [[-1] if agreement.rank == 1 else [1]]
-        return planner(agreement, 3, GIB).wave(rows)
+        sequences = [[1, 2, 3]] * 5 + [[-1] if agreement.rank == 1 else [1]]
+        return planner(agreement, 3, GIB).wave(sequences)
 
     failing(together(3, 3, work), 1, InputError)
 
@@ -304,8 +304,8 @@ def test_a_slow_rank_is_waited_for() -> None:
 
 def test_a_refusal_on_one_rank_is_one_on_all() -> None:
     def work(agreement: Thread) -> Any:
-        rows = [np.arange(50), np.arange(40_000), np.arange(60), np.arange(70)]
-        waves = planner(agreement, 2, 4 * GIB).waves(rows, on_refusal="skip")
+        sequences = [np.arange(50), np.arange(40_000), np.arange(60), np.arange(70)]
+        waves = planner(agreement, 2, 4 * GIB).waves(sequences, on_refusal="skip")
         done = [wave.width for wave in waves]
         return done, [str(refusal) for refusal in waves.refused]
 

@@ -30,11 +30,13 @@ SMALL = st.sampled_from([0, 0, 1, 2, 7, 45, 229, 1986, 52_742])
 
 @st.composite
 def trees(draw):
-    """Trees of rows spelled in letters, each letter a run of its own length."""
+    """Trees of sequences spelled in letters, each letter a run of its own length."""
     runs = draw(st.tuples(*[st.sampled_from([1, 2, 5, 40, 70, 300])] * 3))
     spelled = draw(st.lists(LETTERS, min_size=1, max_size=14))
-    rows = [[letter for letter in row for _ in range(runs[letter])] for row in spelled]
-    return waveplan.tree(rows)
+    sequences = [
+        [letter for letter in sequence for _ in range(runs[letter])] for sequence in spelled
+    ]
+    return waveplan.tree(sequences)
 
 
 @st.composite
@@ -119,7 +121,7 @@ def test_the_family_and_its_labels(tree, scoring):
             assert chosen == tuple(s for s in tree.decisions.tolist() if tree.depth[s] <= most)
 
 
-def test_what_a_compatible_search_reports():
+def test_what_a_reference_search_reports():
     tree = waveplan.tree([[1, 2, 3], [1, 2, 4], [1, 5]])
     scoring = from_table("dense-h2560", layers=4)
     assert choose_layout(tree, scoring, "reference").stop_reason == "search_complete"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from slow import ownership as slow_assign
+from slow import ownership as slow
 
 from waveplan import Packing, attention_slices
 from waveplan.errors import InputError
@@ -25,7 +25,7 @@ def spread(runs):
 
 @st.composite
 def ids(draw):
-    """Mostly well-formed rows, with any one fault now and then."""
+    """Mostly well-formed packs, with any one fault now and then."""
     n = draw(st.integers(0, 7))
     names = draw(st.permutations(range(-3, 9)).map(lambda p: [g for g in p if g != -1][:n]))
     runs = []
@@ -49,14 +49,14 @@ def ids(draw):
 
 
 @given(ids())
-def test_parses_and_refuses_as_the_slow_parser(row):
+def test_parses_and_refuses_as_the_slow_parser(pack):
     try:
-        want = slow_assign.parse(*row)
-    except slow_assign.ParseError:
+        want = slow.parse(*pack)
+    except slow.ParseError:
         with pytest.raises(InputError):
-            parse(*row)
+            parse(*pack)
         return
-    assert parse(*row) == want
+    assert parse(*pack) == want
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_refuses_unequal_lengths():
         parse([1, 1], [1])
 
 
-def test_odd_rows():
+def test_odd_packs():
     assert parse(*spread([(-1, -1, 4)])) == ([], [])
     assert parse([], []) == ([], [])
     # The run at position 0 may be a root through parent -1.
@@ -91,10 +91,10 @@ def test_odd_rows():
 
 
 @given(ids())
-def test_slices(row):
+def test_slices(pack):
     try:
-        lengths, parents = slow_assign.parse(*row)
-    except slow_assign.ParseError:
+        lengths, parents = slow.parse(*pack)
+    except slow.ParseError:
         return
     queries, keys = attention_slices(Packing.from_segments(lengths, parents))
-    assert list(zip(queries.tolist(), keys.tolist(), strict=True)) == slow_assign.slices(parents)
+    assert list(zip(queries.tolist(), keys.tolist(), strict=True)) == slow.slices(parents)

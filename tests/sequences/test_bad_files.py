@@ -125,7 +125,10 @@ class Touch:
         ({"tokens": [1], "offsets": [0, 2]}, "offsets end at 2, but there are 1 tokens"),
         ({"tokens": [1, 2, 3], "offsets": [0, 3, 2, 3]}, "offsets[2] is 2 after 3"),
         ({"tokens": [1, 5, -2], "offsets": [0, 1, 3]}, "sequence 1 has token -2 at position 1"),
-        ({"tokens": [1], "offsets": [0, 1], "group": [0, 1]}, "group has 2 entries for 1 sequences"),
+        (
+            {"tokens": [1], "offsets": [0, 1], "group": [0, 1]},
+            "group has 2 entries for 1 sequences",
+        ),
         ({"tokens": np.array([2**63], np.uint64), "offsets": [0, 1]}, "must be below 2**63"),
     ],
 )
@@ -257,7 +260,7 @@ def test_damage_and_other_kinds(tmp_path: Path) -> None:
         ("none.parquet", "no such file"),
         ("x" * 300 + ".jsonl", "cannot be read"),
         ("rows.csv", "must end in .jsonl"),
-        ("rows", "must end in"),
+        ("sequences", "must end in"),
     ],
 )
 def test_names(name: str, says: str, tmp_path: Path) -> None:

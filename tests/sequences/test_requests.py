@@ -20,9 +20,8 @@ def test_defaults_are_targets_with_gradients() -> None:
     assert len(requests) == 4
     assert requests.lengths.tolist() == [4, 3, 0, 1]
     assert requests.labelled.tolist() == [4, 3, 0, 1]
-    assert requests.active.all()
     assert requests.mixes == ("target:single",)
-    assert requests.group_offsets.tolist() == [0, 1, 2, 3, 4]
+    assert requests.group_sizes.tolist() == [1, 1, 1, 1]
     assert "4 requests, 8 tokens" in repr(requests)
 
 
@@ -41,10 +40,9 @@ def test_one_value_or_one_per_request() -> None:
     assert requests.targets.tolist() == [True, True, False, False]
     assert requests.labelled.tolist() == [4, 1, 0, 0]
     assert requests.top_k.tolist() == [0, 5, 0, 0]
-    assert requests.active.tolist() == [True, True, False, True]
     assert requests.adapters == ("a", "b")
     assert requests.slot.tolist() == [1, 0, 2, 1]
-    assert requests.group_offsets.tolist() == [0, 1, 4]
+    assert requests.group_sizes.tolist() == [1, 3]
     names = [requests.mixes[mix] for mix in requests.mix]
     assert names == ["target:single", "target:single+top_k:5", "inactive", "logits+routes"]
     groups = requests.packs()
@@ -88,7 +86,10 @@ def test_groups_of_one_size() -> None:
         ({"top_k": -3}, "top_k is -3: it must be at least 1"),
         ({"top_k": [1, 0, 1, 1]}, "top_k[1] is 0: it must be at least 1"),
         ({"top_k": [1, True, 1, 1]}, "top_k[1] is True"),
-        ({"top_k": 2**70}, "top_k is 1180591620717411303424: it must be at most 9223372036854775807"),
+        (
+            {"top_k": 2**70},
+            "top_k is 1180591620717411303424: it must be at most 9223372036854775807",
+        ),
         ({"top_k": 2**62}, "the number of top-k entries is too large"),
         ({"logits": [True]}, "logits has 1 entries for 4 requests"),
         ({"hidden": "yes"}, "hidden is 'yes'"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -163,16 +162,6 @@ class Requests:
             f"Requests({len(self)} requests, {int(self.lengths.sum())} tokens, "
             f"{len(self.group_sizes)} groups, outputs {', '.join(self.mixes)})"
         )
-
-    @cached_property
-    def group_offsets(self) -> NDArray[int64]:
-        """Group i holds the requests `group_offsets[i]` up to `group_offsets[i + 1]`."""
-        return np.concatenate([[0], np.cumsum(self.group_sizes)]).astype(np.int64)
-
-    @property
-    def active(self) -> NDArray[bool_]:
-        """Has an output [n]."""
-        return self.targets | self.hidden | self.logits | (self.top_k > 0)
 
     @property
     def labelled(self) -> NDArray[int64]:

@@ -83,7 +83,7 @@ class Sequences:
 
     @classmethod
     def from_any(cls, sequences: object) -> Sequences:
-        """Return sequences of lists or arrays of ids, a 2-D array, Arrow lists or torch CPU tensors.
+        """Return sequences of lists or arrays, a 2-D array, Arrow lists or torch CPU tensors.
 
         A `Sequences` comes back as it is.
 
