@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from slow.width import Quote, Search
+from slow.width import Probe, Search
 
 from waveplan import (
     InputError,
@@ -126,11 +126,11 @@ def test_full_sharing_inside_the_trust_window() -> None:
     assert wave.plan.packed_tokens == 16
 
     def width(retry: bool) -> int:
-        def quote(width: int, kind: str) -> Quote:
+        def priced(width: int, kind: str) -> Probe:
             tokens = 1 + width if kind == "plan_full" and retry else 2 * width
-            return Quote(False, True, tokens <= 16, True)
+            return Probe(False, True, tokens <= 16, True)
 
-        return int(Search(16, 0, 1, None, False, quote).run()[0])
+        return int(Search(16, 0, 1, None, False, priced).run()[0])
 
     assert width(retry=True) == 15
     assert width(retry=False) == 8

@@ -123,13 +123,13 @@ class Budget:
         metavar="SHARE",
     )
     available: int | str | None = given(
-        None, 'free for waves, such as "70GiB"', _size, option="memory", metavar="BYTES"
+        None, 'available for waves, such as "70GiB"', _size, option="memory", metavar="BYTES"
     )
 
     def __post_init__(self) -> None:
         if (self.device is None) == (self.available is None):
             raise InputError(
-                "a budget is either device= (its total) or available= (free for waves)"
+                "a budget is either device= (its total) or available= (bytes for waves)"
             )
         check(self)
         for name, absent in (("reserve", RESERVE), ("resident", None)):

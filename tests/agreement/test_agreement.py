@@ -14,7 +14,7 @@ from conftest import golden_cases
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from slow.width import KINDS, Quote, Search
+from slow.width import KINDS, Probe, Search
 from test_golden_wave import differences, expected, planner_of, search
 
 from waveplan import (
@@ -163,12 +163,12 @@ def test_the_tables_equal_the_protocol_probe_by_probe(
         plans = make(Alone(rank))
         sessions.append(plans.waves(requests).session())
 
-    def quote(width: int, kind: str) -> Quote:
+    def priced(width: int, kind: str) -> Probe:
         bits = [s.quote(width, KINDS.index(kind)) for s in sessions]
         both = int(np.bitwise_and.reduce(bits))
-        return Quote(*(bool(both >> i & 1) for i in range(4)))
+        return Probe(*(bool(both >> i & 1) for i in range(4)))
 
-    search = Search(count, 0, dp, hint, not reference, quote)
+    search = Search(count, 0, dp, hint, not reference, priced)
     expected = search.run()
     if expected[0]:
         assert results == [expected] * dp
