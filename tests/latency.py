@@ -116,8 +116,8 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
         WorkloadProfile,
         models,
     )
+    from waveplan._core import stage_times
     from waveplan.pricing.resident import resident
-    from waveplan.stages import stage_times
 
     rng = np.random.default_rng(1)
     count = 1_000_000

@@ -80,13 +80,15 @@ def test_format_reads_back(value: int, decimal: bool) -> None:
 
 def test_available_is_taken_whole() -> None:
     assert Budget(available="70GiB").resolve() == 70 * 2**30
-    assert Budget(available="70GiB").limit(resident=5) == 70 * 2**30
+    assert Budget(available="70GiB").resolve(resident=5) == 70 * 2**30
 
 
 def test_device_less_reserve_and_resident() -> None:
     device = 141 * 2**30
-    assert Budget("141 GiB", resident="30 GiB").resolve() == device - int(device * 0.03) - 30 * 2**30
-    assert Budget(device=device, reserve=0).limit(resident=10) == device - 10
+    assert (
+        Budget("141 GiB", resident="30 GiB").resolve() == device - int(device * 0.03) - 30 * 2**30
+    )
+    assert Budget(device=device, reserve=0).resolve(resident=10) == device - 10
     assert Budget(device=device, resident=0, reserve=0.0).resolve() == device
     assert Budget(device).needs_resident
     assert not Budget(device, resident=0).needs_resident

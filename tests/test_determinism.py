@@ -1,4 +1,4 @@
-"""The same plan, byte for byte: whatever the hash seed, storage of rows, history and repetition."""
+"""The same plan, byte for byte, whatever the hash seed, storage, history and repetition."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from waveplan import Requests, Sequences, tree
 POOLS = pools()
 
 
-def plans(rows: object, cp: int = 2) -> str:
-    return text(planner(cp).waves(rows, on_refusal="skip"))
+def plans(sequences: object, cp: int = 2) -> str:
+    return text(planner(cp).waves(sequences, on_refusal="skip"))
 
 
-def flat(rows: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    return np.concatenate(rows), np.cumsum([0, *map(len, rows)])
+def flat(sequences: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    return np.concatenate(sequences), np.cumsum([0, *map(len, sequences)])
 
 
 def test_hash_seeds_and_environments_change_nothing() -> None:
@@ -52,10 +52,10 @@ def test_hash_seeds_and_environments_change_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", POOLS)
-def test_storage_of_rows_changes_nothing(name: str) -> None:
-    rows = POOLS[name]
-    wanted = plans(rows)
-    tokens, offsets = flat(rows)
+def test_storage_of_sequences_changes_nothing(name: str) -> None:
+    sequences = POOLS[name]
+    wanted = plans(sequences)
+    tokens, offsets = flat(sequences)
     wide = np.zeros(2 * len(tokens), np.int64)
     wide[::2] = tokens
     backwards = np.ascontiguousarray(tokens[::-1])[::-1]
@@ -76,8 +76,8 @@ def test_storage_of_rows_changes_nothing(name: str) -> None:
     for how, values in stored.items():
         assert plans(Sequences(values, offsets)) == wanted, how
         assert plans(Sequences(values, offsets.astype(np.int32))) == wanted, how
-    assert plans([row.astype(np.int32) for row in rows]) == wanted
-    assert plans([row.tolist() for row in rows]) == wanted
+    assert plans([sequence.astype(np.int32) for sequence in sequences]) == wanted
+    assert plans([sequence.tolist() for sequence in sequences]) == wanted
     assert plans(Requests(Sequences(tokens, offsets))) == wanted
     padded = np.concatenate([np.full(5, -1), tokens, np.full(3, -1)])
     assert plans(Sequences(padded[5:-3], offsets)) == wanted, "part of a larger array"
@@ -86,25 +86,25 @@ def test_storage_of_rows_changes_nothing(name: str) -> None:
 @pytest.mark.parametrize("cp", [1, 2])
 def test_repetitions_are_one_plan(cp: int) -> None:
     """Half with a fresh planner, half with one that has planned other pools in between."""
-    rows, other = POOLS["ties"], POOLS["prefixes"]
-    wanted = plans(rows, cp)
+    sequences, other = POOLS["ties"], POOLS["prefixes"]
+    wanted = plans(sequences, cp)
     used = planner(cp)
-    seen = {plans(rows, cp) for _ in range(50)}
+    seen = {plans(sequences, cp) for _ in range(50)}
     for i in range(50):
         if i % 10 == 0:
             list(used.waves(other, on_refusal="skip"))
-        seen.add(text(used.waves(rows, on_refusal="skip")))
+        seen.add(text(used.waves(sequences, on_refusal="skip")))
     assert seen == {wanted}
 
 
 def test_pools_planned_before_change_nothing() -> None:
     used = planner(2)
     for _ in range(2):
-        for name, rows in POOLS.items():
-            assert text(used.waves(rows, on_refusal="skip")) == plans(rows), name
+        for name, sequences in POOLS.items():
+            assert text(used.waves(sequences, on_refusal="skip")) == plans(sequences), name
 
 
-def test_compatible_mode_remembers_the_widest_wave_as_published() -> None:
+def test_reference_mode_keeps_the_widest_wave() -> None:
     used = planner(1, mode="reference")
     widths = [wave.width for wave in used.waves(POOLS["short"], on_refusal="skip")]
     assert used.width_hint == max(widths)
@@ -114,14 +114,14 @@ def test_compatible_mode_remembers_the_widest_wave_as_published() -> None:
 
 
 @pytest.mark.parametrize("name", ["grpo", "near", "ties", "prefixes"])
-def test_permuting_equal_rows_changes_only_their_indices(name: str) -> None:
-    """Requests of equal rows that differ in their labels trade places."""
-    rows = POOLS[name][:12]
+def test_permuting_equal_sequences_changes_only_their_indices(name: str) -> None:
+    """Requests of equal sequences that differ in their labels trade places."""
+    sequences = POOLS[name][:12]
     rng = np.random.default_rng(9)
-    kind = np.repeat(np.arange(len(rows)), 3)
+    kind = np.repeat(np.arange(len(sequences)), 3)
     rng.shuffle(kind)
-    listed = [rows[i] for i in kind]
-    first = np.array([rng.integers(0, len(row) + 1) for row in listed])
+    listed = [sequences[i] for i in kind]
+    first = np.array([rng.integers(0, len(sequence) + 1) for sequence in listed])
     gradient = rng.random(len(listed)) < 0.7
     pool, mixed = Requests(listed, targets=first), Requests(listed, gradient=gradient)
     whole = plan_of(pool)
@@ -129,7 +129,7 @@ def test_permuting_equal_rows_changes_only_their_indices(name: str) -> None:
     for _ in range(5):
         # Place p now holds the request that was at place was[p].
         was = np.arange(len(listed))
-        for i in range(len(rows)):
+        for i in range(len(sequences)):
             was[kind == i] = rng.permutation(np.flatnonzero(kind == i))
         moved += int((was != np.arange(len(was))).sum())
         dealt = Requests(listed, targets=first[was])

@@ -44,10 +44,10 @@ def handler() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def comb(rows: int) -> Sequences:
+def comb(sequences: int) -> Sequences:
     """Row i is the first i tokens of one chain and a token of its own."""
-    chain = np.arange(rows) % 1000
-    parts = [np.append(chain[:i], 2000 + i) for i in range(rows)]
+    chain = np.arange(sequences) % 1000
+    parts = [np.append(chain[:i], 2000 + i) for i in range(sequences)]
     offsets = np.cumsum([0, *map(len, parts)])
     return Sequences(np.concatenate(parts), offsets)
 
@@ -149,8 +149,8 @@ def test_an_interrupt_while_waiting_for_a_prefetched_wave() -> None:
 
 
 def test_an_interrupted_sweep_ends_its_workers(tmp_path: Path) -> None:
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text("".join(f'{{"input_ids": [1, 2, {i}]}}\n' for i in range(50)))
+    sequences = tmp_path / "rows.jsonl"
+    sequences.write_text("".join(f'{{"input_ids": [1, 2, {i}]}}\n' for i in range(50)))
     jobs = [Job(model="qwen3-8b", cp=cp, available="70GiB") for cp in (1, 2, 4, 8)]
 
     def stop(*_: object) -> None:
@@ -158,7 +158,7 @@ def test_an_interrupted_sweep_ends_its_workers(tmp_path: Path) -> None:
 
     pool = process_pool(2)
     with pytest.raises(Stopped):
-        sweep(Source(path=str(rows)), jobs, executor=pool, on_done=stop)
+        sweep(Source(path=str(sequences)), jobs, executor=pool, on_done=stop)
     pool.shutdown(wait=True, cancel_futures=True)
     assert not pool._processes
 
@@ -169,7 +169,7 @@ import atexit, numpy as np
 atexit.register(lambda: print(ahead._made, ahead._thread.is_alive()))
 import waveplan.ahead
 from waveplan import Planner, Requests, Sequences, Topology, Training, models
-lengths = np.arange(1, {rows} + 1)
+lengths = np.arange(1, {sequences} + 1)
 tokens = np.concatenate([np.append(np.zeros(n - 1, np.int64), n) for n in lengths.tolist()])
 requests = Requests(Sequences(tokens, np.append(0, np.cumsum(lengths))))
 planner = Planner(models.get("Qwen3-0.6B"), Topology(), Training(), "1TiB")
@@ -182,7 +182,7 @@ ahead = planner._ahead
 @pytest.mark.parametrize("last", ["", "raise SystemExit(0)"])
 def test_leaving_the_program_stops_what_is_planned_ahead(last: str) -> None:
     """This search takes many seconds; it ends without an answer, since the program leaves."""
-    code = LEAVING.format(rows=6_000, last=last)
+    code = LEAVING.format(sequences=6_000, last=last)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr, done.returncode) == ("None False\n", "", 0)
 

@@ -38,12 +38,12 @@ def grpo(groups: int = 4, k: int = 4, seed: int = 5) -> list[np.ndarray]:
 
 
 def test_a_first_wave_grows_under_measured_rules_and_not_under_profiles() -> None:
-    rows = grpo()
-    wave = planner().wave(rows)
-    assert wave.width == len(rows)
+    sequences = grpo()
+    wave = planner().wave(sequences)
+    assert wave.width == len(sequences)
     assert wave.stopped.kind == "end"
     assert wave.cold
-    careful = planner(trust="profile").wave(rows)
+    careful = planner(trust="profile").wave(sequences)
     assert careful.width == 1
     assert careful.stopped.kind == "trust"
     assert "first of its kind" in str(careful.stopped)
@@ -51,26 +51,26 @@ def test_a_first_wave_grows_under_measured_rules_and_not_under_profiles() -> Non
 
 def test_a_rule_that_is_off_needs_a_profile_or_a_margin() -> None:
     """The reference rules charge no pending saves of gdn layers under CP."""
-    rows = grpo()
-    wave = planner(cp=2, rules=reference_rules()).wave(rows)
+    sequences = grpo()
+    wave = planner(cp=2, rules=reference_rules()).wave(sequences)
     assert wave.width == 1
     assert wave.stopped.kind == "trust"
     assert "gdn.pending" in str(wave.stopped)
     assert any(rule.startswith("gdn.pending") for rule in wave.doubtful)
-    assert planner(cp=1, rules=reference_rules()).wave(rows).width == len(rows)
+    assert planner(cp=1, rules=reference_rules()).wave(sequences).width == len(sequences)
     kept = planner(cp=2, rules=reference_rules(), margin=0.25)
     assert kept.available == int(24 * GIB / 1.25)
-    assert kept.wave(rows).width == len(rows)
-    assert planner(cp=2).wave(rows).width == len(rows), "our rules charge them"
+    assert kept.wave(sequences).width == len(sequences)
+    assert planner(cp=2).wave(sequences).width == len(sequences), "our rules charge them"
 
 
 @pytest.mark.parametrize("cp", [1, 2, 4])
 @pytest.mark.parametrize("reference", [False, True])
 def test_waves_run_every_item_once_and_fit(cp: int, reference: bool) -> None:
-    rows = grpo(groups=8, k=5)
+    sequences = grpo(groups=8, k=5)
     plans = planner("8GiB", cp=cp, mode="reference" if reference else "best")
-    waves = list(plans.waves(rows))
-    assert np.concatenate([wave.indices for wave in waves]).tolist() == list(range(len(rows)))
+    waves = list(plans.waves(sequences))
+    assert np.concatenate([wave.indices for wave in waves]).tolist() == list(range(len(sequences)))
     assert all(wave.required <= wave.available == 8 * GIB for wave in waves)
     for wave in waves:
         seen = np.sort(np.concatenate([pack.requests for pack in wave.packs]))
@@ -78,11 +78,11 @@ def test_waves_run_every_item_once_and_fit(cp: int, reference: bool) -> None:
 
 
 def test_ranks_take_strided_shares() -> None:
-    rows = grpo(groups=8, k=5)
+    sequences = grpo(groups=8, k=5)
     taken = []
     for rank in range(3):
         plans = planner("4GiB", dp=3, agreement=Alone(dp_rank=rank))
-        wave = plans.wave(rows, start=4)
+        wave = plans.wave(sequences, start=4)
         assert wave.indices.tolist() == list(range(4 + rank, 4 + wave.width, 3))
         taken.append(wave.width)
     assert max(taken) > 3
@@ -98,8 +98,8 @@ def test_memory_stops_a_wave_and_says_where() -> None:
     assert stopped.required > 6 * GIB
     binding = stopped.binding
     assert binding is not None
-    rows = max(stopped.plan.packs, key=lambda pack: pack.local_tokens).rank_tokens
-    assert rows[binding.rank] == rows.max()
+    sequences = max(stopped.plan.packs, key=lambda pack: pack.local_tokens).rank_tokens
+    assert sequences[binding.rank] == sequences.max()
     assert binding.phase in ("forward", "backward")
     assert binding.term in stopped.plan.price.terms
     assert str(stopped.width) in str(stopped)
@@ -118,24 +118,24 @@ def test_probes_tell_every_price() -> None:
 
 
 def test_refused_items_are_raised_or_skipped_and_listed() -> None:
-    rows = grpo()
-    rows.insert(3, np.arange(60_000))
+    sequences = grpo()
+    sequences.insert(3, np.arange(60_000))
     plans = planner("8GiB")
-    waves = plans.waves(rows)
+    waves = plans.waves(sequences)
     assert next(waves).indices.tolist() == [0, 1, 2]
     with pytest.raises(WaveRefused, match="a single request cannot be split"):
         next(waves)
-    skipping = plans.waves(rows, on_refusal="skip")
+    skipping = plans.waves(sequences, on_refusal="skip")
     done = np.concatenate([wave.indices for wave in skipping]).tolist()
-    assert done == [0, 1, 2, *range(4, len(rows))]
+    assert done == [0, 1, 2, *range(4, len(sequences))]
     assert [refusal.indices.tolist() for refusal in skipping.refused] == [[3]]
 
 
 def test_a_refusal_tells_what_was_tried_and_what_would_fit() -> None:
     plans = planner("8GiB")
-    rows = [np.arange(30_000), np.arange(30_000) + 7]
+    sequences = [np.arange(30_000), np.arange(30_000) + 7]
     with pytest.raises(WaveRefused) as caught:
-        plans.plan(rows)
+        plans.plan(sequences)
     refusal = caught.value
     assert refusal.available == 8 * GIB
     assert refusal.required > refusal.available
@@ -143,35 +143,35 @@ def test_a_refusal_tells_what_was_tried_and_what_would_fit() -> None:
     assert max(tried.parts for tried in refusal.attempts) == 2
     assert refusal.binding.term in refusal.price.terms
     changes = {change.kind: change.value for change in refusal.change}
-    planner(changes["budget"]).plan(rows)
+    planner(changes["budget"]).plan(sequences)
     with pytest.raises(WaveRefused):
-        planner(changes["budget"] - 1).plan(rows)
+        planner(changes["budget"] - 1).plan(sequences)
     longest = changes["tokens"]
-    plans.plan([row[:longest] for row in rows])
+    plans.plan([sequence[:longest] for sequence in sequences])
     with pytest.raises(WaveRefused):
-        plans.plan([row[: longest + 1] for row in rows])
-    planner("8GiB", cp=changes["cp"]).plan(rows)
+        plans.plan([sequence[: longest + 1] for sequence in sequences])
+    planner("8GiB", cp=changes["cp"]).plan(sequences)
     with pytest.raises(WaveRefused):
-        planner("8GiB", cp=changes["cp"] // 2).plan(rows)
+        planner("8GiB", cp=changes["cp"] // 2).plan(sequences)
 
 
 def test_the_best_oversized_plan_may_be_asked_for() -> None:
-    rows = [*grpo(groups=1), np.arange(60_000)]
-    waves = list(planner("8GiB").waves(rows, on_refusal="oversized"))
+    sequences = [*grpo(groups=1), np.arange(60_000)]
+    waves = list(planner("8GiB").waves(sequences, on_refusal="oversized"))
     assert [wave.required <= wave.available for wave in waves] == [True, False]
     assert waves[1].indices.tolist() == [4]
     with pytest.raises(WaveRefused) as caught:
-        planner("8GiB").wave(rows, start=4)
+        planner("8GiB").wave(sequences, start=4)
     assert caught.value.oversized.required == waves[1].required
-    planner(waves[1].required).wave(rows, start=4)
+    planner(waves[1].required).wave(sequences, start=4)
 
 
 @pytest.mark.parametrize("dp", [1, 3])
 def test_one_more_item_a_rank_would_not_fit(dp: int) -> None:
     """However many items are left: the reference search steps by 8 or 32 of them."""
-    rows = workloads.unique(6, count=400, total=400_000)
+    sequences = workloads.unique(6, count=400, total=400_000)
     plans = Planner(MODEL, Topology(dp=dp), Training(), "34GiB")
-    waves = list(plans.waves(rows))
+    waves = list(plans.waves(sequences))
     assert waves[0].width > 40
     for wave in waves[:-1]:
         assert (wave.stopped.kind, wave.stopped.width) == ("memory", wave.width + dp)
@@ -214,7 +214,7 @@ def test_what_was_planned_ahead_is_used() -> None:
 
 def test_a_call_that_does_not_fit_is_split() -> None:
     pool = Requests(workloads.unique(3, count=6, total=40_000))
-    rows = pool.sequences
+    sequences = pool.sequences
     plans = planner("1TiB")
     tokens = int(pool.lengths.sum())
     # What a forward retains must be known, or each part counts as retaining all it needs.
@@ -223,10 +223,10 @@ def test_a_call_that_does_not_fit_is_split() -> None:
     whole = plans.plan(pool)
     plan = plans.plan(pool, available=int(whole.required * 0.85))
     assert plan.split
-    assert sorted(plan.requests.tolist()) == list(range(len(rows)))
+    assert sorted(plan.requests.tolist()) == list(range(len(sequences)))
     assert plan.required < whole.required
     parts = np.concatenate(plan.part_requests)
-    assert sorted(parts.tolist()) == list(range(len(rows)))
+    assert sorted(parts.tolist()) == list(range(len(sequences)))
 
 
 def test_expert_parallelism_switches_splitting_off() -> None:
@@ -237,8 +237,10 @@ def test_expert_parallelism_switches_splitting_off() -> None:
 
 
 def test_a_plan_owns_its_stages() -> None:
-    rows = grpo()
-    plan = planner(cp=2).plan(Requests(rows, gradient=[i % 3 > 0 for i in range(len(rows))]))
+    sequences = grpo()
+    plan = planner(cp=2).plan(
+        Requests(sequences, gradient=[i % 3 > 0 for i in range(len(sequences))])
+    )
     assert [pack.gradient for pack in plan.packs] == [False, True]
     for pack in plan.packs:
         assert pack.packing.packed_tokens == pack.packed_tokens
@@ -251,14 +253,14 @@ def test_a_plan_owns_its_stages() -> None:
 
 
 def test_plans_are_stable_json_with_a_fingerprint() -> None:
-    rows = grpo()
-    first, again = planner(cp=2).plan(rows), planner(cp=2).plan(rows)
+    sequences = grpo()
+    first, again = planner(cp=2).plan(sequences), planner(cp=2).plan(sequences)
     assert first.fingerprint == again.fingerprint
     assert json.dumps(first.to_dict()) == json.dumps(again.to_dict())
     assert first.to_dict()["version"] == 1
-    assert planner(cp=4).plan(rows).fingerprint != first.fingerprint
-    assert planner(cp=2).plan(rows[:-1]).fingerprint != first.fingerprint
-    json.dumps(planner().wave(rows).to_dict())
+    assert planner(cp=4).plan(sequences).fingerprint != first.fingerprint
+    assert planner(cp=2).plan(sequences[:-1]).fingerprint != first.fingerprint
+    json.dumps(planner().wave(sequences).to_dict())
 
 
 def test_a_pool_with_nothing_to_do_costs_nothing() -> None:
@@ -281,10 +283,10 @@ def test_a_pool_with_nothing_to_do_costs_nothing() -> None:
         (lambda: planner().waves(grpo(), start=16), "start"),
         (lambda: planner().waves(grpo(), start=-1), "start"),
         (lambda: planner().waves(grpo(), on_refusal="maybe"), "on_refusal"),  # type: ignore
-        (lambda: planner().waves([[1, 2], []]), "row 1 is empty"),
+        (lambda: planner().waves([[1, 2], []]), "1 is empty"),
         (lambda: Planner(MODEL, Topology(tp=3), Training(), 1), "tp"),
-        (lambda: setattr(planner(), "limit", "x"), "limit"),
-        (lambda: setattr(planner(), "limit", -1), "limit"),
+        (lambda: setattr(planner(), "available", "x"), "available"),
+        (lambda: setattr(planner(), "available", -1), "available"),
     ],
 )
 def test_wrong_values_are_one_line_errors(call: Any, text: str) -> None:
@@ -293,10 +295,10 @@ def test_wrong_values_are_one_line_errors(call: Any, text: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-rows_lists = st.builds(
+sequence_lists = st.builds(
     lambda kind, seed, size: {
         "grpo": lambda: workloads.grpo(
-            seed, packs=1 + size // 4, k=3, prompt=(20, 400), completion=(5, 300)
+            seed, groups=1 + size // 4, k=3, prompt=(20, 400), completion=(5, 300)
         ),
         "blocks": lambda: workloads.blocks(seed, count=3 + size, block=(16, 400)),
         "one_token": lambda: workloads.one_token(seed, count=2 + size, length=300, step=11),
@@ -309,7 +311,7 @@ rows_lists = st.builds(
 
 
 @given(
-    rows=rows_lists,
+    sequences=sequence_lists,
     cp=st.sampled_from([1, 2, 4]),
     point=st.floats(0.05, 1.1),
     trust=st.sampled_from([0.02, 0.1, 1.0]),
@@ -317,8 +319,8 @@ rows_lists = st.builds(
     gradient=st.sampled_from([True, False]),
     hint=st.one_of(st.none(), st.integers(1, 60)),
 )
-def test_never_narrower_than_the_published_planner(
-    rows: list[np.ndarray],
+def test_never_narrower_than_the_reference_planner(
+    sequences: list[np.ndarray],
     cp: int,
     point: float,
     trust: float,
@@ -328,8 +330,8 @@ def test_never_narrower_than_the_published_planner(
 ) -> None:
     facts = {"layers": MODEL.layers, "gdn_layers": MODEL.gdn_layers, "cp": cp}
     score = Scoring(version=1, **facts) if scoring is None else from_table(scoring, **facts)
-    pool = Requests(rows, gradient=gradient)
-    tokens = sum(map(len, rows))
+    pool = Requests(sequences, gradient=gradient)
+    tokens = sum(map(len, sequences))
     widths = []
     for reference in (True, False):
         plans = planner(
@@ -355,15 +357,19 @@ def test_never_narrower_than_the_published_planner(
     assert widths[1] >= widths[0]
 
 
-@given(rows=rows_lists, cp=st.sampled_from([2, 3, 4]), retained=st.sampled_from([None, 900.0, 9e4]))
-def test_the_ladders_bound_is_at_most_the_exact_price(
-    rows: list[np.ndarray], cp: int, retained: float | None
+@given(
+    sequences=sequence_lists,
+    cp=st.sampled_from([2, 3, 4]),
+    retained=st.sampled_from([None, 900.0, 9e4]),
+)
+def test_the_bound_of_a_split_is_at_most_the_exact_price(
+    sequences: list[np.ndarray], cp: int, retained: float | None
 ) -> None:
     plans = planner(1 << 50, cp=cp, mode="reference")
-    pool = Requests(rows)
-    everything = np.arange(len(rows), dtype=np.int64)
+    pool = Requests(sequences)
+    everything = np.arange(len(sequences), dtype=np.int64)
     if retained is not None:
-        tokens = sum(map(len, rows))
+        tokens = sum(map(len, sequences))
         plans.profiles[plans.signature_of(pool)] = Rates(0.0, tokens, 1.5, retained)
     profiles = plans.profiles.columns(plans.context, pool.mixes)
     lower, optimal, full = plans.make_engine(pool).part_costs(everything, profiles)
@@ -373,11 +379,11 @@ def test_the_ladders_bound_is_at_most_the_exact_price(
 
 
 def test_under_context_parallelism_whole_plans_decide() -> None:
-    """No bound over all tokens rejects a width there; the busiest rank's rows are priced."""
+    """No bound over all tokens rejects a width there; the busiest rank's tokens are priced."""
     even = [np.arange(4096), np.arange(4096) + 5000]
     uneven = [np.arange(7000), np.arange(300) + 9000]
-    for rows in (even, uneven):
-        wave = planner("100GiB", cp=2, mode="reference").wave(Requests(rows, groups=[2]))
+    for sequences in (even, uneven):
+        wave = planner("100GiB", cp=2, mode="reference").wave(Requests(sequences, groups=[2]))
         assert {probe.kind for probe in wave.probes} <= {"optimal", "full"}
         pack = wave.packs[0]
         assert pack.local_tokens == pack.rank_tokens.max()
@@ -385,9 +391,9 @@ def test_under_context_parallelism_whole_plans_decide() -> None:
 
 
 def test_adapter_gradients_are_charged_while_they_are_pending() -> None:
-    rows = [np.arange(40 * i, 40 * i + 40) for i in range(3)]
-    allocated = Planner(MODEL, Topology(), Training(), 1 << 40).wave(rows)
-    pending = Planner(MODEL, Topology(), Training(gradients_pending=True), 1 << 40).wave(rows)
+    sequences = [np.arange(40 * i, 40 * i + 40) for i in range(3)]
+    allocated = Planner(MODEL, Topology(), Training(), 1 << 40).wave(sequences)
+    pending = Planner(MODEL, Topology(), Training(gradients_pending=True), 1 << 40).wave(sequences)
     assert "adapter.gradient" not in allocated.price.terms
     assert pending.price.terms["adapter.gradient"] > 0
     assert pending.required > allocated.required
@@ -395,11 +401,13 @@ def test_adapter_gradients_are_charged_while_they_are_pending() -> None:
 
 def test_a_group_tells_what_is_shared_and_how_even_it_is() -> None:
     prefix = np.arange(3_000)
-    rows = [np.concatenate([prefix, np.arange(9_000 * i, 9_000 * i + 400)]) for i in range(1, 5)]
-    plan = Planner(MODEL, Topology(cp=2), Training(), 1 << 40).plan(rows)
+    sequences = [
+        np.concatenate([prefix, np.arange(9_000 * i, 9_000 * i + 400)]) for i in range(1, 5)
+    ]
+    plan = Planner(MODEL, Topology(cp=2), Training(), 1 << 40).plan(sequences)
     (pack,) = plan.packs
     assert (pack.decisions, pack.shared_decisions, pack.depth) == (1, 1, 2)
-    assert pack.logical_tokens == sum(map(len, rows))
+    assert pack.logical_tokens == sum(map(len, sequences))
     assert pack.saved_tokens == 3 * 3_000 == pack.logical_tokens - pack.packed_tokens
     assert pack.balance == pack.rank_tokens.max() / pack.rank_tokens.mean() >= 1
     assert plan.to_dict()["forwards"][0]["packs"][0]["saved_tokens"] == 9_000
@@ -408,10 +416,10 @@ def test_a_group_tells_what_is_shared_and_how_even_it_is() -> None:
 def test_what_is_set_later_is_checked_as_well() -> None:
     plans = planner()
     for width in (-5, 1.5, "x"):
-        with pytest.raises(InputError, match="widest"):
-            plans.width_hint = width  # type: ignore[ownership]
+        with pytest.raises(InputError, match="width_hint"):
+            plans.width_hint = width  # type: ignore[assignment]
     with pytest.raises(InputError, match="profiles"):
-        plans.profiles = {}  # type: ignore[ownership]
+        plans.profiles = {}  # type: ignore[assignment]
     with pytest.raises(InputError, match="other kind"):
         plans.profiles = Profiles(reference=True)
     waves = plans.waves(grpo())

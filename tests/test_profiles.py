@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from slow.width import Quote, Search
+from slow.width import Probe, Search
 
 from waveplan import (
     InputError,
@@ -45,13 +45,13 @@ def planner(limit: int = 1 << 50, cp: int = 1, **options: Any) -> Planner:
     return Planner(MODEL, Topology(cp=cp), Training(), limit, **options)
 
 
-def rows(*lengths: int) -> list[np.ndarray]:
+def sequences(*lengths: int) -> list[np.ndarray]:
     return [np.arange(n, dtype=np.int64) + 100_000 * i for i, n in enumerate(lengths)]
 
 
 def learned(profile: Profile, *lengths: int, reference: bool = False) -> int:
     plans = planner(mode="reference" if reference else "best")
-    pool = Requests(rows(*lengths))
+    pool = Requests(sequences(*lengths))
     plans.profiles[plans.signature_of(pool)] = profile
     return int(plans.plan(pool).measures.plan[LEARNED])
 
@@ -68,9 +68,9 @@ def test_a_tiny_first_call_does_not_price_a_large_one() -> None:
     assert both.fixed == pytest.approx(473_836_032 - 22e9 * 27 / 103_960, rel=1e-6)
     anew = Profiles()
     plans = planner()
-    pool = Requests(rows(17_063))
+    pool = Requests(sequences(17_063))
     anew[plans.signature_of(pool)] = both
-    plans.profiles = anew.fresh()
+    plans.profiles = Profiles.from_dict(anew.to_dict())
     again = int(plans.plan(pool).measures.plan[LEARNED])
     assert again == price + both.fixed, "a new process pays for its first call"
 
@@ -79,8 +79,8 @@ def test_a_tiny_first_call_does_not_price_a_large_one() -> None:
 def test_a_learned_peak_does_not_vanish_beyond_the_trust_window(reference: bool) -> None:
     seen = Observation(10, 10, 40, 10**9)
     profile: Profile = Rates(0.0, 0).after(seen) if reference else Observed().after(seen)
-    inside = learned(profile, 80, mode="reference" if reference else "best")
-    beyond = learned(profile, 81, mode="reference" if reference else "best")
+    inside = learned(profile, 80, reference=reference)
+    beyond = learned(profile, 81, reference=reference)
     assert inside > 7 * 10**9
     assert beyond >= inside
 
@@ -100,7 +100,7 @@ def test_retained_memory_is_no_fraction_of_a_backward_peak(reference: bool) -> N
 
     def plan(limit: float) -> int:
         plans = planner(int(limit * GIB), mode="reference" if reference else "best")
-        pool = Requests(rows(1000, 1000))
+        pool = Requests(sequences(1000, 1000))
         plans.profiles[plans.signature_of(pool)] = profile
         made = plans.plan(pool)
         assert made.split
@@ -111,13 +111,13 @@ def test_retained_memory_is_no_fraction_of_a_backward_peak(reference: bool) -> N
         plan(71.4)
 
 
-def shared_pair_rows() -> list[np.ndarray]:
+def shared_pairs() -> list[np.ndarray]:
     return [np.array([7, 100 + i]) for i in range(16)]
 
 
 def test_full_sharing_inside_the_trust_window() -> None:
-    """Sixteen two-token requests that share one token, a profile of two rows."""
-    pool = Requests(shared_pair_rows())
+    """Sixteen two-token requests that share one token, a profile of two tokens."""
+    pool = Requests(shared_pairs())
     plans = planner(cp=2, mode="reference")
     plans.profiles[plans.signature_of(pool)] = Rates(0.0, 2)
     wave = plans.wave(pool)
@@ -126,18 +126,18 @@ def test_full_sharing_inside_the_trust_window() -> None:
     assert wave.plan.packed_tokens == 16
 
     def width(retry: bool) -> int:
-        def quote(width: int, kind: str) -> Quote:
+        def priced(width: int, kind: str) -> Probe:
             tokens = 1 + width if kind == "plan_full" and retry else 2 * width
-            return Quote(False, True, tokens <= 16, True)
+            return Probe(False, True, tokens <= 16, True)
 
-        return int(Search(16, 0, 1, None, False, quote).run()[0])
+        return int(Search(16, 0, 1, None, False, priced).run()[0])
 
     assert width(retry=True) == 15
     assert width(retry=False) == 8
 
 
 def test_the_minimum_wave_is_taken_with_sharing_where_that_is_trusted() -> None:
-    pool = Requests(shared_pair_rows(), groups=[16])
+    pool = Requests(shared_pairs(), groups=[16])
     plans = planner(cp=2, mode="reference")
     plans.profiles[plans.signature_of(pool)] = Rates(0.0, 3)
     wave = plans.wave(pool)
@@ -148,7 +148,7 @@ def test_the_minimum_wave_is_taken_with_sharing_where_that_is_trusted() -> None:
     assert plans.wave(pool).cold
 
 
-def test_the_price_follows_the_busiest_ranks_rows() -> None:
+def test_the_price_follows_the_busiest_ranks_tokens() -> None:
     """Two 4,096-token requests that share 1,228 tokens: 6,964 packed, 4,096 or more on a rank."""
     head = np.arange(1228)
     pair = [np.concatenate([head, np.arange(2868) + 10_000 * (i + 1)]) for i in range(2)]
@@ -180,7 +180,7 @@ def test_a_profile_never_lowers_a_price_below_the_rules(
     retained: float | None,
     reference: bool,
 ) -> None:
-    pool = Requests(rows(*lengths))
+    pool = Requests(sequences(*lengths))
 
     def required(profile: Profile) -> int:
         plans = planner(mode="reference" if reference else "best", rules=reference_rules())
@@ -212,7 +212,7 @@ def test_curves_never_fall_and_cover_what_was_seen(points: list[tuple[int, int]]
 
 def test_whole_waves_stay_apart_from_partial_readings() -> None:
     plans = planner(trust="profile")
-    pool = Requests(rows(100, 100, 100))
+    pool = Requests(sequences(100, 100, 100))
     signature = plans.signature_of(pool)
     for peak, whole in ((10**9, True), (4 * 10**8, False), (5 * 10**8, True)):
         plans.profiles.observe(signature, Observation(100, 100, 400, peak, whole=whole))
@@ -237,7 +237,7 @@ def test_published_rates_keep_warm_waves_apart() -> None:
 
 def test_a_wave_teaches_the_next_one() -> None:
     plans = planner(trust="profile")
-    pool = Requests(rows(*[100] * 32))
+    pool = Requests(sequences(*[100] * 32))
     waves = plans.waves(pool)
     first = next(waves)
     assert first.width == 1
@@ -255,7 +255,7 @@ def test_profiles_are_saved_and_loaded(tmp_path: Path) -> None:
         profiles = Profiles(reference=reference)
         plans = planner(mode="reference" if reference else "best")
         for lengths, mode in (((100,), True), ((100, 50), False)):
-            pool = Requests(rows(*lengths), gradient=mode)
+            pool = Requests(sequences(*lengths), gradient=mode)
             for peak in (10**9, 10**8):
                 seen = Observation(sum(lengths), sum(lengths), 7, peak, retained=10**6)
                 profiles.observe(plans.signature_of(pool), seen)
@@ -269,7 +269,7 @@ def test_profiles_are_saved_and_loaded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("peak", [float("nan"), "x", None, -1])
 def test_a_peak_that_is_no_number_of_bytes_is_refused(peak: Any) -> None:
     plans = planner()
-    wave = plans.wave(rows(3))
+    wave = plans.wave(sequences(3))
     with pytest.raises(InputError, match="peak_bytes"):
         plans.observe(wave, peak)
     with pytest.raises(InputError, match="retained_bytes"):
@@ -282,7 +282,7 @@ def test_wrong_readings_are_refused() -> None:
     with pytest.raises(InputError, match="packed is 0"):
         Observation(0, 0, 0, 1)
     plans = planner()
-    signature = plans.signature_of(Requests(rows(3)))
+    signature = plans.signature_of(Requests(sequences(3)))
     with pytest.raises(InputError, match="hold Observed"):
         plans.profiles[signature] = Rates(0.0, 1)
 

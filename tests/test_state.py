@@ -56,7 +56,7 @@ def test_a_refused_call_changes_nothing() -> None:
         lambda: made.observe(wave, float("nan")),
         lambda: made.observe(wave, 1 << 30, 2**63),
         lambda: made.observe(wave, 1 << 30, whole=1),
-        lambda: setattr(made, "limit", -1),
+        lambda: setattr(made, "available", -1),
         lambda: made.like(topology=Topology(cp=1 << 20), budget=made.budget),
     ):
         with pytest.raises(InputError):
@@ -122,16 +122,16 @@ def test_declared_lengths_up_to_63_bits_end_in_an_answer_or_one_line(tokens: int
         with suppress(InputError):
             assert ask()
     for ids in ("group_ids", "parent_ids", "position_ids"):
-        with pytest.raises(InputError, match=f"{tokens} tokens and no rows"):
+        with pytest.raises(InputError, match=f"{tokens} tokens and no sequences"):
             getattr(packed, ids)
 
 
 def test_an_array_changed_after_the_call_changes_nothing() -> None:
     offsets = np.array([0, 2, 4])
-    rows = Sequences(np.arange(4), offsets)
+    sequences = Sequences(np.arange(4), offsets)
     offsets[:] = 2**62
-    assert rows.offsets.tolist() == [0, 2, 4]
-    for array in (rows.tokens, rows.offsets):
+    assert sequences.offsets.tolist() == [0, 2, 4]
+    for array in (sequences.tokens, sequences.offsets):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 5
     both = np.array([0, 1, 3])

@@ -9,21 +9,7 @@ from waveplan._core import __version__
 from waveplan.errors import InputError, InternalError, RankError, UnpricedError, WaveplanError
 
 if _TYPE_CHECKING:
-    from waveplan.agreement.adapters import Agreement, Alone, Mpi4py, TorchDistributed
-    from waveplan.agreement.protocol import in_step
-    from waveplan.budget import Budget, format_bytes, parse_bytes
-    from waveplan.facts import models
-    from waveplan.facts.model import Model
-    from waveplan.facts.topology import Topology
-    from waveplan.facts.training import Training
-    from waveplan.plan import Plan
-    from waveplan.planner import Planner
-    from waveplan.profiles import Profiles
-    from waveplan.refusal import WaveRefused
-    from waveplan.scoring import Scoring
-    from waveplan.sequences.requests import Requests
-    from waveplan.sequences.sequences import Ragged, Sequences
-    from waveplan.stages import (
+    from waveplan._core import (
         Gdn,
         GdnSchedule,
         GdnSettings,
@@ -41,15 +27,30 @@ if _TYPE_CHECKING:
         gdn_schedule,
         gdn_schedule_per_rank,
         own,
-        owned_token_ms,
-        pack,
-        tree,
     )
+    from waveplan.agreement.adapters import Agreement, Alone, Mpi4py, TorchDistributed
+    from waveplan.agreement.protocol import in_step
+    from waveplan.budget import Budget, format_bytes, parse_bytes
+    from waveplan.facts import models
+    from waveplan.facts.model import Model
+    from waveplan.facts.topology import Topology
+    from waveplan.facts.training import Training
+    from waveplan.plan import Plan
+    from waveplan.planner import Planner
+    from waveplan.profiles import Profiles
+    from waveplan.refusal import WaveRefused
+    from waveplan.scoring import Scoring
+    from waveplan.sequences.requests import Requests
+    from waveplan.sequences.sequences import Ragged, Sequences
+    from waveplan.stages import owned_token_ms, pack, tree
     from waveplan.wave import Wave
 
-# Module and public names, imported when first asked for: `import waveplan` costs little more than
+# Modules and their public names, imported when first read: `import waveplan` costs little more than
 # numpy.
 _NAMES = {
+    "_core": "Gdn GdnSchedule GdnSettings Layout Ownership OwnershipSettings Packing Score "
+    "StageWork Tree WorkloadProfile attention_slices choose_layout gdn gdn_schedule "
+    "gdn_schedule_per_rank own",
     "agreement.adapters": "Agreement Alone Mpi4py TorchDistributed",
     "agreement.protocol": "in_step",
     "budget": "Budget format_bytes parse_bytes",
@@ -63,9 +64,7 @@ _NAMES = {
     "scoring": "Scoring",
     "sequences.requests": "Requests",
     "sequences.sequences": "Ragged Sequences",
-    "stages": "Gdn GdnSchedule GdnSettings Layout Ownership OwnershipSettings Packing Score "
-    "StageWork Tree WorkloadProfile attention_slices choose_layout gdn gdn_schedule gdn_schedule_per_rank "
-    "own owned_token_ms pack tree",
+    "stages": "owned_token_ms pack tree",
     "wave": "Wave",
 }
 _MODULES = {"models": "facts.models"}
@@ -73,7 +72,7 @@ _HOME = {name: module for module, names in _NAMES.items() for name in names.spli
 
 
 def __getattr__(name: str) -> _Any:
-    """A public name from its module, or a module of the package."""
+    """Return a public name from its module, or a module of the package."""
     if name in _HOME:
         value = getattr(_import_module(f"waveplan.{_HOME[name]}"), name)
     else:

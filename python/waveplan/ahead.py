@@ -5,25 +5,19 @@ from __future__ import annotations
 import atexit
 import threading
 import weakref
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from waveplan import _core as core
 
-if TYPE_CHECKING:
-    from waveplan.planner import Planner
-    from waveplan.sequences.requests import Requests
-    from waveplan.waves import Waves
-
 __all__ = ["Ahead", "Made"]
 
 
-@dataclass(frozen=True)
-class Made:
-    """What was planned ahead: a whole search, or with other ranks its first table."""
+class Made(NamedTuple):
+    """A whole search, or with other ranks its first table."""
 
     session: core.Session
     found: core.SearchResult | None
@@ -31,58 +25,44 @@ class Made:
 
 
 class Ahead:
-    """One search made ahead in a thread, used only if nothing it depends on has changed."""
+    """One search that runs in a thread.
 
-    def __init__(
-        self, planner: Planner, pool: Requests, start: int, width_hint: int | None
-    ) -> None:
-        self.pool = pool
-        self._start = start
-        self._state = self._now(planner, planner.available, width_hint)
+    Args:
+        work: runs it.
+        inputs: everything that it depends on; only a search with equal inputs may use it.
+    """
+
+    def __init__(self, work: Callable[[], Made], inputs: Any) -> None:
+        self._inputs = inputs
         self._unwanted = False
         self._made: Made | None = None
-        self._thread = threading.Thread(target=self._work, args=(planner,), daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(work,), daemon=True)
         _STARTED.add(self)
         self._thread.start()
 
-    def _work(self, planner: Planner) -> None:
+    def _run(self, work: Callable[[], Made]) -> None:
         core.stop_if(lambda: self._unwanted)
-        available, width_hint, profiles = self._state
         try:
-            session = planner.make_engine(self.pool).session(
-                self._start, available, width_hint, profiles
-            )
-            if planner.ranks.size == 1:
-                self._made = Made(session, session.alone(), None)
-            else:
-                self._made = Made(session, None, session.growth())
+            self._made = work()
         except BaseException:  # cancelled; or an error, which the search that is made again raises
             return
         finally:
             core.stop_if(None)
 
-    def _now(
-        self, planner: Planner, available: int, width_hint: int | None
-    ) -> tuple[int, int | None, list[tuple[Any, Any]]]:
-        """Everything besides the pool that a search depends on."""
-        profiles = planner.profiles.columns(planner.context, self.pool.mixes)
-        return available, width_hint, profiles
-
     def stop(self) -> None:
         """Cancel the search: its thread ends soon."""
         self._unwanted = True
 
-    def take(self, waves: Waves) -> Made | None:
-        """Return the search, if it is the one that would be made now; cancel it otherwise.
+    def take(self, inputs: Any) -> Made | None:
+        """Return the search, if its inputs are these; cancel it otherwise.
 
         In a forked child the thread is gone, and there is nothing to wait for.
         """
         try:
-            same = waves.pool is self.pool and waves.start == self._start
-            if same and self._now(waves.planner, waves.available, waves.width_hint) == self._state:
-                self._thread.join()
-                return self._made
-            return None
+            if inputs != self._inputs:
+                return None
+            self._thread.join()
+            return self._made
         finally:
             self.stop()  # also after Ctrl-C while waiting
 

@@ -1,4 +1,4 @@
-"""Bytes: how they are written, and how many of a device are free for waves."""
+"""Bytes as text, and the bytes of a device that waves may use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TEXT = re.compile(r"([0-9][0-9_]{0,40}(?:\.[0-9]{1,40})?)\s*([a-z]*)", re.IGNOR
 
 
 def parse_bytes(value: object, name: str = "bytes") -> int:
-    """A positive number of bytes from an integer or from text such as "139 GiB" or "80GB".
+    """Return a positive number of bytes from an integer or from text such as "139 GiB" or "80GB".
 
     Decimal (kB, MB, GB, TB) and binary (KiB, MiB, GiB, TiB) units are told apart; fractions
     of a byte are dropped. ``name`` is what an error message calls the value.
@@ -68,7 +68,7 @@ def _parse_text(text: str, name: str) -> int:
 
 
 def format_bytes(value: int, *, decimal: bool = False) -> str:
-    """Bytes for a reader: "139.00 GiB", or "149.25 GB" with ``decimal``."""
+    """Return bytes as text: "139.00 GiB", or "149.25 GB" with ``decimal``."""
     flag("decimal", decimal)
     if isinstance(value, float):
         real("value", value, -1e30, 1e30)
@@ -101,11 +101,11 @@ def _reserve(name: str, value: object) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a rank may use. Bytes or text such as "139 GiB".
+    """Bytes that a rank may use, as numbers or text such as "139 GiB".
 
     Either ``device``, the device's total, of which ``reserve`` (a fraction) and ``resident``
-    (what is allocated before a wave; computed from the rules when None) are not free; or
-    ``available``, what is free for waves, of which nothing is taken.
+    (bytes allocated between waves; computed from the rules when None) are taken; or
+    ``available``, the bytes that a wave may use, all of them.
 
     Raises:
         InputError: neither or both are given, a size is no positive number of bytes, or
@@ -123,13 +123,13 @@ class Budget:
         metavar="SHARE",
     )
     available: int | str | None = given(
-        None, 'free for waves, such as "70GiB"', _size, option="memory", metavar="BYTES"
+        None, 'available for waves, such as "70GiB"', _size, option="memory", metavar="BYTES"
     )
 
     def __post_init__(self) -> None:
         if (self.device is None) == (self.available is None):
             raise InputError(
-                "a budget is either device= (its total) or available= (free for waves)"
+                "a budget is either device= (its total) or available= (bytes for waves)"
             )
         check(self)
         for name, absent in (("reserve", RESERVE), ("resident", None)):
@@ -145,11 +145,11 @@ class Budget:
 
     @property
     def needs_resident(self) -> bool:
-        """The device's total is stated, what is allocated before a wave is not."""
+        """Whether the resident bytes are still to be computed."""
         return self.available is None and self.resident is None
 
     def resolve(self, resident: int | None = None) -> int:
-        """Bytes free for waves. ``resident`` is used when the budget states none.
+        """Return the available bytes; ``resident`` is used when the budget states none.
 
         Raises:
             InputError: resident is stated nowhere, or nothing is left.

@@ -79,10 +79,10 @@ def real(name: str, value: object, least: float = 0.0, most: float = math.inf) -
 
 
 def flag(name: str, value: object) -> bool:
-    """``value`` if it is a bool."""
-    if not isinstance(value, bool):
+    """``value`` as a bool, if it is one or numpy's."""
+    if not isinstance(value, bool | np.bool_):
         raise InputError(f"{name} must be True or False, not {shown(value)}")
-    return value
+    return bool(value)
 
 
 def text(name: str, value: object) -> str:

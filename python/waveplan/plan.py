@@ -1,4 +1,4 @@
-"""A plan: what runs as one forward, or as several whose graphs live together."""
+"""A plan: one forward, or several whose graphs live together."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Int64 = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan:
-    """What a wave, or one call, runs: one forward, or several whose graphs live together.
+    """One forward, or several whose graphs live together until one backward.
 
     Args:
         forwards: in order of execution; one unless the plan is split.
-        required: bytes needed on the busiest rank, all forwards together.
+        required: bytes required on the busiest rank, all forwards together.
     """
 
     forwards: tuple[ForwardPlan, ...]
@@ -34,11 +34,11 @@ class Plan:
     bound: BoundRules
     """The rules that priced it."""
     part_requests: tuple[Int64, ...] = ()
-    """Of a split, each forward's requests, numbered within the wave's own requests."""
+    """Of a split, the requests of each forward, numbered within the wave."""
 
     @property
     def split(self) -> bool:
-        """It runs as more than one forward."""
+        """Whether it has more than one forward."""
         return len(self.forwards) > 1
 
     @cached_property
@@ -48,12 +48,12 @@ class Plan:
 
     @cached_property
     def largest(self) -> ForwardPlan:
-        """The forward that needs most by itself."""
+        """The forward that requires most by itself."""
         return max(self.forwards, key=lambda forward: forward.required)
 
     @property
     def measures(self) -> Measures:
-        """What the price is made of: of a split, that of its largest forward."""
+        """The measures that are priced: of a split, those of its largest forward."""
         return measures_of(self.largest)
 
     @cached_property
@@ -73,7 +73,7 @@ class Plan:
 
     @property
     def active_tokens(self) -> int:
-        """Tokens of the requests that ask for an output."""
+        """Tokens of the requests with an output."""
         return sum(forward.active_tokens for forward in self.forwards)
 
     @property
@@ -83,20 +83,20 @@ class Plan:
 
     @property
     def requests(self) -> Int64:
-        """All requests, as rows of the pool, in order of execution."""
+        """Requests of the pool, in order of execution."""
         if not self.forwards:
             return np.empty(0, np.int64)
         return np.concatenate([forward.requests for forward in self.forwards])
 
     @property
     def rank_tokens(self) -> Int64:
-        """Most rows of each context-parallel rank over all packs."""
-        rows = [pack.rank_tokens for pack in self.packs]
-        return np.max(rows, axis=0) if rows else np.zeros(1, np.int64)
+        """Most tokens of each context-parallel rank over all packs [C]."""
+        tokens = [pack.rank_tokens for pack in self.packs]
+        return np.max(tokens, axis=0) if tokens else np.zeros(1, np.int64)
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of what runs where: equal on every rank that made the same plan."""
+        """A hash of packs, ownership and gdn shards, equal on every rank with the same plan."""
         import hashlib  # slow to import
 
         digest = hashlib.blake2b(digest_size=16)
@@ -116,7 +116,7 @@ class Plan:
         return digest.hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
-        """Stable JSON with a version."""
+        """Return the plan as stable JSON with a version."""
         return {
             "version": VERSION,
             "fingerprint": self.fingerprint,
@@ -139,26 +139,25 @@ class Plan:
     def __repr__(self) -> str:
         parts = f"{len(self.forwards)} forwards, " if self.split else ""
         return (
-            f"Plan({parts}{len(self.requests)} rows, {self.packed_tokens} tokens, "
+            f"Plan({parts}{len(self.requests)} requests, {self.packed_tokens} tokens, "
             f"{self.required} bytes)"
         )
 
 
 def plan_of(found: SearchResult, bound: BoundRules, required: int | None = None) -> Plan:
-    """The plan that a search found."""
+    """Return the plan of a search result."""
     needed = found.required if required is None else required
     return Plan(found.plans, needed, bound, found.part_requests)
 
 
 def measures_of(forward: ForwardPlan) -> Measures:
-    """What a forward's price is made of."""
-    rows = [pack.measures for pack in forward.packs]
-    width = len(core.PACK_MEASURES)
-    return Measures(forward.measures, np.array(rows, np.int64).reshape(len(rows), width))
+    """Return the measures of a forward, from which its price is computed."""
+    packs = np.array([pack.measures for pack in forward.packs], np.int64)
+    return Measures(forward.measures, packs.reshape(-1, len(core.PACK_MEASURES)))
 
 
 def pack_to_dict(pack: Pack) -> dict[str, Any]:
-    """Stable JSON."""
+    """Return a pack as stable JSON."""
     packing = pack.packing
     made: dict[str, Any] = {
         "adapter": pack.adapter,

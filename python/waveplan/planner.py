@@ -1,9 +1,8 @@
-"""The planner: from a pool of requests to the waves that run it."""
+"""The planner: plans the waves of a pool of requests."""
 
 from __future__ import annotations
 
 import threading
-import weakref
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,22 +10,23 @@ import numpy as np
 
 from waveplan import _core as core
 from waveplan import scoring as scores
+from waveplan._core import OwnershipSettings
 from waveplan.agreement.adapters import Agreement, Alone, check_agreement
 from waveplan.agreement.protocol import Ranks, Step, digest
 from waveplan.ahead import Ahead, Made
 from waveplan.budget import Budget
-from waveplan.checks import choice, flag, instance, integer, real
+from waveplan.checks import choice, flag, instance, integer, integers, real
 from waveplan.errors import InputError
 from waveplan.facts.topology import Topology
 from waveplan.facts.training import Training
 from waveplan.plan import Plan, plan_of
+from waveplan.planning import Searching
 from waveplan.pricing import BoundRules, RuleSet, bind, default_rules, reference_rules
 from waveplan.profiles import MOST, Observation, Profiles, Signature
 from waveplan.refusal import refused
 from waveplan.scoring import Device, Scoring
 from waveplan.sequences.requests import Requests
-from waveplan.sequences.sequences import integers
-from waveplan.stages import OwnershipSettings, gdn_settings, ownership_settings
+from waveplan.stages import gdn_settings, ownership_settings
 from waveplan.wave import Wave
 from waveplan.waves import Refusals, Waves
 
@@ -40,20 +40,19 @@ class Planner:
     """Plans waves of requests for one job.
 
     Args:
-        model: what is trained. topology: how ranks are arranged. training: how it is trained.
-        budget: what a rank may use: a `Budget`, bytes or text ("139 GiB" means free for waves).
+        budget: bytes that a rank may use: a `Budget`, or bytes or text available for waves.
         rules: the pricing rules; the default rules, or in reference mode the reference ones.
         agreement: connects the ranks of a job; `Alone` plans in one process.
-        trust: "rules" believes prices made only of measured rules, so a first wave can be as
-            wide as memory allows; "profile" believes prices only up to eight times what a
+        trust: "rules" trusts prices made only of measured rules, so a first wave can be as wide
+            as memory allows; "profile" trusts prices only up to eight times the tokens that a
             profile has seen.
-        mode: "reference" makes exactly the reference planner's decisions: its rules, trust, layouts and
-            order of probes. Otherwise ours, never narrower.
+        mode: "reference" makes exactly the decisions of the reference planner, with its rules,
+            trust, layouts and order of probes; "best" is never narrower.
         device: the GPU, which selects the layout score; None at a desk.
         scoring: the layout score itself, instead of `device`.
-        margin: a fraction of the budget kept back when a rule is off or unmeasured, so that
-            prices may be believed; None: what the rule set states, and with a set that states
-            none such prices need a profile.
+        margin: a fraction of the budget kept back when a rule is uncharged or unmeasured, so that
+            prices may be trusted; None: that of the rule set, and without one such prices need a
+            profile.
     """
 
     def __init__(
@@ -73,18 +72,19 @@ class Planner:
         margin: float | None = None,
     ) -> None:
         choice("trust", trust, ("rules", "profile"))
+        choice("mode", mode, ("best", "reference"))
         instance("topology", topology, Topology).check(model)
         instance("training", training, Training)
         self.model, self.topology, self.training = model, topology, training
         self.budget = budget if isinstance(budget, Budget) else Budget(available=budget)
-        choice("mode", mode, MODES)
         self.mode: Literal["best", "reference"] = mode
-        self.trust = "profile" if self.reference else trust
+        self.trust: str = "profile" if self.reference else trust
         self.agreement = check_agreement(Alone() if agreement is None else agreement, topology.dp)
         self.ranks = Ranks(self.agreement)
-        self.bound = _bound(model, topology, training, _rules(rules, self.reference))
-        self.facts = dict(self.bound.facts)
-        self.margin = _margin(margin)
+        if rules is None:
+            rules = reference_rules() if self.reference else default_rules()
+        self.bound = _bound(model, topology, training, instance("rules", rules, RuleSet))
+        self.margin = None if margin is None else real("margin", margin, 0, 10)
         self.profiles = Profiles(reference=self.reference)
         self.device, self._ownership = device, ownership
         if scoring is None:
@@ -102,17 +102,16 @@ class Planner:
         self._width_hint: int | None = None
         self._guard = threading.RLock()
         self._ahead: Ahead | None = None
-        self._last: weakref.ref[Waves] | None = None
 
     @property
     def reference(self) -> bool:
-        """Whether it makes the reference planner's decisions."""
+        """Whether the mode is "reference"."""
         return self.mode == "reference"
 
     @property
     def width_hint(self) -> int | None:
-        """Where the first search of a pool looks first. Yours to set; in reference mode it is
-        the largest width so far, as there. Otherwise pools planned before change nothing."""
+        """Width where the first search of a pool starts. Yours to set; in reference mode it becomes
+        the largest width so far, in best mode pools planned before change nothing."""
         return self._width_hint
 
     @width_hint.setter
@@ -121,7 +120,7 @@ class Planner:
 
     @property
     def profiles(self) -> Profiles:
-        """What was observed; reference mode takes profiles of the reference kind alone."""
+        """The peaks observed; reference mode takes profiles of the reference kind alone."""
         return self._profiles
 
     @profiles.setter
@@ -133,7 +132,7 @@ class Planner:
         self._profiles = profiles
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A planner in another process: the same job, available and profiles, nothing made ahead."""
+        """Pickle the job, `available`, `width_hint` and profiles; nothing planned ahead."""
         given = (
             *(self.model, self.topology, self.training, self.budget, self.bound.rules),
             *(self.agreement, self.trust, self.mode),
@@ -146,7 +145,7 @@ class Planner:
 
     @property
     def available(self) -> int:
-        """Bytes free for waves; set it when more or less is free now."""
+        """Bytes that a wave may use; set it when more or less is free now."""
         return self._available
 
     @available.setter
@@ -164,53 +163,40 @@ class Planner:
         return min(free, int(free / (1 + extra)))  # a float may round up past 63 bits
 
     def like(self, *, topology: Topology, budget: Budget) -> Planner:
-        """This planner for another arrangement of ranks and another budget."""
-        instance("topology", topology, Topology)
+        """Return this planner for another topology and budget, alone."""
         agreement = Alone(min(self.agreement.dp_rank, topology.dp - 1))
-        made = Planner(
-            self.model,
-            topology,
-            self.training,
-            budget,
-            self.bound.rules,
-            agreement,
-            "rules" if self.trust == "rules" else "profile",
-            self.mode,
-            device=self.device,
-            ownership=self._ownership,
-            margin=self.margin,
-        )
-        made.profiles = self.profiles
-        return made
+        given = (self.model, topology, self.training, budget, self.bound.rules, agreement)
+        options = (self.device, None, self._ownership, self.margin)
+        planner = _again((*given, self.trust, self.mode), options)
+        planner.profiles = self.profiles
+        return planner
 
     @property
     def context(self) -> str:
-        """What profiles of this job have in common: topology and layout score."""
+        """Topology and layout score, which all profiles of this job share."""
         t = self.topology
         score = scores.name_of(self.scoring)
         return f"tp{t.tp} cp{t.cp} pp{t.pp} ep{t.ep} etp{t.etp} {score}"
 
-    @property
-    def has_margin(self) -> bool:
-        """A margin stands in for rules that are off or unmeasured, so prices may be believed."""
-        return self.bound.rules.margin or self.margin is not None
+    def known(self, pool: Requests) -> list[tuple[Any, Any]]:
+        """Return the profiles of a pool's output mixes, as the core takes them."""
+        return self.profiles.columns(self.context, pool.mixes)
 
     def waves(self, requests: Any, on_refusal: Refusals = "raise", start: int = 0) -> Waves:
-        """Plans the pool wave by wave, from group `start` on.
+        """Plan a pool wave by wave, from group `start` on.
 
-        Every wave is planned when it is asked for, so what `observe` learned from the waves
-        before counts.
+        Every wave is planned when the iterator reaches it, with all that was observed before.
 
         Args:
-            requests: `Requests`, or rows (all labelled, one group a row).
-            on_refusal: what happens when not even the smallest wave fits: "raise"
-                `WaveRefused`, "skip" its groups and list them in `Waves.refused`, or give the
-                "oversized" wave that needs least.
+            requests: `Requests`, or sequences (all labelled, each a group of its own).
+            on_refusal: where not even the smallest wave fits, "raise" `WaveRefused`, "skip" its
+                groups and list them in `Waves.refused`, or return the "oversized" wave that
+                requires least.
         """
         return Waves(self, requests, on_refusal, start)
 
     def wave(self, requests: Any, start: int = 0) -> Wave:
-        """The next wave from group `start` on.
+        """Plan the next wave from group `start` on.
 
         Raises:
             WaveRefused: not even the smallest wave fits.
@@ -218,20 +204,19 @@ class Planner:
         return self.waves(requests, start=start).plan_next()
 
     def plan(self, requests: Any, *, available: int | None = None) -> Plan:
-        """Plans all requests as one forward, split if it must be.
+        """Plan all requests as one forward, split if it must be.
 
         Args:
-            available: bytes free instead of the planner's own.
+            available: bytes to use instead of the planner's own.
 
         Raises:
             WaveRefused: no plan or split that was tried fits.
         """
-        pool = _requests(requests)
+        pool = Requests.from_any(requests)
         engine = self.make_engine(pool)
         everything = np.arange(len(pool), dtype=np.int64)
-        profiles = self.profiles.columns(self.context, pool.mixes)
         free = self.available if available is None else integer("available", available)
-        found, probes = engine.plan(everything, free, profiles)
+        found, probes = engine.plan(everything, free, self.known(pool))
         if found.kind == "refused":
             raise refused(self, pool, found, tuple(probes), free, indices=everything)
         return plan_of(found, self.bound)
@@ -243,7 +228,7 @@ class Planner:
         retained_bytes: int | None = None,
         whole: bool = True,
     ) -> None:
-        """Learns from a wave that ran.
+        """Update the profiles with a wave that ran.
 
         Args:
             peak_bytes: most bytes allocated above the level before the wave, on this rank.
@@ -254,7 +239,7 @@ class Planner:
         With other ranks it is one reduction: every process calls it for the same waves, those
         with an empty share too; the largest reading of a data-parallel rank's processes counts.
         """
-        with self.ranks.telling():
+        with self.ranks.broadcasting():
             plan = instance("wave", wave, Wave).plan
             whole = flag("whole", whole)
             peak, retained = self._agreed_peaks(peak_bytes, retained_bytes)
@@ -271,90 +256,80 @@ class Planner:
             self.profiles.observe(wave.signature, seen)
 
     def _agreed_peaks(self, peak: int, retained: int | None) -> tuple[int, int | None]:
-        """The largest readings of this data-parallel rank's processes, so that they go on
-        pricing alike."""
+        """Return the largest readings of this data-parallel rank's processes."""
         rank = self.agreement.dp_rank
         peak = integer("peak_bytes", peak, 0, MOST)
         kept = None if retained is None else integer("retained_bytes", retained, 0, MOST)
         if self.ranks.size == 1:
             return peak, kept
-        shown = self.ranks.meet(Step.OBSERVE, [rank, peak, -1 if kept is None else kept])
+        shown = self.ranks.gather(Step.OBSERVE, [rank, peak, -1 if kept is None else kept])
         most, kept = shown[shown[:, 0] == rank, 1:3].max(axis=0).tolist()
         return most, None if kept < 0 else kept
 
-    def signature_of(self, pool: Requests, rows: Any = None) -> Signature:
-        """What the profile of a plan of these rows (all by default) is kept by."""
-        everything = np.arange(len(instance("pool", pool, Requests)))
-        rows = everything if rows is None else integers("rows", rows)
-        mixes, gradients, adapters = self.make_engine(pool).signature(rows)
+    def signature_of(self, pool: Requests, indices: Any = None) -> Signature:
+        """Return the key of the profile of a plan of these requests (all by default)."""
+        picked = np.arange(len(pool)) if indices is None else integers("indices", indices)
+        mixes, gradients, adapters = self.make_engine(pool).signature(picked)
         names = sorted(pool.mixes[i] for i in mixes)
         return Signature(self.context, tuple(names), tuple(gradients), tuple(adapters))
 
-    def prefetch(self, requests: Requests, start: int = 0) -> None:
-        """Plans the wave that will start at group `start` in a thread, while the caller works.
+    def prefetch(self, requests: Requests, start: int = 0, width_hint: int | None = None) -> None:
+        """Plan the wave that will start at group `start` in a thread, while the caller works.
 
-        It can never change a result: `Waves` takes it only if pool, start, `available`, `width_hint` and
-        profiles are then what they are now, and plans again otherwise. With other ranks it
-        prices this rank's own share and calls no reduction. A program that leaves does not
-        wait for it.
+        It never changes a result: `Waves` uses it only if pool, start, `available`, `width_hint`
+        and profiles are then as they are now, and plans again otherwise. With other ranks it
+        prices this rank's own share and calls no reduction. It is cancelled at exit.
 
             waves = planner.waves(requests)
             for wave in waves:
-                waves.prefetch()  # planner.prefetch(waves.pool, waves.start)
+                waves.prefetch()
                 train(wave)
 
         Args:
-            requests: the pool, the very `Requests` whose waves are asked for later. At its end
-                there is nothing to do.
+            requests: the pool, the very `Requests` that `waves` gets later.
+            width_hint: where the search starts; by default the planner's.
         """
-        if not isinstance(requests, Requests):
-            raise InputError(
-                f"requests is {type(requests).__name__}: prefetch takes the Requests object that "
-                "waves() gets later, or waves.pool"
-            )
+        instance("requests", requests, Requests)
         if integer("start", start) >= len(requests.group_sizes):
             return
-        last = self._seen(requests)
-        width_hint = self.width_hint if last is None else last.width_hint
+        width_hint = self.width_hint if width_hint is None else width_hint
+        search = (start, self.available, width_hint, self.known(requests))
+
+        def work() -> Made:
+            session = self.make_engine(requests).session(*search)
+            if self.ranks.size == 1:
+                return Made(session, session.alone(), None)
+            return Made(session, None, session.growth())
 
         with self._guard:
             if self._ahead is not None:
                 self._ahead.stop()
-            self._ahead = Ahead(self, requests, start, width_hint)
+            self._ahead = Ahead(work, (requests, *search))
 
-    def take_ahead(self, waves: Waves) -> Made | None:
-        """What `prefetch` made, if it is the search that `waves` needs now."""
+    def take_ahead(self, waves: Searching) -> Made | None:
+        """Return what `prefetch` planned, if it is the search that `waves` needs now."""
         with self._guard:
             ahead, self._ahead = self._ahead, None
-        return None if ahead is None else ahead.take(waves)
-
-    def _seen(self, pool: Requests) -> Waves | None:
-        """The waves asked for last, if they are those of this pool."""
-        last = None if self._last is None else self._last()
-        return last if last is not None and last.pool is pool else None
-
-    def remember(self, waves: Waves) -> None:
-        """Waves that are ready: `prefetch` of their pool goes on from them."""
-        self._last = weakref.ref(waves)
+        if ahead is None:
+            return None
+        search = (waves.start, waves.available, waves.width_hint, self.known(waves.pool))
+        return ahead.take((waves.pool, *search))
 
     def make_engine(self, pool: Requests) -> core.Engine:
-        """Everything that planning this pool needs."""
-        instance("pool", pool, Requests)
+        """Return the core's planner of this pool."""
         adapters = [(name, self.training.lora_rank) for name in pool.adapters]
         return core.Engine(pool._core, self._settings, self.bound.program, adapters)
 
     @cached_property
     def digests(self) -> tuple[int, int]:
-        """Hashes of the settings and of the rules, which all ranks must share."""
+        """Hashes of settings and rules, which must be equal on all ranks."""
         settings = self._settings.replace(dp_rank=0)
-        facts = sorted(self.facts.items())
-        return digest((core.__version__, settings, facts, self.trust, self.margin)), digest(
-            self.bound.rules
-        )
+        facts = sorted(self.bound.facts.items())
+        own = digest((core.__version__, settings, facts, self.trust, self.margin))
+        return own, digest(self.bound.rules)
 
 
 _NOTHING = Requests([])
-MODES = ("best", "reference")
 
 
 def _again(given: tuple[Any, ...], options: tuple[Any, ...]) -> Planner:
@@ -364,40 +339,24 @@ def _again(given: tuple[Any, ...], options: tuple[Any, ...]) -> Planner:
 
 @lru_cache(maxsize=32)
 def _bound(model: Model, topology: Topology, training: Training, rules: RuleSet) -> BoundRules:
-    """Binding takes longer than many a search, and its result never changes."""
+    """Bind once per job: it takes longer than many a search."""
     return bind(model, topology, training, rules)
 
 
-def _requests(requests: Any) -> Requests:
-    return requests if isinstance(requests, Requests) else Requests(requests)
-
-
-def _rules(rules: RuleSet | None, reference: bool) -> RuleSet:
-    if rules is not None:
-        return instance("rules", rules, RuleSet)
-    return reference_rules() if reference else default_rules()
-
-
-def _margin(margin: float | None) -> float | None:
-    if margin is None:
-        return None
-    return real("margin", margin, 0, 10)
-
-
 def _settings(planner: Planner, ownership: OwnershipSettings | None) -> core.PlannerSettings:
-    """What the core plans with, from a planner's facts."""
+    """Return the core's settings of a planner."""
     model, topology, training = planner.model, planner.topology, planner.training
     return core.PlannerSettings(
         reference=planner.reference,
         trust_rules=planner.trust == "rules",
-        margin=planner.has_margin,
+        margin=planner.bound.rules.margin or planner.margin is not None,
         dp=topology.dp,
         dp_rank=planner.agreement.dp_rank,
         tp=topology.tp,
         cp=topology.cp,
         split=topology.ep == 1,
         moe=model.experts > 0,
-        gdn_pending=model.gdn_layers > 0 and bool(planner.facts["recompute_full"]),
+        gdn_pending=model.gdn_layers > 0 and bool(planner.bound.facts["recompute_full"]),
         adapter_pending=training.gradients_pending,
         scoring=planner.scoring,
         ownership=ownership_settings(model, topology) if ownership is None else ownership,

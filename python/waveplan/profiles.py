@@ -1,6 +1,6 @@
-"""What observed memory peaks teach: one profile per kind of plan, saved and loaded as JSON.
+"""Profiles of observed memory peaks: one per kind of plan, saved and loaded as JSON.
 
-A profile only ever raises a price: the rules' own bytes stay its floor.
+A profile only raises a price: the bytes of the rules stay its floor.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST = (1 << 62) - 1
 
 @dataclass(frozen=True, slots=True, order=True)
 class Signature:
-    """What a profile is kept by: plans of one signature behave alike.
+    """The key of a profile: plans of one signature need memory alike.
 
     Args:
         context: topology and layout score of the job.
@@ -77,44 +77,37 @@ class Profiles:
             self._entries[signature] = profile
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy that is whole while other threads observe."""
+        """Copy the table at one moment, whatever other threads observe."""
         return {"reference": self.reference, "_entries": dict(self.items())}
 
     def __contains__(self, signature: object) -> bool:
         return signature in self._entries
 
     def observe(self, signature: Signature, seen: Observation) -> None:
-        """Learns from one reading; from many threads at once none is lost.
+        """Update the profile of a signature; from many threads at once no reading is lost.
 
         Beyond `MOST_SIGNATURES` the one observed longest ago is forgotten; the reference kind
-        keeps all, as reference.
+        keeps all, as the reference planner does.
         """
         instance("seen", seen, Observation)
         instance("signature", signature, Signature)
         with _LEARNING:
-            self._entries = self._learned(dict(self._entries), signature, seen)
-
-    def _learned(
-        self, made: dict[Signature, Profile], signature: Signature, seen: Observation
-    ) -> dict[Signature, Profile]:
-        """Return the table with one more reading; Ctrl-C leaves the old one or the new one."""
-        known = made.get(signature)
-        if self.reference:
-            made[signature] = (known or Rates(0.0, 0)).after(seen)
-        else:
-            made.pop(signature, None)
-            made[signature] = (known or Observed()).after(seen)
-            while len(made) > MOST_SIGNATURES:
-                del made[next(iter(made))]
-        return made
+            table = dict(self._entries)  # replaced at once: Ctrl-C leaves the old or the new one
+            if self.reference:
+                table[signature] = table.get(signature, Rates(0.0, 0)).after(seen)
+            else:
+                table[signature] = table.pop(signature, Observed()).after(seen)
+                while len(table) > MOST_SIGNATURES:
+                    del table[next(iter(table))]
+            self._entries = table
 
     def items(self) -> list[tuple[Signature, Profile]]:
-        """Signatures and their profiles now, those observed longest ago first."""
+        """Return signatures and their profiles, those observed longest ago first."""
         with _LEARNING:
             return list(self._entries.items())
 
     def to_dict(self) -> dict[str, Any]:
-        """Stable JSON with a version."""
+        """Return the profiles as stable JSON with a version."""
         entries = []
         for signature, profile in sorted(self.items(), key=lambda entry: entry[0]):
             values = columns(profile)
@@ -125,7 +118,7 @@ class Profiles:
 
     @classmethod
     def from_dict(cls, data: Any) -> Profiles:
-        """From `to_dict`'s value.
+        """Return the profiles of a value that `to_dict` made.
 
         Raises:
             InputError: another version, or something else entirely.
@@ -153,12 +146,12 @@ class Profiles:
         return made
 
     def save(self, path: str | Path) -> None:
-        """Writes the profiles as JSON: the whole file, or none of it."""
+        """Write the profiles as JSON: the whole file, or none of it."""
         write_text(path, json.dumps(self.to_dict(), indent=1) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> Profiles:
-        """Reads what `save` wrote.
+        """Read a file that `save` wrote.
 
         Raises:
             InputError: no such file, or not profiles of this version.
@@ -170,9 +163,8 @@ class Profiles:
             raise InputError(f"{path}: {error}") from None
 
     def columns(self, context: str, mixes: tuple[str, ...]) -> list[tuple[Any, Any]]:
-        """What the core takes: profiles of this job whose output mixes a pool has."""
-        text("context", context)
-        number = {text("mixes", name): i for i, name in enumerate(entries("mixes", mixes))}
+        """Return the profiles of this job and these output mixes, as the core takes them."""
+        number = {name: i for i, name in enumerate(mixes)}
         return [
             (
                 (
@@ -185,14 +177,6 @@ class Profiles:
             for signature, profile in self.items()
             if signature.context == context and all(name in number for name in signature.mixes)
         ]
-
-    def fresh(self) -> Profiles:
-        """The same profiles as a new process sees them: first calls are still to be paid."""
-        made = Profiles(reference=self.reference)
-        for signature, profile in self.items():
-            known = profile if isinstance(profile, Rates) else profile.replace(here=False)
-            made[signature] = known
-        return made
 
 
 def _signature(values: Mapping[str, Any]) -> Signature:

@@ -1,10 +1,10 @@
-"""A refusal that says what was tried and what would fit."""
+"""A refusal: the plans that were tried, and the smallest changes that would fit."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property, partial
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +13,9 @@ from waveplan import _core as core
 from waveplan.budget import Budget, format_bytes
 from waveplan.checks import columns
 from waveplan.errors import InputError, WaveplanError
-from waveplan.facts.topology import Topology
 from waveplan.plan import Plan, plan_of
-from waveplan.pricing import BoundRules, Price
-from waveplan.profiles import Profiles
+from waveplan.planning import Planning
+from waveplan.pricing import Price
 from waveplan.sequences.requests import Requests
 from waveplan.sequences.sequences import Sequences
 from waveplan.wave import Attempt, Binding, Probe, binding_of
@@ -24,31 +23,14 @@ from waveplan.wave import Attempt, Binding, Probe, binding_of
 __all__ = ["Change", "WaveRefused", "refused"]
 
 MOST_RANKS = 64
-"""The largest context-parallel size that a refusal looks at."""
-
-
-class Planning(Protocol):
-    """The part of `waveplan.Planner` that computes what would fit."""
-
-    topology: Topology
-    bound: BoundRules
-    profiles: Profiles
-
-    @property
-    def context(self) -> str: ...
-
-    def make_engine(self, pool: Requests) -> core.Engine: ...
-
-    def plan(self, requests: Any, *, available: int | None = None) -> Plan: ...
-
-    def like(self, *, topology: Topology, budget: Budget) -> Planning: ...
+"""The largest context-parallel size that `changes` tries."""
 
 
 class Change(NamedTuple):
-    """One change that would make a refused wave fit; each was computed by planning it.
+    """One change that makes a refused wave fit, computed by planning it.
 
-    ``kind`` is "budget" (`value` bytes free), "tokens" (every row cut to `value` tokens) or "cp"
-    (`value` context-parallel ranks).
+    ``kind`` is "budget" (`value` bytes available), "tokens" (every request cut to `value` tokens)
+    or "cp" (`value` context-parallel ranks).
     """
 
     kind: Literal["budget", "tokens", "cp"]
@@ -56,17 +38,17 @@ class Change(NamedTuple):
 
     def __str__(self) -> str:
         if self.kind == "budget":
-            return f"{format_bytes(self.value)} free for waves"
+            return f"{format_bytes(self.value)} available"
         if self.kind == "tokens":
-            return f"rows of at most {self.value} tokens"
+            return f"requests of at most {self.value} tokens"
         return f"context parallelism of {self.value}"
 
 
 class WaveRefused(WaveplanError):  # noqa: N818  (the public name)
     """No plan of the smallest wave fits in memory.
 
-    It says that what was tried does not fit, not that nothing could: `tried` lists it. In another
-    process it has its figures and its binding; the plan stays where it was made.
+    Other plans than the `attempts` might fit. In another process it keeps its figures and its
+    binding, but not the plan.
     """
 
     def __init__(
@@ -83,15 +65,15 @@ class WaveRefused(WaveplanError):  # noqa: N818  (the public name)
     ) -> None:
         super().__init__(message)
         self.required = required
-        """Bytes of what was tried last."""
+        """Bytes that the last attempt requires."""
         self.available = available
-        """Bytes free."""
+        """Bytes that the wave may use."""
         self.width = width
-        """Items over all data-parallel ranks; 0 for `Planner.plan`."""
+        """Groups over all data-parallel ranks; 0 for `Planner.plan`."""
         self.indices = indices
-        """This rank's groups (rows for `Planner.plan`)."""
+        """Groups of this rank (requests for `Planner.plan`)."""
         self.attempts = attempts
-        """Unsplit, shared, and each rung of the split ladder, with bytes."""
+        """The unsplit plan, the shared one and each split, with bytes."""
         self.probes = probes
         self._search = search
 
@@ -100,15 +82,15 @@ class WaveRefused(WaveplanError):  # noqa: N818  (the public name)
         figures = {name: getattr(self, name) for name in names}
         return partial(WaveRefused, str(self), **figures), (), {"binding": self.binding}
 
-    def _asked(self) -> tuple[Planning, Requests, Plan]:
+    def _searched(self) -> tuple[Planning, Requests, Plan]:
         if self._search is None:
-            raise InputError("the plan stayed in the process that refused it: ask there")
+            raise InputError("only the process that refused the wave has its plan")
         return self._search
 
     @property
     def plan(self) -> Plan:
         """The unsplit plan with everything shared."""
-        return self._asked()[2]
+        return self._searched()[2]
 
     @property
     def price(self) -> Price:
@@ -122,19 +104,18 @@ class WaveRefused(WaveplanError):  # noqa: N818  (the public name)
 
     @cached_property
     def oversized(self) -> Plan:
-        """The plan or split of these requests that needs least, although it does not fit."""
-        planner, pool, plan = self._asked()
+        """The plan or split of these requests that requires least, although it does not fit."""
+        planner, pool, plan = self._searched()
         return cheapest(planner, pool, np.sort(plan.requests))
 
     @cached_property
     def change(self) -> list[Change]:
-        """The smallest changes that would fit, each computed when first asked for."""
-        planner, pool, plan = self._asked()
+        """The smallest changes that would fit, computed when first read."""
+        planner, pool, plan = self._searched()
         return changes(planner, pool, np.sort(plan.requests), self.available)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the refusal as stable JSON."""
-        names = ("rank", "phase", "term", "bytes")
         return {
             "message": str(self),
             "required": self.required,
@@ -142,7 +123,7 @@ class WaveRefused(WaveplanError):  # noqa: N818  (the public name)
             "width": self.width,
             "indices": self.indices.tolist(),
             "attempts": [columns(tried) for tried in self.attempts],
-            "binding": {name: getattr(self.binding, name) for name in names},
+            "binding": asdict(self.binding),
         }
 
 
@@ -156,7 +137,7 @@ def refused(
     indices: NDArray[np.int64] | None = None,
     elsewhere: str = "",
 ) -> WaveRefused:
-    """Return the error for a wave that fits not here, or `elsewhere`: the reason of a rank."""
+    """Return the error for a wave that does not fit here, or `elsewhere` (the reason of a rank)."""
     plan = plan_of(found, planner.bound)
     tried = found.attempts
     requests = len(plan.requests)
@@ -167,7 +148,7 @@ def refused(
     elif found.unsplittable:
         why = "expert parallelism switches splitting off"
     else:
-        why = f"no rung of the bounded ladder fits, up to {tried[-1].parts} forwards"
+        why = f"no split fits, up to {tried[-1].parts} forwards"
     return WaveRefused(
         f"the smallest wave ({requests} request{'s' * (requests != 1)}, {plan.packed_tokens} "
         f"packed of {plan.logical_tokens} tokens) needs {format_bytes(found.required)} of "
@@ -182,35 +163,35 @@ def refused(
     )
 
 
-def cheapest(planner: Planning, pool: Requests, rows: NDArray[np.int64]) -> Plan:
-    """Of everything the ladder tries for these rows, the plan or split that needs least.
+def cheapest(planner: Planning, pool: Requests, indices: NDArray[np.int64]) -> Plan:
+    """Return the plan or split of these requests that requires least, of all attempts.
 
-    A rung that a lower bound rejected may need less than what was planned, so each answer is
-    asked again with one byte less until nothing fits.
+    An attempt that a lower bound rejected may require less than the one found, so the search is
+    repeated with one byte less until nothing fits.
     """
     engine = planner.make_engine(pool)
-    profiles = planner.profiles.columns(planner.context, pool.mixes)
-    found, _ = engine.plan(rows, (1 << 63) - 1, profiles)
+    profiles = planner.known(pool)
+    found, _ = engine.plan(indices, (1 << 63) - 1, profiles)
     while True:
         best = plan_of(found, planner.bound)
-        found, _ = engine.plan(rows, best.required - 1, profiles)
+        found, _ = engine.plan(indices, best.required - 1, profiles)
         if found.kind == "refused":
             return best
 
 
 def changes(
-    planner: Planning, pool: Requests, rows: NDArray[np.int64], available: int
+    planner: Planning, pool: Requests, indices: NDArray[np.int64], available: int
 ) -> list[Change]:
-    """The smallest changes that would make these rows fit as one forward, split or not."""
-    best = cheapest(planner, pool, rows).required
+    """Return the smallest changes that make these requests fit as one forward, split or not."""
+    best = cheapest(planner, pool, indices).required
     if best <= available:  # another rank's refusal: nothing here has to change
         return []
     found = [Change("budget", best)]
-    longest = int(pool.lengths[rows].max())
+    longest = int(pool.lengths[indices].max())
     low, high = 0, longest  # high does not fit; low does, or is 0
     while high - low > 1:
         middle = (low + high) // 2
-        if _fits(planner, pool, rows, middle, available):
+        if _fits(planner, pool, indices, middle, available):
             low = middle
         else:
             high = middle
@@ -223,7 +204,7 @@ def changes(
             wider = planner.like(topology=topology, budget=Budget(available=max(1, available)))
         except InputError:
             break
-        if _fits(wider, pool, rows, longest, available):
+        if _fits(wider, pool, indices, longest, available):
             found.append(Change("cp", ranks))
             break
         ranks *= 2
@@ -231,22 +212,22 @@ def changes(
 
 
 def _fits(
-    planner: Planning, pool: Requests, rows: NDArray[np.int64], most: int, available: int
+    planner: Planning, pool: Requests, indices: NDArray[np.int64], most: int, available: int
 ) -> bool:
-    """Whether some plan or split of the rows, each cut to `most` tokens, fits."""
+    """Return whether the requests, each cut to `most` tokens, fit."""
     try:
-        planner.plan(cut(pool, rows, most), available=available)
+        planner.plan(cut(pool, indices, most), available=available)
     except WaveRefused:
         return False
     return True
 
 
-def cut(pool: Requests, rows: NDArray[np.int64], most: int) -> Requests:
-    """Some rows of a pool as one group, each cut to `most` tokens; labels go with them."""
-    tokens = [pool.sequences[int(i)][:most] for i in rows]
-    lengths = np.minimum(pool.lengths[rows], most)
+def cut(pool: Requests, indices: NDArray[np.int64], most: int) -> Requests:
+    """Return some requests of a pool as one group, each cut to `most` tokens, and its labels."""
+    tokens = [pool.sequences[int(i)][:most] for i in indices]
+    lengths = np.minimum(pool.lengths[indices], most)
     targets: list[object] = []
-    for i, length in zip(rows.tolist(), lengths.tolist(), strict=True):
+    for i, length in zip(indices.tolist(), lengths.tolist(), strict=True):
         if not pool.targets[i]:
             targets.append(False)
         elif pool.first_target is not None:
@@ -261,11 +242,11 @@ def cut(pool: Requests, rows: NDArray[np.int64], most: int) -> Requests:
     return Requests(
         Sequences.from_any(tokens),
         targets=targets,
-        top_k=[k or None for k in pool.top_k[rows].tolist()],
-        logits=pool.logits[rows].tolist(),
-        hidden=pool.hidden[rows].tolist(),
-        gradient=pool.gradient[rows].tolist(),
-        adapter=[names[slot] for slot in pool.slot[rows].tolist()],
-        groups=[len(rows)],
-        routed=pool.routed[rows],
+        top_k=[k or None for k in pool.top_k[indices].tolist()],
+        logits=pool.logits[indices].tolist(),
+        hidden=pool.hidden[indices].tolist(),
+        gradient=pool.gradient[indices].tolist(),
+        adapter=[names[slot] for slot in pool.slot[indices].tolist()],
+        groups=[len(indices)],
+        routed=pool.routed[indices],
     )

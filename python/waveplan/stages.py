@@ -1,6 +1,6 @@
-"""One function a stage: tree, pack, choose_layout, own, gdn; and their settings from a model.
+"""The stages that read tokens, `tree` and `pack`, and the settings of later stages from a model.
 
-`own` hands the chunks of a pack to context-parallel ranks. Gdn layers run along a segment, so they
+`own` gives the chunks of a pack to context-parallel ranks. Gdn layers run along a segment, so they
 cannot use its chunks: `gdn` places segments, each on one rank or *chained*, cut into one shard a
 rank. A rank then holds the larger of its attention and its gdn tokens.
 """
@@ -12,94 +12,49 @@ from typing import TYPE_CHECKING
 from numpy.typing import ArrayLike
 
 from waveplan import _core as core
-from waveplan._core import (
-    Gdn,
-    GdnSchedule,
-    GdnSettings,
-    Layout,
-    Ownership,
-    OwnershipSettings,
-    Packing,
-    ProfiledWork,
-    Score,
-    StageWork,
-    Tree,
-    WorkloadProfile,
-    attention_slices,
-    choose_layout,
-    gdn,
-    gdn_schedule,
-    gdn_schedule_per_rank,
-    own,
-    stage_times,
-)
-from waveplan.checks import integer
-from waveplan.sequences.sequences import Sequences, integers
+from waveplan._core import GdnSettings, OwnershipSettings, Packing, Tree
+from waveplan.checks import integer, integers
+from waveplan.sequences.sequences import Sequences
 
 if TYPE_CHECKING:
     from waveplan.facts.model import Model
     from waveplan.facts.topology import Topology
 
-__all__ = [
-    "Gdn",
-    "GdnSchedule",
-    "GdnSettings",
-    "Layout",
-    "Ownership",
-    "OwnershipSettings",
-    "Packing",
-    "ProfiledWork",
-    "Score",
-    "StageWork",
-    "Tree",
-    "WorkloadProfile",
-    "attention_slices",
-    "choose_layout",
-    "gdn",
-    "gdn_schedule",
-    "gdn_schedule_per_rank",
-    "gdn_settings",
-    "own",
-    "owned_token_ms",
-    "ownership_settings",
-    "pack",
-    "stage_times",
-    "tree",
-]
+__all__ = ["gdn_settings", "owned_token_ms", "ownership_settings", "pack", "tree"]
 
 
-def tree(rows: object) -> Tree:
-    """The canonical radix tree of `rows` (anything `Sequences.from_any` takes).
+def tree(sequences: object) -> Tree:
+    """Build the canonical radix tree of sequences (anything `Sequences.from_any` takes).
 
-    One pass over the tokens; the unshared tail of a row is not read. Everything the tree answers
-    afterwards reads no token.
+    One pass over the tokens; the unshared tail of a sequence is not read. The tree itself reads no
+    token.
 
     Raises:
-        InputError: no rows, or an empty row.
+        InputError: no sequences, or an empty one.
     """
-    given = Sequences.from_any(rows)
+    given = Sequences.from_any(sequences)
     return core.build_tree(given.tokens, given.offsets)
 
 
 def pack(
-    rows: object,
+    sequences: object,
     max_depth: int | None = None,
     min_shared: int = 1,
     shareable: ArrayLike | None = None,
 ) -> Packing:
-    """Packs `rows` (anything `Sequences.from_any` takes) into one row by walking their prefix tree.
+    """Pack sequences (anything `Sequences.from_any` takes) by walking their prefix tree.
 
     Args:
-        rows: the rows; empty ones produce nothing.
+        sequences: empty ones produce nothing.
         max_depth: shared segments above one another, at most. None: no limit (full sharing);
             0: nothing is shared.
         min_shared: the shortest run of tokens that is shared; a shorter one is replayed.
-        shareable: how many leading tokens of each row may be shared, clamped to the row.
+        shareable: how many leading tokens of each sequence may be shared, clamped to its length.
 
     Raises:
-        InputError: a negative `max_depth` or `min_shared`, or not one limit a row.
+        InputError: a negative `max_depth` or `min_shared`, or not one limit a sequence.
     """
-    given = Sequences.from_any(rows)
+    given = Sequences.from_any(sequences)
     return core.pack_sequences(
         given.tokens,
         given.offsets,
@@ -110,7 +65,7 @@ def pack(
 
 
 def ownership_settings(model: Model, topology: Topology) -> OwnershipSettings:
-    """The default settings with the model's own `owned_token_ms`."""
+    """Return the default settings with the `owned_token_ms` of a model."""
     cost = owned_token_ms(
         hidden=model.hidden,
         ffn=model.ffn or 4 * model.hidden,  # Megatron's width where none is given
@@ -135,7 +90,7 @@ def owned_token_ms(
     ep: int = 1,
     etp: int | None = None,
 ) -> float:
-    """Milliseconds of a layer's non-attention work per token owned, forward and backward.
+    """Return milliseconds of a layer's non-attention work per token owned, forward and backward.
 
     ``3 (8 h² + MLP) / tp`` flops at 400 Tflop/s, the MLP being ``6 h ffn`` or, in a mixture of
     experts, ``6 h shared_ffn``; routed experts (``6 h expert_ffn topk``) follow ownership only
@@ -158,7 +113,7 @@ def owned_token_ms(
 
 
 def gdn_settings(model: Model, tp: int) -> GdnSettings:
-    """Settings of a model's gated-delta-net layers, whose heads ``tp`` divides."""
+    """Return the settings of a model's gdn layers, whose heads ``tp`` divides."""
     return GdnSettings.from_shape(
         model.hidden,
         model.gdn_key_heads,

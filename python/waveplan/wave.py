@@ -25,16 +25,16 @@ __all__ = ["Attempt", "Binding", "Probe", "Stopped", "Wave"]
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What decides a price: which rank, in which phase, by which term."""
+    """The rank, phase and term that decide a price."""
 
     rank: int
-    """Context-parallel rank with the most rows in the pack that decides."""
+    """Context-parallel rank with the most local tokens in the pack that decides."""
     phase: Literal["forward", "backward"]
-    """Whether the peak is in the forward or in the backward pass."""
+    """The pass of the peak."""
     term: str
     """The rule that charges most there."""
     bytes: int
-    """What it charges."""
+    """Bytes that it charges."""
 
     def __str__(self) -> str:
         return f"rank {self.rank}, {self.phase}, {self.term} ({format_bytes(self.bytes)})"
@@ -44,8 +44,8 @@ class Binding:
 class Stopped:
     """Why a wave is not wider.
 
-    ``kind`` is "memory" (a wave of `width` groups does not fit), "trust" (it is outside what
-    rules or profiles cover) or "end" (the pool ends here).
+    ``kind`` is "memory" (a wave of `width` groups does not fit), "trust" (rules or
+    profiles do not hold there) or "end" (the pool ends here).
     """
 
     kind: Literal["memory", "trust", "end"]
@@ -92,32 +92,32 @@ class Wave:
     """An admitted wave, as this data-parallel rank sees it."""
 
     indices: NDArray[np.int64]
-    """Items of the pool that this rank runs."""
+    """Groups of the pool that this rank runs."""
     width: int
-    """Items over all data-parallel ranks."""
+    """Groups over all data-parallel ranks."""
     start: int
     """First group of the wave in the pool."""
     plan: Plan
-    """What this rank runs."""
+    """The plan of this rank."""
     required: int
-    """Bytes needed on the busiest rank, as the search decided."""
+    """Bytes required on the busiest rank."""
     available: int
-    """Bytes free for the wave."""
+    """Bytes that the wave may use."""
     probes: tuple[Probe, ...]
-    """Everything priced, in order."""
+    """Every probe of the search, in order."""
     rejected: int
     """Distinct widths after the minimum wave that did not fit."""
     cold: bool
-    """No profile covers this plan."""
+    """No profile of such a plan exists yet."""
     stopped: Stopped
     """Why it is not wider."""
     _sign: Callable[[], Signature] = field(repr=False)
     most_required: int = 0
-    """The most bytes needed on any rank of the job."""
+    """The most bytes required on any rank of the job."""
 
     @cached_property
     def signature(self) -> Signature:
-        """What its profile is kept by."""
+        """Key of the profile that `Planner.observe` updates."""
         return self._sign()
 
     @property
@@ -137,12 +137,12 @@ class Wave:
 
     @cached_property
     def doubtful(self) -> tuple[str, ...]:
-        """Rules that matter to this wave but are off or unmeasured here, each with its reason."""
+        """Rules that matter here but are uncharged or unmeasured, each with its reason."""
         price = self.price
         return tuple(str(state) for state in (*price.uncharged, *price.unmeasured))
 
     def to_dict(self) -> dict[str, Any]:
-        """Stable JSON."""
+        """Return the wave as stable JSON."""
         stopped = self.stopped
         return {
             "indices": self.indices.tolist(),
@@ -166,7 +166,7 @@ class Wave:
 
 
 def binding_of(plan: Plan) -> Binding:
-    """What decides a plan's price."""
+    """Return the rank, phase and term that decide a plan's price."""
     forward = plan.largest
     why = plan.price.explanation
     pack = max(forward.packs, key=lambda pack: pack.local_tokens, default=None)

@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from waveplan import _core as core
 from waveplan.agreement.agreed import Settled, settle
-from waveplan.agreement.protocol import told
-from waveplan.checks import choice, instance, integer
+from waveplan.agreement.protocol import everywhere
+from waveplan.checks import choice, integer
 from waveplan.errors import InputError
 from waveplan.plan import Plan, plan_of
+from waveplan.planning import Planning
 from waveplan.refusal import WaveRefused, refused
 from waveplan.sequences.requests import Requests
 from waveplan.wave import Stopped, Wave
-
-if TYPE_CHECKING:
-    from waveplan.planner import Planner
 
 __all__ = ["Waves"]
 
 Refusals = Literal["raise", "skip", "oversized"]
 
-_MODES: tuple[Refusals, ...] = ("raise", "skip", "oversized")
-
 
 class Waves:
-    """The waves of one pool, planned one after another as they are asked for.
+    """The waves of one pool, each planned when it is iterated to.
 
     With other ranks every rank iterates over its own `Waves` in step; all get the same widths,
     or an error on every rank: its own on the rank that failed, `RankError` on the others.
@@ -42,18 +38,16 @@ class Waves:
     start: int
     """First group not yet planned."""
     refused: list[WaveRefused]
-    """With on_refusal="skip": the refusal of every group skipped, in order."""
+    """With on_refusal="skip": the refusals of the groups skipped, in order."""
     width_hint: int | None
-    """Largest width so far, where the next search looks first; at first `Planner.width_hint`."""
+    """Width where the next search starts: the largest so far, at first `Planner.width_hint`."""
     available: int
-    """Bytes free in the search at hand: `Planner.available` as it began."""
+    """`Planner.available` when the search at hand began."""
 
-    def __init__(self, planner: Planner, requests: Any, on_refusal: Refusals, start: int) -> None:
-        from waveplan.planner import Planner as Class
-
-        with instance("planner", planner, Class).ranks.telling():
-            choice("on_refusal", on_refusal, _MODES)
-            pool = requests if isinstance(requests, Requests) else Requests(requests)
+    def __init__(self, planner: Planning, requests: Any, on_refusal: Refusals, start: int) -> None:
+        with planner.ranks.broadcasting():
+            choice("on_refusal", on_refusal, get_args(Refusals))
+            pool = Requests.from_any(requests)
             if not len(pool):
                 raise InputError("the pool is empty: there is nothing to plan")
             self.groups = len(pool.group_sizes)
@@ -68,9 +62,8 @@ class Waves:
             self.available = planner.available
             self._turn = threading.RLock()
             self._busy = False
-            self._mode = on_refusal
+            self.on_refusal: str = on_refusal
             self.engine = planner.make_engine(pool)
-            planner.remember(self)
 
     def __iter__(self) -> Iterator[Wave]:
         return self
@@ -81,21 +74,21 @@ class Waves:
                 try:
                     return self.plan_next()
                 except WaveRefused as refusal:
-                    if self._mode != "skip":
+                    if self.on_refusal != "skip":
                         raise
                     self.refused.append(refusal)
                     self.start += refusal.width
             raise StopIteration
 
     def plan_next(self) -> Wave:
-        """The next wave.
+        """Plan the next wave.
 
         Raises:
             WaveRefused: not even the smallest wave fits; `start` stays where it is.
             RankError: another rank failed, or the ranks do not agree.
         """
         with self._turn:
-            if self._busy:  # a signal handler asks in the middle of a search
+            if self._busy:  # by a signal handler in the middle of a search
                 raise InputError("these waves are being planned already, further up this call")
             self._busy = True
             before = self.start, self.width_hint
@@ -113,14 +106,14 @@ class Waves:
         if planner.ranks.size == 1:
             settled = self._alone()
         else:
-            with planner.ranks.telling():
+            with planner.ranks.broadcasting():
                 settled = settle(self)
         found, session, available = settled.found, settled.session, settled.available
         if settled.refused is not None:
             probes, elsewhere = tuple(session.probes), settled.refused
             refusal = refused(planner, pool, found, probes, available, elsewhere=elsewhere)
-            if self._mode != "oversized":
-                raise told(refusal)
+            if self.on_refusal != "oversized":
+                raise everywhere(refusal)
             plan = refusal.oversized if found.kind == "refused" else refusal.plan
         else:
             plan = plan_of(found, planner.bound)
@@ -145,8 +138,8 @@ class Waves:
         return wave
 
     def prefetch(self) -> None:
-        """Plans the next wave in a thread while the caller works: `Planner.prefetch`."""
-        self.planner.prefetch(self.pool, self.start)
+        """Plan the next wave in a thread while the caller works, see `Planner.prefetch`."""
+        self.planner.prefetch(self.pool, self.start, self.width_hint)
 
     def _alone(self) -> Settled:
         planner = self.planner
@@ -157,14 +150,9 @@ class Waves:
         return Settled(session, found, self.available, why, found.required, found.cold)
 
     def session(self) -> core.Session:
-        """A search for the wave that starts at `start`."""
-        planner = self.planner
-        profiles = planner.profiles.columns(planner.context, self.pool.mixes)
+        """Return a search for the wave that starts at `start`."""
+        profiles = self.planner.known(self.pool)
         return self.engine.session(self.start, self.available, self.width_hint, profiles)
-
-    def mode(self) -> int:
-        """How refusals are taken, as a number."""
-        return _MODES.index(self._mode)
 
     def _stopped(self, found: core.SearchResult, available: int) -> Stopped:
         planner = self.planner

@@ -14,7 +14,7 @@ from conftest import golden_cases
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from slow.width import KINDS, Quote, Search
+from slow.width import KINDS, Probe, Search
 from test_golden_wave import differences, expected, planner_of, search
 
 from waveplan import (
@@ -163,12 +163,12 @@ def test_the_tables_equal_the_protocol_probe_by_probe(
         plans = make(Alone(rank))
         sessions.append(plans.waves(requests).session())
 
-    def quote(width: int, kind: str) -> Quote:
+    def priced(width: int, kind: str) -> Probe:
         bits = [s.quote(width, KINDS.index(kind)) for s in sessions]
         both = int(np.bitwise_and.reduce(bits))
-        return Quote(*(bool(both >> i & 1) for i in range(4)))
+        return Probe(*(bool(both >> i & 1) for i in range(4)))
 
-    search = Search(count, 0, dp, hint, not reference, quote)
+    search = Search(count, 0, dp, hint, not reference, priced)
     expected = search.run()
     if expected[0]:
         assert results == [expected] * dp
@@ -193,19 +193,19 @@ def test_an_empty_share_and_unequal_budgets() -> None:
 
 def test_a_wave_that_another_ranks_share_stopped_says_so() -> None:
     lengths = [200, 9000] * 8
-    rows = [np.arange(length) + 10_000 * i for i, length in enumerate(lengths)]
+    sequences = [np.arange(length) + 10_000 * i for i, length in enumerate(lengths)]
 
     def work(agreement: Thread) -> Any:
-        return planner(agreement, 2, 8 * GIB).wave(Requests(rows)).stopped
+        return planner(agreement, 2, 8 * GIB).wave(Requests(sequences)).stopped
 
     short, long = together(2, 2, work)
     assert short.kind == long.kind == "memory"
     assert short.width == long.width
     assert short.required <= short.available
     assert short.binding is None
-    assert "do not fit on another rank" in str(short)
+    assert "does not fit on another rank" in str(short)
     assert long.required > long.available
-    assert f"{long.width} items need" in str(long)
+    assert f"width {long.width} needs" in str(long)
 
 
 def test_processes_of_one_share_take_the_least_of_their_memory() -> None:
@@ -235,8 +235,8 @@ def failing(results: list[Any], culprit: int, kind: type[Exception]) -> None:
 
 def test_bad_rows_on_one_rank_are_an_error_on_all() -> None:
     def work(agreement: Thread) -> Any:
-        rows = [[1, 2, 3]] * 5 + [[-1] if agreement.rank == 1 else [1]]
-        return planner(agreement, 3, GIB).wave(rows)
+        sequences = [[1, 2, 3]] * 5 + [[-1] if agreement.rank == 1 else [1]]
+        return planner(agreement, 3, GIB).wave(sequences)
 
     failing(together(3, 3, work), 1, InputError)
 
@@ -304,8 +304,8 @@ def test_a_slow_rank_is_waited_for() -> None:
 
 def test_a_refusal_on_one_rank_is_one_on_all() -> None:
     def work(agreement: Thread) -> Any:
-        rows = [np.arange(50), np.arange(40_000), np.arange(60), np.arange(70)]
-        waves = planner(agreement, 2, 4 * GIB).waves(rows, on_refusal="skip")
+        sequences = [np.arange(50), np.arange(40_000), np.arange(60), np.arange(70)]
+        waves = planner(agreement, 2, 4 * GIB).waves(sequences, on_refusal="skip")
         done = [wave.width for wave in waves]
         return done, [str(refusal) for refusal in waves.refused]
 
@@ -315,11 +315,11 @@ def test_a_refusal_on_one_rank_is_one_on_all() -> None:
     assert "a single request cannot be split" in results[1][1][0]
 
 
-@pytest.mark.parametrize("what", ["widest", "groups"])
+@pytest.mark.parametrize("what", ["width hint", "groups"])
 def test_ranks_that_do_not_agree_fail_loudly(what: str) -> None:
     def work(agreement: Thread) -> Any:
         plans = planner(agreement, 1, 4 * GIB)
-        if what == "widest":
+        if what == "width hint":
             plans.width_hint = 4 + agreement.rank
         return plans.wave(pool(count=20 + (agreement.rank if what == "groups" else 0)))
 
@@ -415,7 +415,7 @@ def test_ranks_out_of_step_fail_loudly() -> None:
     results = together(2, 2, work)
     for result in results:
         assert isinstance(result, RankError)
-        assert "rank 0 has finished while rank 1 asks for a wave" in str(result)
+        assert "rank 0 has finished while rank 1 plans a wave" in str(result)
 
 
 def test_an_error_that_all_ranks_raise_is_each_ranks_own() -> None:

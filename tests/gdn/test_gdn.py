@@ -42,7 +42,7 @@ def test_walk_order_is_cpythons():
 
 
 @st.composite
-def rows(draw):
+def packs(draw):
     """A pack with chunks, owners in any order, and settings."""
     lengths_of = draw(
         st.sampled_from(
@@ -83,46 +83,46 @@ def rows(draw):
     )
     cheap = CHEAP if draw(st.booleans()) else {}
     settings = GdnSettings.from_shape(**MODEL).replace(**{**cheap, **overrides})
-    return slow.Row(lengths, parents, ranks, chunk, owners), settings
+    return slow.Pack(lengths, parents, ranks, chunk, owners), settings
 
 
 def counts(schedule):
     return schedule.executed_tokens, schedule.states, schedule.packed_tokens
 
 
-def ours(row, settings):
-    packing = Packing.from_segments(row.lengths, row.parents)
-    attention = Ownership.from_owners(packing, row.ranks, row.chunk, row.owners)
-    assert attention.rank_tokens.tolist() == row.on_ranks(0, row.tokens)
+def ours(pack, settings):
+    packing = Packing.from_segments(pack.lengths, pack.parents)
+    attention = Ownership.from_owners(packing, pack.ranks, pack.chunk, pack.owners)
+    assert attention.rank_tokens.tolist() == pack.on_ranks(0, pack.tokens)
     return packing, gdn(packing, attention, settings)
 
 
-@given(rows())
+@given(packs())
 def test_placement_equals_the_slow_one(drawn):
-    row, settings = drawn
-    packing, made = ours(row, settings)
-    loads, owner, chained, moved, score = slow.gdn(row, settings)
+    pack, settings = drawn
+    packing, made = ours(pack, settings)
+    loads, owner, chained, moved, score = slow.gdn(pack, settings)
     assert made.rank_tokens.tolist() == loads
     assert made.owner.tolist() == owner
     assert made.chained.tolist() == chained
     assert made.cross_tokens == moved
     assert made.score == score
     assert made.bound <= made.score
-    whole = dict(enumerate(row.lengths))
-    assert counts(gdn_schedule(packing)) == slow.schedule(row, whole)
+    whole = dict(enumerate(pack.lengths))
+    assert counts(gdn_schedule(packing)) == slow.schedule(pack, whole)
     cuts = iter(made.shards.tolist())
-    held = [{} for _ in range(row.ranks)]
-    for segment, length in enumerate(row.lengths):
+    held = [{} for _ in range(pack.ranks)]
+    for segment, length in enumerate(pack.lengths):
         if chained[segment]:
             for rank, tokens in enumerate(next(cuts)):
                 held[rank][segment] = tokens
         else:
             held[owner[segment]][segment] = length
     schedules = gdn_schedule_per_rank(packing, made)
-    assert [counts(each) for each in schedules] == [slow.schedule(row, pieces) for pieces in held]
+    assert [counts(each) for each in schedules] == [slow.schedule(pack, pieces) for pieces in held]
 
 
-def test_equal_rows_per_rank_are_scheduled_alike():
+def test_equal_tokens_per_rank_are_scheduled_alike():
     """One tree per rank costs on each what one tree costs alone."""
     lengths, parents = [4_000, 1_000, 900, 333, 70], [-1, 0, 0, 2, -1]
     alone = gdn_schedule(Packing.from_segments(lengths, parents))
@@ -138,7 +138,7 @@ def test_equal_rows_per_rank_are_scheduled_alike():
             assert set(map(counts, schedules)) == {counts(alone)}
 
 
-def test_long_rows_and_many_segments():
+def test_long_packs_and_many_segments():
     """A hundred thousand one-token segments in a chain, as many roots, and a billion tokens."""
     for parents in (np.arange(-1, 99_999), np.full(100_000, -1)):
         packing = Packing.from_segments(np.ones(100_000, dtype=np.int64), parents)
@@ -191,7 +191,7 @@ def test_shapes_and_settings_are_refused(change):
         {"cp": 0, "owners": []},
     ],
 )
-def test_ownerships_of_another_row_are_refused(change):
+def test_ownerships_of_another_pack_are_refused(change):
     packing = Packing.from_segments([100, 28], [-1, 0])
     fits = {"cp": 2, "chunk": 64, "owners": [0, 1]}
     gdn(packing, Ownership.from_owners(packing, **fits))

@@ -53,7 +53,7 @@ def planner_of(case: dict[str, Any], **options: Any) -> Planner:
     if not gdn:
         model = replace(model, gdn_layers=0, layer_kinds=())
     rank, size = case.get("dp", (0, 1))
-    options.setdefault("reference", True)
+    options.setdefault("mode", "reference")
     planner = Planner(
         model,
         Topology(dp=size, cp=cp),

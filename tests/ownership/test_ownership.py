@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
-from slow import ownership as slow_assign
+from slow import ownership as slow
 
 import waveplan
 from waveplan import (
@@ -20,14 +20,14 @@ from waveplan import (
     own,
     owned_token_ms,
 )
+from waveplan._core import stage_times
 from waveplan.errors import InputError
-from waveplan.stages import stage_times
 
-Row = waveplan.Packing.from_segments
+Pack = waveplan.Packing.from_segments
 
 
 @st.composite
-def rows(draw, most_segments=14, longest=40):
+def packs(draw, most_segments=14, longest=40):
     """A pack; parents are any earlier segment, so not only tree order."""
     n = draw(st.integers(1, most_segments))
     lengths = draw(st.lists(st.integers(1, longest), min_size=n, max_size=n))
@@ -87,7 +87,7 @@ settings = st.builds(
     profile=st.none() | profiles,
 )
 
-# Costs at which moves and stages pay in rows as short as these.
+# Costs at which moves and stages pay in packs as short as these.
 moving = st.builds(
     OwnershipSettings,
     block=st.just(1),
@@ -142,17 +142,17 @@ def check_invariants(made, tokens, ranks):
 
 
 @hypothesis(max_examples=max(200, hypothesis().max_examples))
-@given(rows(), st.integers(1, 9), settings)
-def test_equals_the_slow_assignment(row, ranks, chosen):
-    made = own(Row(*row), ranks, chosen)
-    check_invariants(made, sum(row[0]), ranks)
-    check_equal(made, slow_assign.assign(*row, ranks, chosen))
+@given(packs(), st.integers(1, 9), settings)
+def test_equals_the_slowment(pack, ranks, chosen):
+    made = own(Pack(*pack), ranks, chosen)
+    check_invariants(made, sum(pack[0]), ranks)
+    check_equal(made, slow.own(*pack, ranks, chosen))
 
 
 @hypothesis(max_examples=max(200, hypothesis().max_examples))
-@given(rows(most_segments=6, longest=8), st.integers(1, 5), moving)
-def test_moves_equal_the_slow_ones(row, ranks, chosen):
-    check_equal(own(Row(*row), ranks, chosen), slow_assign.assign(*row, ranks, chosen))
+@given(packs(most_segments=6, longest=8), st.integers(1, 5), moving)
+def test_moves_equal_the_slow_ones(pack, ranks, chosen):
+    check_equal(own(Pack(*pack), ranks, chosen), slow.own(*pack, ranks, chosen))
 
 
 def forests(segments):
@@ -160,7 +160,7 @@ def forests(segments):
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_small_rows_in_full(ranks):
+def test_small_packs_in_full(ranks):
     """All forests of three segments of 1 or 3 tokens, in chunks of 1 or 2."""
     for parents in forests(3):
         for lengths in itertools.product((1, 3), repeat=3):
@@ -175,11 +175,11 @@ def test_small_rows_in_full(ranks):
                     local_pair_ms=0.2,
                     remote_pair_ms=0.3,
                 )
-                made = own(Row(list(lengths), list(parents)), ranks, chosen)
-                check_equal(made, slow_assign.assign(list(lengths), list(parents), ranks, chosen))
+                made = own(Pack(list(lengths), list(parents)), ranks, chosen)
+                check_equal(made, slow.own(list(lengths), list(parents), ranks, chosen))
 
 
-def test_no_assignment_beats_the_bound():
+def test_no_ownership_beats_the_bound():
     """The bound against the best of all owners of all chunks, in any number of stages."""
     chosen = OwnershipSettings(
         block=1,
@@ -195,13 +195,11 @@ def test_no_assignment_beats_the_bound():
     )
     for parents in forests(3):
         lengths = [4, 3, 3]
-        made = own(Row(lengths, list(parents)), 2, chosen)
-        pairs = slow_assign.chunk_pairs(slow_assign.visible(lengths, list(parents)), 2)
+        made = own(Pack(lengths, list(parents)), 2, chosen)
+        pairs = slow.chunk_pairs(slow.visible(lengths, list(parents)), 2)
         chunks = len(pairs)
         best = min(
-            slow_assign.evaluate(
-                pairs, [2] * chunks, owners, slow_assign.stages_of(chunks, stages), 2, chosen
-            )[0]
+            slow.evaluate(pairs, [2] * chunks, owners, slow.stages_of(chunks, stages), 2, chosen)[0]
             for owners in itertools.product(range(2), repeat=chunks)
             for stages in (1, 2)
         )
@@ -209,65 +207,65 @@ def test_no_assignment_beats_the_bound():
         assert made.bound > 0.3 * best
 
 
-@given(rows(most_segments=8))
-def test_moving_away_from_the_start_only_helps(row):
+@given(packs(most_segments=8))
+def test_moving_away_from_the_start_only_helps(pack):
     chosen = OwnershipSettings(block=1, chunk=4, remote_host_ms=0.01, local_pair_ms=0.05)
-    searched = own(Row(*row), 3, chosen)
-    start = own(Row(*row), 3, chosen.replace(steps=0))
+    searched = own(Pack(*pack), 3, chosen)
+    start = own(Pack(*pack), 3, chosen.replace(steps=0))
     assert start.owners.tolist() == searched.contiguous.tolist() == start.contiguous.tolist()
     assert searched.score <= start.score + 1e-9
 
 
-@given(rows(), st.integers(1, 6), settings, st.sampled_from(["interval_ms", "local_pair_ms"]))
-def test_costs_below_zero_equal_the_slow_assignment(row, ranks, chosen, name):
+@given(packs(), st.integers(1, 6), settings, st.sampled_from(["interval_ms", "local_pair_ms"]))
+def test_costs_below_zero_equal_the_slowment(pack, ranks, chosen, name):
     chosen = chosen.replace(**{name: -0.1})
-    made = own(Row(*row), ranks, chosen)
-    check_equal(made, slow_assign.assign(*row, ranks, chosen))
+    made = own(Pack(*pack), ranks, chosen)
+    check_equal(made, slow.own(*pack, ranks, chosen))
     assert made.bound is None or chosen.profile is not None
 
 
 def test_fewer_tokens_than_ranks():
-    made = own(Row([5], [-1]), 8)
+    made = own(Pack([5], [-1]), 8)
     assert made.owners.tolist() == [7]
     assert made.rank_tokens.tolist() == [0] * 7 + [5]
     assert made.forward_ms[:7].tolist() == [0.0] * 7
 
 
-def test_a_row_without_tokens():
+def test_a_pack_without_tokens():
     for profile in (None, PROFILE):
-        made = own(Row([], []), 3, OwnershipSettings(profile=profile))
+        made = own(Pack([], []), 3, OwnershipSettings(profile=profile))
         assert (made.chunk, made.tokens, made.score, made.bound) == (0, 0, 0.0, 0.0)
         assert made.owners.size == made.stages.size == 0
         assert made.rank_tokens.tolist() == [0, 0, 0]
         assert made.ranges(2).shape == (0, 2)
 
 
-def test_deep_chains_and_long_rows():
+def test_deep_chains_and_long_packs():
     """Sizes that a chunk-by-chunk or slice-by-slice answer would choke on."""
-    chain = Row(np.ones(100_000, dtype=np.int64), np.arange(-1, 99_999))
+    chain = Pack(np.ones(100_000, dtype=np.int64), np.arange(-1, 99_999))
     made = own(chain, 2)
     check_invariants(made, 100_000, 2)
     # A chain attends like one long segment.
-    whole = own(Row([100_000], [-1]), 2)
+    whole = own(Pack([100_000], [-1]), 2)
     assert made.owners.tolist() == whole.owners.tolist()
     assert made.score == whole.score
     unlimited = OwnershipSettings(chunk_budget_base=0, chunk_budget_per_rank=0)
-    check_invariants(own(Row([3_900_000], [-1]), 4, unlimited), 3_900_000, 4)
+    check_invariants(own(Pack([3_900_000], [-1]), 4, unlimited), 3_900_000, 4)
 
 
 def test_the_most_ranks():
-    assert own(Row([5], [-1]), 4096).owners.tolist() == [4095]
-    made = own(Row([6144] * 2, [-1, 0]), 4096)
+    assert own(Pack([5], [-1]), 4096).owners.tolist() == [4095]
+    made = own(Pack([6144] * 2, [-1, 0]), 4096)
     assert (made.rank_tokens == 3).all()
     assert made.owners.tolist() == list(range(4096))
 
 
 def test_takes_any_integer_array():
-    want = own(Row([300, 200, 100], [-1, 0, 0]), 2, OwnershipSettings(chunk=128))
+    want = own(Pack([300, 200, 100], [-1, 0, 0]), 2, OwnershipSettings(chunk=128))
     lengths = np.array([300, 0, 200, 0, 100, 0], dtype=np.int32)[::2]
     parents = np.array([-1, 0, 0], dtype=np.int16)
     parents.flags.writeable = False
-    made = own(Row(lengths, parents), 2, OwnershipSettings(chunk=128))
+    made = own(Pack(lengths, parents), 2, OwnershipSettings(chunk=128))
     assert made.owners.tolist() == want.owners.tolist()
     made.owners[0] += 1
     assert made.owners.tolist() == want.owners.tolist()
@@ -286,21 +284,21 @@ def test_extreme_settings_do_not_overflow():
         underfill_tokens=big,
         underfill_pairs=big,
     )
-    check_invariants(own(Row([1000, 500], [-1, 0]), 2, chosen), 1500, 2)
+    check_invariants(own(Pack([1000, 500], [-1, 0]), 2, chosen), 1500, 2)
     heavy = StageWork(**dict.fromkeys(StageWork.__match_args__, big))
     sizes = dict.fromkeys(WorkloadProfile.__match_args__, big)
     profile = WorkloadProfile(**{**sizes, "stages": [heavy]})
     with pytest.raises(InputError, match="indexer's work is too large"):
-        own(Row([1000, 500], [-1, 0]), 2, OwnershipSettings(profile=profile))
+        own(Pack([1000, 500], [-1, 0]), 2, OwnershipSettings(profile=profile))
 
 
 def test_threads_agree():
-    row = Row([700] * 40, [-1] + [0] * 39)
-    want = own(row, 4, OwnershipSettings(owned_token_ms=0.001)).owners.tolist()
+    pack = Pack([700] * 40, [-1] + [0] * 39)
+    want = own(pack, 4, OwnershipSettings(owned_token_ms=0.001)).owners.tolist()
     answers = []
 
     def work():
-        made = own(row, 4, OwnershipSettings(owned_token_ms=0.001))
+        made = own(pack, 4, OwnershipSettings(owned_token_ms=0.001))
         answers.append(made.owners.tolist())
 
     threads = [threading.Thread(target=work) for _ in range(8)]
@@ -326,10 +324,10 @@ def test_owned_token_ms():
         owned_token_ms(hidden=1, ffn=1, tp=0)
 
 
-@given(rows(), st.integers(1, 6))
-def test_stage_times_play_out_to_the_forward_time(row, cp):
+@given(packs(), st.integers(1, 6))
+def test_stage_times_play_out_to_the_forward_time(pack, cp):
     settings = OwnershipSettings(chunk=8, block=4, owned_token_ms=0.01)
-    packed = Row(*map(np.array, row))
+    packed = Pack(*map(np.array, pack))
     made = own(packed, cp, settings)
     local, compute, exchange = stage_times(packed, cp, settings)
     for rank in range(cp):

@@ -9,10 +9,9 @@ from dataclasses import replace
 import pytest
 from conftest import HERE
 
-from waveplan import Budget, Model, Topology, Training, models
+from waveplan import Budget, Model, Packing, Topology, Training, gdn_schedule, models
 from waveplan.pricing import Measures, RuleSet, bind, default_rules, price, reference_rules
 from waveplan.pricing.resident import resident
-from waveplan.stages import Packing, gdn_schedule
 
 RECORDS = {
     record["id"]: record

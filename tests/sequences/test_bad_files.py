@@ -124,8 +124,11 @@ class Touch:
         ({"tokens": [1], "offsets": [1, 1]}, "offsets[0] is 1"),
         ({"tokens": [1], "offsets": [0, 2]}, "offsets end at 2, but there are 1 tokens"),
         ({"tokens": [1, 2, 3], "offsets": [0, 3, 2, 3]}, "offsets[2] is 2 after 3"),
-        ({"tokens": [1, 5, -2], "offsets": [0, 1, 3]}, "row 1 has token -2 at position 1"),
-        ({"tokens": [1], "offsets": [0, 1], "group": [0, 1]}, "group has 2 entries for 1 rows"),
+        ({"tokens": [1, 5, -2], "offsets": [0, 1, 3]}, "sequence 1 has token -2 at position 1"),
+        (
+            {"tokens": [1], "offsets": [0, 1], "group": [0, 1]},
+            "group has 2 entries for 1 sequences",
+        ),
         ({"tokens": np.array([2**63], np.uint64), "offsets": [0, 1]}, "must be below 2**63"),
     ],
 )
@@ -174,13 +177,13 @@ def write(path: Path, table: Any) -> Path:
         ({"tokens": [[True]]}, "type bool"),
         ({"tokens": [[[1]]]}, "type list"),
         ({"tokens": [{"a": 1}]}, "Arrow type struct"),
-        ({"tokens": [[1], None]}, "tokens: row 1 is null"),
-        ({"tokens": [[1], [2, None]]}, "tokens: row 1 holds a null at position 1"),
-        ({"tokens": [[1], [2, -1]]}, "row 1 has token -1 at position 1"),
+        ({"tokens": [[1], None]}, "tokens: sequence 1 is null"),
+        ({"tokens": [[1], [2, None]]}, "tokens: sequence 1 holds a null at position 1"),
+        ({"tokens": [[1], [2, -1]]}, "sequence 1 has token -1 at position 1"),
         ({"tokens": [[1]], "group": ["x"]}, "group holds Arrow values of type string"),
         ({"tokens": [[1]], "group": pa.array([None], "int8")}, "group[0] is null"),
         ({"tokens": [[1]], "first_target": [[1]]}, "first_target holds Arrow values of type list"),
-        ({"prompt_ids": [[1], [2]], "completion_ids": [[1], None]}, "row 1 is null"),
+        ({"prompt_ids": [[1], [2]], "completion_ids": [[1], None]}, "sequence 1 is null"),
     ],
 )
 def test_columns(columns: dict[str, Any], says: str, suffix: str, tmp_path: Path) -> None:
@@ -257,7 +260,7 @@ def test_damage_and_other_kinds(tmp_path: Path) -> None:
         ("none.parquet", "no such file"),
         ("x" * 300 + ".jsonl", "cannot be read"),
         ("rows.csv", "must end in .jsonl"),
-        ("rows", "must end in"),
+        ("sequences", "must end in"),
     ],
 )
 def test_names(name: str, says: str, tmp_path: Path) -> None:

@@ -20,13 +20,12 @@ def test_defaults_are_targets_with_gradients() -> None:
     assert len(requests) == 4
     assert requests.lengths.tolist() == [4, 3, 0, 1]
     assert requests.labelled.tolist() == [4, 3, 0, 1]
-    assert requests.active.all()
     assert requests.mixes == ("target:single",)
-    assert requests.group_offsets.tolist() == [0, 1, 2, 3, 4]
-    assert "4 rows, 8 tokens" in repr(requests)
+    assert requests.group_sizes.tolist() == [1, 1, 1, 1]
+    assert "4 requests, 8 tokens" in repr(requests)
 
 
-def test_one_value_or_one_per_row() -> None:
+def test_one_value_or_one_per_request() -> None:
     requests = Requests(
         ROWS,
         targets=[True, 2, None, False],
@@ -41,10 +40,9 @@ def test_one_value_or_one_per_row() -> None:
     assert requests.targets.tolist() == [True, True, False, False]
     assert requests.labelled.tolist() == [4, 1, 0, 0]
     assert requests.top_k.tolist() == [0, 5, 0, 0]
-    assert requests.active.tolist() == [True, True, False, True]
     assert requests.adapters == ("a", "b")
     assert requests.slot.tolist() == [1, 0, 2, 1]
-    assert requests.group_offsets.tolist() == [0, 1, 4]
+    assert requests.group_sizes.tolist() == [1, 3]
     names = [requests.mixes[mix] for mix in requests.mix]
     assert names == ["target:single", "target:single+top_k:5", "inactive", "logits+routes"]
     groups = requests.packs()
@@ -76,7 +74,7 @@ def test_first_targets_from_an_array() -> None:
     assert Requests(ROWS, targets=0).labelled.tolist() == [4, 3, 0, 1]
 
 
-def test_items_of_one_size() -> None:
+def test_groups_of_one_size() -> None:
     assert Requests(ROWS, groups=3).group_sizes.tolist() == [3, 1]
     assert Requests([], groups=3).group_sizes.tolist() == []
 
@@ -86,18 +84,21 @@ def test_items_of_one_size() -> None:
     [
         ({"top_k": 0}, "top_k is 0: it must be at least 1"),
         ({"top_k": -3}, "top_k is -3: it must be at least 1"),
-        ({"top_k": [1, 0, 1, 1]}, "top_k[1] is 0: give at least 1"),
+        ({"top_k": [1, 0, 1, 1]}, "top_k[1] is 0: it must be at least 1"),
         ({"top_k": [1, True, 1, 1]}, "top_k[1] is True"),
-        ({"top_k": 2**70}, "top_k is 1180591620717411303424: it must fit"),
+        (
+            {"top_k": 2**70},
+            "top_k is 1180591620717411303424: it must be at most 9223372036854775807",
+        ),
         ({"top_k": 2**62}, "the number of top-k entries is too large"),
-        ({"logits": [True]}, "logits has 1 entries for 4 rows"),
+        ({"logits": [True]}, "logits has 1 entries for 4 requests"),
         ({"hidden": "yes"}, "hidden is 'yes'"),
         ({"hidden": [1, 0, 1, 0]}, "hidden[0] is 1: give True or False"),
         ({"gradient": np.ones((2, 2), bool)}, "gradient has 2 dimensions"),
         ({"targets": [0, 4, 0, 0]}, "targets[1] is 4: the first target must be within 0..3"),
         ({"targets": np.array([0, -1, 0, 0])}, "targets[1] is -1"),
         ({"targets": 2}, "targets[2] is 2"),
-        ({"targets": [[True], True, True, True]}, "targets[0] has shape (1,) for a row of 4"),
+        ({"targets": [[True], True, True, True]}, "targets[0] has shape (1,) for a request of 4"),
         ({"targets": [[0.5] * 4, 0, 0, 0]}, "targets[0] holds float64"),
         ({"targets": [np.zeros((4, 0), bool), None, None, None]}, "targets[0] has no label"),
         ({"targets": np.ones(5, bool)}, "targets is a boolean array of shape (5,)"),
@@ -121,12 +122,12 @@ def test_refusals_name_the_option_and_the_value(options: dict[str, Any], message
 
 
 def test_negative_tokens_are_refused() -> None:
-    with pytest.raises(InputError, match=r"rows\[1\]\[2\] is -9: token ids must be at least 0"):
+    with pytest.raises(InputError, match=r"sequences\[1\]\[2\] is -9: token ids must be"):
         Requests([[1, 2, 3, 4], [1, 2, -9], [], [7]])
 
 
 def test_unknown_requests_are_refused() -> None:
-    with pytest.raises(InputError, match=r"requests\[1\] is 4: it must be a row, 0 to 4"):
+    with pytest.raises(InputError, match=r"requests\[1\] is 4"):
         Requests(ROWS).packs([0, 4])
 
 

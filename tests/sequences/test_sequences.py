@@ -21,8 +21,8 @@ from waveplan import InputError, Ragged, Sequences
 HAS_ARROW = importlib.util.find_spec("pyarrow") is not None
 
 
-def lists_of(rows):
-    return [rows[i].tolist() for i in range(len(rows))]
+def lists_of(sequences):
+    return [sequences[i].tolist() for i in range(len(sequences))]
 
 
 # --- arrays ---
@@ -30,30 +30,30 @@ def lists_of(rows):
 
 def test_contiguous_int64_is_not_copied():
     tokens = np.arange(6)
-    rows = Sequences(tokens, [0, 2, 2, 6])
-    assert np.shares_memory(rows.tokens, tokens)
-    assert lists_of(rows) == [[0, 1], [], [2, 3, 4, 5]]
-    assert rows.lengths.tolist() == [2, 0, 4]
-    assert repr(rows) == "Sequences(3 rows, 6 tokens)"
-    assert rows[-1].tolist() == [2, 3, 4, 5]
+    sequences = Sequences(tokens, [0, 2, 2, 6])
+    assert np.shares_memory(sequences.tokens, tokens)
+    assert lists_of(sequences) == [[0, 1], [], [2, 3, 4, 5]]
+    assert sequences.lengths.tolist() == [2, 0, 4]
+    assert repr(sequences) == "Sequences(3 sequences, 6 tokens)"
+    assert sequences[-1].tolist() == [2, 3, 4, 5]
     with pytest.raises(IndexError):
-        rows[3]
+        sequences[3]
 
 
-def test_rows_are_frozen():
+def test_sequences_are_frozen():
     tokens, offsets = np.arange(3), np.array([0, 3])
-    rows = Sequences(tokens, offsets, {"group": [4]})
+    sequences = Sequences(tokens, offsets, {"group": [4]})
     with pytest.raises(AttributeError):
-        rows.tokens = tokens
-    for array in (rows.tokens, rows.offsets, rows[0], rows.columns["group"]):
+        sequences.tokens = tokens
+    for array in (sequences.tokens, sequences.offsets, sequences[0], sequences.columns["group"]):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
     with pytest.raises(TypeError):
-        rows.columns["x"] = tokens
+        sequences.columns["x"] = tokens
     offsets[1] = 99  # the caller's own array: what was checked stays
-    assert rows.offsets.tolist() == [0, 3]
+    assert sequences.offsets.tolist() == [0, 3]
     tokens[0] = 7  # still the caller's to write
-    assert rows[0].tolist() == [7, 1, 2]
+    assert sequences[0].tolist() == [7, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -61,11 +61,11 @@ def test_rows_are_frozen():
 )
 def test_other_integers_are_converted_once(dtype):
     tokens = np.array([1, 2, 3, 4, 100], dtype)
-    rows = Sequences(tokens, np.array([0, 5], "u4"))
-    assert rows.tokens.dtype == np.int64
-    assert rows.tokens.dtype.isnative
-    assert lists_of(rows) == [[1, 2, 3, 4, 100]]
-    assert waveplan.tree(rows).packed() == 5
+    sequences = Sequences(tokens, np.array([0, 5], "u4"))
+    assert sequences.tokens.dtype == np.int64
+    assert sequences.tokens.dtype.isnative
+    assert lists_of(sequences) == [[1, 2, 3, 4, 100]]
+    assert waveplan.tree(sequences).packed() == 5
 
 
 def test_odd_memory_layouts():
@@ -78,16 +78,16 @@ def test_odd_memory_layouts():
     assert not misaligned.flags.aligned
     column = np.arange(10).reshape(5, 2)[:, 0]
     for tokens in (strided, backwards, read_only, misaligned, column, memoryview(read_only)):
-        rows = Sequences(tokens, [0, 2, 5])
-        assert lists_of(rows) == wanted
-        assert rows.tokens.flags.aligned
-        assert rows.tokens.flags.c_contiguous
-        assert waveplan.tree(rows).packed() == 5
+        sequences = Sequences(tokens, [0, 2, 5])
+        assert lists_of(sequences) == wanted
+        assert sequences.tokens.flags.aligned
+        assert sequences.tokens.flags.c_contiguous
+        assert waveplan.tree(sequences).packed() == 5
 
 
 def test_a_broadcast_array_is_materialised():
-    rows = Sequences(np.broadcast_to(np.int64(3), 4), [0, 4])
-    assert waveplan.pack(rows).packed_tokens == 4
+    sequences = Sequences(np.broadcast_to(np.int64(3), 4), [0, 4])
+    assert waveplan.pack(sequences).packed_tokens == 4
 
 
 @pytest.mark.parametrize(
@@ -127,28 +127,32 @@ def test_refused_arrays(tokens, offsets, message):
     assert isinstance(refused.value, ValueError)
 
 
-def test_columns_have_one_entry_a_row():
-    rows = Sequences([1, 2, 3], [0, 1, 3], {"group": np.array([5, 6], np.int16)})
-    assert rows.columns["group"].dtype == np.int64
-    with pytest.raises(InputError, match="group has 1 entries for 2 rows"):
+def test_columns_have_one_entry_a_sequence():
+    sequences = Sequences([1, 2, 3], [0, 1, 3], {"group": np.array([5, 6], np.int16)})
+    assert sequences.columns["group"].dtype == np.int64
+    with pytest.raises(InputError, match="group has 1 entries for 2 sequences"):
         Sequences([1, 2, 3], [0, 1, 3], {"group": [5]})
 
 
 def test_take_keeps_order_repeats_and_columns():
-    rows = Sequences([1, 2, 3, 4], [0, 1, 1, 4], {"group": [7, 8, 9]})
-    taken = rows.take([2, 0, 2, -2])
+    sequences = Sequences([1, 2, 3, 4], [0, 1, 1, 4], {"group": [7, 8, 9]})
+    taken = sequences.take([2, 0, 2, -2])
     assert lists_of(taken) == [[2, 3, 4], [1], [2, 3, 4], []]
     assert taken.columns["group"].tolist() == [9, 7, 9, 8]
-    assert len(rows.take([])) == 0
+    assert len(sequences.take([])) == 0
     for wrong in ([3], [0, -4], [2**62]):
-        with pytest.raises(InputError, match="there are 3 rows"):
-            rows.take(wrong)
+        with pytest.raises(InputError, match="there are 3 sequences"):
+            sequences.take(wrong)
 
 
 def test_copies_and_pickles():
-    rows = Sequences([1, 2, 3], [0, 1, 3], {"group": [4, 5]})
-    for twin in (pickle.loads(pickle.dumps(rows)), copy.deepcopy(rows), copy.copy(rows)):
-        assert lists_of(twin) == lists_of(rows)
+    sequences = Sequences([1, 2, 3], [0, 1, 3], {"group": [4, 5]})
+    for twin in (
+        pickle.loads(pickle.dumps(sequences)),
+        copy.deepcopy(sequences),
+        copy.copy(sequences),
+    ):
+        assert lists_of(twin) == lists_of(sequences)
         assert twin.columns["group"].tolist() == [4, 5]
 
 
@@ -163,17 +167,20 @@ def test_ragged():
 
 
 @given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=6), max_size=6))
-def test_from_lists(rows):
-    assert lists_of(Sequences.from_any(rows)) == rows
-    assert lists_of(Sequences.from_any(tuple(map(tuple, rows)))) == rows
-    assert lists_of(Sequences.from_any(np.array(row, np.int64) for row in rows)) == rows
+def test_from_lists(sequences):
+    assert lists_of(Sequences.from_any(sequences)) == sequences
+    assert lists_of(Sequences.from_any(tuple(map(tuple, sequences)))) == sequences
+    assert (
+        lists_of(Sequences.from_any(np.array(sequence, np.int64) for sequence in sequences))
+        == sequences
+    )
 
 
 def test_from_other_holders():
     wanted = [[1, 2], [3, 4]]
     as_objects = np.empty(2, object)
     as_objects[:] = [np.array([1, 2], np.int32), [3, 4]]
-    for rows in (
+    for sequences in (
         np.array(wanted, np.int16),
         np.array([[1, 9, 2, 9], [3, 9, 4, 9]])[:, ::2],
         as_objects,
@@ -181,37 +188,37 @@ def test_from_other_holders():
         [memoryview(np.array([1, 2])), np.array([3, 4], ">u8")],
         [[np.int32(1), 2], np.array([3, 4])],
     ):
-        assert lists_of(Sequences.from_any(rows)) == wanted
-    given_rows = Sequences([1], [0, 1])
-    assert Sequences.from_any(given_rows) is given_rows
+        assert lists_of(Sequences.from_any(sequences)) == wanted
+    given_sequences = Sequences([1], [0, 1])
+    assert Sequences.from_any(given_sequences) is given_sequences
     assert lists_of(Sequences.from_any(np.zeros((3, 0), int))) == [[], [], []]
 
 
 @pytest.mark.parametrize(
-    ("rows", "message"),
+    ("sequences", "message"),
     [
-        (5, "rows is a int"),
-        (None, "rows is a NoneType"),
-        ("abc", "rows is a str"),
-        ({"a": [1]}, "rows is a dict"),
-        ([[1], 5], "row 1 is a int"),
-        ([[1], "23"], "row 1 is a str"),
-        ([[1], None], "row 1 is a NoneType"),
-        ([[1], [[2]]], r"row 1 has shape \(1, 1\)"),
-        ([[1], [2, True]], r"row 1\[1\] is True"),
-        ([[1], [2, 0.5]], r"row 1\[1\] is 0.5"),
-        ([[1], [2, float("nan")]], r"row 1\[1\] is nan"),
-        ([[1], [2**63]], r"row 1\[0\] is 9223372036854775808"),
-        ([np.zeros(2)], "row 0 has dtype float64"),
-        (np.zeros(3, int), r"rows has shape \(3,\)"),
-        (np.zeros((2, 2)), "rows has dtype float64"),
-        ([[1, 2], np.ma.masked_array([1, 2], [True, False])], "row 1 is a masked array"),
-        ([[1, [2, 3]]], "row 0 is not an array of integers"),
+        (5, "sequences is a int"),
+        (None, "sequences is a NoneType"),
+        ("abc", "sequences is a str"),
+        ({"a": [1]}, "sequences is a dict"),
+        ([[1], 5], "sequence 1 is a int"),
+        ([[1], "23"], "sequence 1 is a str"),
+        ([[1], None], "sequence 1 is a NoneType"),
+        ([[1], [[2]]], r"sequence 1 has shape \(1, 1\)"),
+        ([[1], [2, True]], r"sequence 1\[1\] is True"),
+        ([[1], [2, 0.5]], r"sequence 1\[1\] is 0.5"),
+        ([[1], [2, float("nan")]], r"sequence 1\[1\] is nan"),
+        ([[1], [2**63]], r"sequence 1\[0\] is 9223372036854775808"),
+        ([np.zeros(2)], "sequence 0 has dtype float64"),
+        (np.zeros(3, int), r"sequences has shape \(3,\)"),
+        (np.zeros((2, 2)), "sequences has dtype float64"),
+        ([[1, 2], np.ma.masked_array([1, 2], [True, False])], "sequence 1 is a masked array"),
+        ([[1, [2, 3]]], "sequence 0 is not an array of integers"),
     ],
 )
-def test_refused_rows(rows, message):
+def test_refused_sequences(sequences, message):
     with pytest.raises(InputError, match=message) as refused:
-        Sequences.from_any(rows)
+        Sequences.from_any(sequences)
     assert "\n" not in str(refused.value)
 
 
@@ -236,13 +243,13 @@ class Tensor:
 def test_torch_tensors_without_torch():
     assert lists_of(Sequences.from_any([Tensor([1, 2]), Tensor([3])])) == [[1, 2], [3]]
     assert lists_of(Sequences.from_any(Tensor([[1, 2], [3, 4]]))) == [[1, 2], [3, 4]]
-    for rows, message in (
-        ([Tensor([1.5])], r"row 0\[0\] is 1.5"),
-        ([Tensor([1], "can't convert cuda:0 tensor")], "row 0 is not .* cuda:0"),
-        (Tensor([[1]], "can't convert cuda:0 tensor"), "rows cannot be read: .* cuda:0"),
+    for sequences, message in (
+        ([Tensor([1.5])], r"sequence 0\[0\] is 1.5"),
+        ([Tensor([1], "can't convert cuda:0 tensor")], "sequence 0 is not .* cuda:0"),
+        (Tensor([[1]], "can't convert cuda:0 tensor"), "sequences cannot be read: .* cuda:0"),
     ):
         with pytest.raises(InputError, match=message):
-            Sequences.from_any(rows)
+            Sequences.from_any(sequences)
 
 
 # --- .jsonl ---
@@ -259,9 +266,9 @@ def test_json_lines(tmp_path):
         '{"input_ids": [1, 2], "group": 3, "text": "x"}\n\n{"tokens": [], "group": 0}\r\n'
         '{"prompt_ids": null, "tokens": [9], "group": 4}',
     )
-    rows = Sequences.load(path)
-    assert lists_of(rows) == [[1, 2], [], [9]]
-    assert rows.columns["group"].tolist() == [3, 0, 4]
+    sequences = Sequences.load(path)
+    assert lists_of(sequences) == [[1, 2], [], [9]]
+    assert sequences.columns["group"].tolist() == [3, 0, 4]
 
 
 def test_json_lines_of_prompts_and_completions(tmp_path):
@@ -270,9 +277,9 @@ def test_json_lines_of_prompts_and_completions(tmp_path):
         {"prompt_ids": [], "completion_ids": [4]},
     ]
     path = write(tmp_path / "rows.jsonl", "\n".join(map(json.dumps, lines)))
-    rows = Sequences.load(str(path))
-    assert lists_of(rows) == [[1, 2, 3], [4]]
-    assert rows.columns["first_target"].tolist() == [2, 0]
+    sequences = Sequences.load(str(path))
+    assert lists_of(sequences) == [[1, 2, 3], [4]]
+    assert sequences.columns["first_target"].tolist() == [2, 0]
 
 
 def test_json_lines_from_stdin(monkeypatch):
@@ -286,11 +293,11 @@ def test_json_lines_from_stdin(monkeypatch):
 
 
 def test_npz_with_columns():
-    rows = Sequences.load(data_folder() / "math_grpo_open.npz")
-    assert len(rows) == 1_400
-    assert len(rows.tokens) == 519_496
-    assert set(rows.columns) == {"first_target", "group"}
-    assert (rows.columns["first_target"] < rows.lengths).all()
+    sequences = Sequences.load(data_folder() / "math_grpo_open.npz")
+    assert len(sequences) == 1_400
+    assert len(sequences.tokens) == 519_496
+    assert set(sequences.columns) == {"first_target", "group"}
+    assert (sequences.columns["first_target"] < sequences.lengths).all()
 
 
 def test_npz_round_trip(tmp_path):
@@ -313,14 +320,14 @@ class TestArrow:
             "small": pa.list_(pa.int32()),
             "large": pa.large_list(pa.uint16()),
         }
-        return pa.array([list(row) for row in self.WANTED], kinds[kind])
+        return pa.array([list(sequence) for sequence in self.WANTED], kinds[kind])
 
     @pytest.mark.parametrize("kind", ["list", "small", "large"])
     def test_list_arrays(self, kind):
         import pyarrow as pa
 
         array = self.lists(kind)
-        wanted = [list(row) for row in self.WANTED]
+        wanted = [list(sequence) for sequence in self.WANTED]
         assert lists_of(Sequences.from_any(array)) == wanted
         assert lists_of(Sequences.from_any(array[1:])) == wanted[1:]
         assert lists_of(Sequences.from_any(pa.chunked_array([array, array[:1]]))) == [
@@ -336,8 +343,8 @@ class TestArrow:
         import pyarrow as pa
 
         for array, message in (
-            (pa.array([[1], None]), "row 1 is null"),
-            (pa.array([[1], [2, None]]), "row 1 holds a null at position 1"),
+            (pa.array([[1], None]), "sequence 1 is null"),
+            (pa.array([[1], [2, None]]), "sequence 1 holds a null at position 1"),
             (pa.array([1, 2]), "Arrow type int64"),
             (pa.array([[1.5]]), "Arrow values of type double"),
             (pa.array([[True]]), "Arrow values of type bool"),
@@ -357,9 +364,9 @@ class TestArrow:
         with pa.ipc.new_stream(str(tmp_path / "stream.arrow"), table.schema) as writer:
             writer.write_table(table)
         for name in ("rows.parquet", "rows.arrow", "stream.arrow"):
-            rows = Sequences.load(tmp_path / name)
-            assert lists_of(rows) == [list(row) for row in self.WANTED], name
-            assert rows.columns["group"].tolist() == [1, 2, 3]
+            sequences = Sequences.load(tmp_path / name)
+            assert lists_of(sequences) == [list(sequence) for sequence in self.WANTED], name
+            assert sequences.columns["group"].tolist() == [1, 2, 3]
 
     def test_prompts_and_completions(self, tmp_path):
         import pyarrow as pa
@@ -367,6 +374,6 @@ class TestArrow:
 
         made = {"prompt_ids": [[1, 2], []], "completion_ids": [[3], [4]]}
         pq.write_table(pa.table(made), tmp_path / "rows.parquet")
-        rows = Sequences.load(tmp_path / "rows.parquet")
-        assert lists_of(rows) == [[1, 2, 3], [4]]
-        assert rows.columns["first_target"].tolist() == [2, 0]
+        sequences = Sequences.load(tmp_path / "rows.parquet")
+        assert lists_of(sequences) == [[1, 2, 3], [4]]
+        assert sequences.columns["first_target"].tolist() == [2, 0]

@@ -24,8 +24,8 @@ MODEL = {
 
 
 @dataclass
-class Row:
-    """A pack and its attention chunks."""
+class Pack:
+    """A group and its attention chunks."""
 
     lengths: list[int]
     parents: list[int]
@@ -109,16 +109,16 @@ def exchange_ms(settings, moved):
     )
 
 
-def place(row, settings, chained):
+def place(pack, settings, chained):
     """The placement with this set of segments chained."""
-    placed = Placement([0] * row.ranks, [-1] * row.count, 0)
-    limit = max(1, int(row.tokens / row.ranks))
+    placed = Placement([0] * pack.ranks, [-1] * pack.count, 0)
+    limit = max(1, int(pack.tokens / pack.ranks))
 
-    def own(pack):
-        tokens = sum(row.lengths[s] for s in pack)
-        here = [0] * row.ranks
-        for s in pack:
-            held = row.on_ranks(row.starts[s], row.starts[s] + row.lengths[s])
+    def own(group):
+        tokens = sum(pack.lengths[s] for s in group)
+        here = [0] * pack.ranks
+        for s in group:
+            held = pack.on_ranks(pack.starts[s], pack.starts[s] + pack.lengths[s])
             here = [a + b for a, b in zip(here, held, strict=True)]
 
         def price(rank):
@@ -129,49 +129,49 @@ def place(row, settings, chained):
             slowest = max(load / settings.local_rate for load in loads)
             return slowest + exchange, exchange, moved, -here[rank], rank
 
-        owner = min(range(row.ranks), key=price)
+        owner = min(range(pack.ranks), key=price)
         placed.loads[owner] += tokens
         placed.moved += tokens - here[owner]
-        for s in pack:
+        for s in group:
             placed.owner[s] = owner
 
-    stack = list(reversed(row.roots))
+    stack = list(reversed(pack.roots))
     while stack:
         segment = stack.pop()
-        below = row.subtree(segment)
+        below = pack.subtree(segment)
         if segment in chained:
-            cut, moved = row.shards(segment)
+            cut, moved = pack.shards(segment)
             placed.loads = [a + b for a, b in zip(placed.loads, cut, strict=True)]
             placed.moved += moved
-        elif sum(row.lengths[s] for s in below) <= limit and not chained & set(below):
+        elif sum(pack.lengths[s] for s in below) <= limit and not chained & set(below):
             own(below)
             continue
         else:
             own([segment])
-        stack += reversed(row.children[segment])
+        stack += reversed(pack.children[segment])
     return placed
 
 
-def score(row, settings, chained):
+def score(pack, settings, chained):
     """Predicted milliseconds with this set of segments chained."""
-    placed = place(row, settings, chained)
-    levels = range(max(row.depths) + 1)
-    on_level = [[s for s in sorted(chained) if row.depths[s] == level] for level in levels]
+    placed = place(pack, settings, chained)
+    levels = range(max(pack.depths) + 1)
+    on_level = [[s for s in sorted(chained) if pack.depths[s] == level] for level in levels]
     slowest = 0.0
-    for rank in range(row.ranks):
+    for rank in range(pack.ranks):
         work = buckets = segments = chain = 0
         for level in levels:
             owned = [
-                row.lengths[s]
-                for s in range(row.count)
-                if row.depths[s] == level and placed.owner[s] == rank
+                pack.lengths[s]
+                for s in range(pack.count)
+                if pack.depths[s] == level and placed.owner[s] == rank
             ]
             if owned:
                 work += max(owned) * len(owned)
                 buckets += 1
                 segments += len(owned)
             if on_level[level]:
-                longest = max(row.shards(s)[0][rank] for s in on_level[level])
+                longest = max(pack.shards(s)[0][rank] for s in on_level[level])
                 chain += longest * len(on_level[level])
         time = work / settings.local_rate + buckets * settings.local_bucket_ms
         time += segments * settings.local_segment_ms
@@ -188,80 +188,80 @@ def score(row, settings, chained):
         chain_ms += buckets * settings.scan_bucket_ms
         chain_ms += segments / settings.scan_rate
     handed = 0
-    for s, parent in enumerate(row.parents):
+    for s, parent in enumerate(pack.parents):
         if parent >= 0 and parent not in chained:
             handed += s in chained or placed.owner[s] != placed.owner[parent]
     parents = handed * settings.parent_bytes / settings.parent_bandwidth if handed else 0.0
     return slowest + chain_ms + exchange_ms(settings, placed.moved) + parents
 
 
-def candidate_groups(row, settings, legal):
+def candidate_groups(pack, settings, legal):
     """Groups of segments to toggle, most promising first."""
 
-    def priority(pack):
+    def priority(group):
         relief = length = missed = locality = 0
-        for s in pack:
-            held = max(row.on_ranks(row.starts[s], row.starts[s] + row.lengths[s]))
-            relief += row.lengths[s] - max(row.shards(s)[0])
-            length += row.lengths[s]
-            missed += held - row.lengths[s]
+        for s in group:
+            held = max(pack.on_ranks(pack.starts[s], pack.starts[s] + pack.lengths[s]))
+            relief += pack.lengths[s] - max(pack.shards(s)[0])
+            length += pack.lengths[s]
+            missed += held - pack.lengths[s]
             locality = max(locality, held)
-        return relief, length, locality, missed, len(pack)
+        return relief, length, locality, missed, len(group)
 
     filled = [frozenset([s]) for s in legal]
-    for parent in dict.fromkeys(row.parents[s] for s in legal):
-        together = frozenset(s for s in legal if row.parents[s] == parent)
+    for parent in dict.fromkeys(pack.parents[s] for s in legal):
+        together = frozenset(s for s in legal if pack.parents[s] == parent)
         if parent >= 0 and len(together) > 1:
             filled.append(together)
     triples = [
-        [(0, row.starts[s], row.starts[s] + row.lengths[s]) for s in pack] for pack in filled
+        [(0, pack.starts[s], pack.starts[s] + pack.lengths[s]) for s in group] for group in filled
     ]
     walked = [filled[i] for i in walk_order(triples)]
     walked.sort(key=priority, reverse=True)
-    packs = []
-    for pack in (
+    groups = []
+    for group in (
         frozenset(legal),
-        frozenset(s for s in legal if row.parents[s] < 0),
-        frozenset(s for s in legal if row.parents[s] >= 0),
+        frozenset(s for s in legal if pack.parents[s] < 0),
+        frozenset(s for s in legal if pack.parents[s] >= 0),
         *walked,
     ):
-        if pack and pack not in packs:
-            packs.append(pack)
-    return packs[: max(1, settings.candidates)]
+        if group and group not in groups:
+            groups.append(group)
+    return groups[: max(1, settings.candidates)]
 
 
-def neighbours(chained, packs, branch):
-    """The packs to toggle from this set."""
-    picked = [pack for pack in packs if not pack <= chained][:branch]
-    for pack in reversed(packs):
-        if len(picked) < branch and pack & chained and pack not in picked:
-            picked.append(pack)
+def neighbours(chained, groups, branch):
+    """The groups to toggle from this set."""
+    picked = [group for group in groups if not group <= chained][:branch]
+    for group in reversed(groups):
+        if len(picked) < branch and group & chained and group not in picked:
+            picked.append(group)
     return picked
 
 
-def chained_segments(row, settings):
+def chained_segments(pack, settings):
     """The set that the beam search settles on."""
-    legal = [s for s in range(row.count) if row.shards(s)]
+    legal = [s for s in range(pack.count) if pack.shards(s)]
     if not legal:
         return frozenset()
     known = {}
 
     def key(chained):
         if chained not in known:
-            known[chained] = score(row, settings, chained)
+            known[chained] = score(pack, settings, chained)
         return known[chained], len(chained), sorted(chained)
 
     none, everything = frozenset(), frozenset(legal)
     best = everything if key(none)[0] - key(everything)[0] > settings.min_gain_ms else none
     width = max(1, settings.beam_width)
     beam = sorted([none, everything], key=key)[:width]
-    packs = candidate_groups(row, settings, legal)
+    groups = candidate_groups(pack, settings, legal)
     stale = 0
     for _ in range(settings.max_steps):
         made = {}
         for chained in beam:
-            for pack in neighbours(chained, packs, max(1, settings.branch)):
-                made[chained - pack if pack <= chained else chained | pack] = True
+            for group in neighbours(chained, groups, max(1, settings.branch)):
+                made[chained - group if group <= chained else chained | group] = True
         beam = sorted([*beam, *made], key=key)[:width]
         if key(best)[0] - key(beam[0])[0] > settings.min_gain_ms:
             best, stale = beam[0], 0
@@ -272,29 +272,28 @@ def chained_segments(row, settings):
     return best
 
 
-def gdn(row, settings):
+def gdn(pack, settings):
     """(rank tokens, owner or -1, chained, tokens moved, score)."""
-    chained = chained_segments(row, settings)
-    placed = place(row, settings, chained)
-    flags = [s in chained for s in range(row.count)]
-    return placed.loads, placed.owner, flags, placed.moved, score(row, settings, chained)
+    chained = chained_segments(pack, settings)
+    placed = place(pack, settings, chained)
+    flags = [s in chained for s in range(pack.count)]
+    return placed.loads, placed.owner, flags, placed.moved, score(pack, settings, chained)
 
 
-def schedule(row, held):
-    """(executed rows, state rows, packs) of the rank that holds `held`: {segment: tokens}."""
+def schedule(pack, held):
+    """(executed tokens, state tokens, groups) of the rank that holds `held`: {segment: tokens}."""
     executed = 0
     buckets = {}
     for s, tokens in held.items():
-        parent = row.parents[s]
-        hands_on = bool(row.children[s])
-        bucket = ("root", hands_on) if parent < 0 else ("depth", row.depths[s])
-        rows = tokens
-        if parent < 0 and any(child in held for child in row.children[s]):
-            rows -= tokens % 64
-        if parent >= 0 and parent in held and row.parents[parent] < 0:
-            rows += held[parent] % 64
-        executed += rows
-        if rows:
+        parent = pack.parents[s]
+        hands_on = bool(pack.children[s])
+        bucket = ("root", hands_on) if parent < 0 else ("depth", pack.depths[s])
+        if parent < 0 and any(child in held for child in pack.children[s]):
+            tokens -= tokens % 64
+        if parent >= 0 and parent in held and pack.parents[parent] < 0:
+            tokens += held[parent] % 64
+        executed += tokens
+        if tokens:
             buckets.setdefault(bucket, []).append(hands_on)
     states = sum(len(columns) * (2 if any(columns) else 1) for columns in buckets.values())
     return executed, states, sum(held.values())

@@ -8,12 +8,12 @@ THRESHOLDS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
 def segments(tree, chosen):
-    """(rows, start, end, parent) of the pack that shares the segments in `chosen`."""
+    """(sequences, start, end, parent) of the pack that shares the segments in `chosen`."""
     out = []
     near = []  # nearest shared segment at or above each tree segment: (packed index, end)
     rows_ending = {s: [] for s in range(len(tree))}
-    for row, s in enumerate(tree.terminal.tolist()):
-        rows_ending[s].append(row)
+    for sequence, s in enumerate(tree.terminal.tolist()):
+        rows_ending[s].append(sequence)
     for s in range(len(tree)):
         parent, end = int(tree.parent[s]), int(tree.end[s])
         here = near[parent] if parent >= 0 else (None, 0)
@@ -21,7 +21,7 @@ def segments(tree, chosen):
             out.append((tree.sequences[s].tolist(), here[1], end, here[0]))
             here = (len(out) - 1, end)
         if here[1] < end:
-            out += [([row], here[1], end, here[0]) for row in rows_ending[s]]
+            out += [([sequence], here[1], end, here[0]) for sequence in rows_ending[s]]
         near.append(here)
     return out
 

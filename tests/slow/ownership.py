@@ -385,7 +385,7 @@ def profiled_choice(lengths, parents, chunk, generic, stages, ranks, p):
     return best
 
 
-def assign(lengths: list[int], parents: list[int], ranks: int, s: OwnershipSettings) -> dict:
+def own(lengths: list[int], parents: list[int], ranks: int, s: OwnershipSettings) -> dict:
     """Owners, stages, start, tokens per rank, and times or (with a profile) work."""
     tokens = sum(lengths)
     chunk = chunk_size(tokens, ranks, s)

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-# (rows, start, end, packed start, pack id, parent id); ids count from 1, a root is its own parent
+# (sequences, start, end, packed start, id, parent id); ids count from 1, a root is its own parent
 Segment = tuple[list[int], int, int, int, int, int]
 
 
 def pack(
-    rows: Sequence[Sequence[int]],
+    sequences: Sequence[Sequence[int]],
     max_depth: int | None = None,
     min_shared: int = 1,
     shareable: Sequence[int] | None = None,
 ) -> list[Segment]:
     """Segments in packed order."""
-    limits = [len(row) for row in rows]
+    limits = [len(sequence) for sequence in sequences]
     if shareable is not None:
-        limits = [max(0, min(len(row), s)) for row, s in zip(rows, shareable, strict=True)]
-    depth_limit = len(rows) if max_depth is None else max_depth
+        limits = [
+            max(0, min(len(sequence), s)) for sequence, s in zip(sequences, shareable, strict=True)
+        ]
+    depth_limit = len(sequences) if max_depth is None else max_depth
     segments: list[Segment] = []
 
     def emit(members: list[int], start: int, end: int, parent: int | None) -> int:
@@ -29,16 +31,16 @@ def pack(
 
     def alone(members: list[int], start: int, parent: int | None) -> None:
         for i in members:
-            emit([i], start, len(rows[i]), parent)
+            emit([i], start, len(sequences[i]), parent)
 
     def branches(members: list[int], at: int) -> list[list[int]]:
         found: dict[int, list[int]] = {}
         for i in members:
-            found.setdefault(rows[i][at], []).append(i)
+            found.setdefault(sequences[i][at], []).append(i)
         return list(found.values())
 
     def walk(members: list[int], start: int, depth: int, parent: int | None) -> None:
-        members = [i for i in members if len(rows[i]) > start]
+        members = [i for i in members if len(sequences[i]) > start]
         alone([i for i in members if limits[i] <= start], start, parent)
         members = [i for i in members if limits[i] > start]
         capped = max_depth == 0 or (parent is not None and depth >= depth_limit)
@@ -47,7 +49,7 @@ def pack(
             return
         end = start
         shortest = min(limits[i] for i in members)
-        while end < shortest and len({rows[i][end] for i in members}) == 1:
+        while end < shortest and len({sequences[i][end] for i in members}) == 1:
             end += 1
         if end > start and end - start >= min_shared:
             walk(members, end, depth + 1, emit(members, start, end, parent))
@@ -58,5 +60,5 @@ def pack(
         for branch in branches(members, end):
             walk(branch, start, depth, parent)
 
-    walk(list(range(len(rows))), 0, 0, None)
+    walk(list(range(len(sequences))), 0, 0, None)
     return segments

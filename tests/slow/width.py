@@ -1,7 +1,7 @@
-"""The width search and the ladder's cut, written slowly: the target of the differential tests.
+"""The width search and the split, written slowly: the target of the differential tests.
 
-A table maps (width, kind) to a quote; the search below follows the prose of the reference
-planner step by step and records every quote it asks for.
+A table maps (width, kind) to a probe; the search below follows the prose of the reference
+planner step by step and records every probe.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 KINDS = ("unshared", "shared", "optimal", "full", "plan_optimal", "plan_full", "plan_best")
 
 
-class Quote(NamedTuple):
+class Probe(NamedTuple):
     valid: bool
     fits: bool
     trusted: bool
@@ -30,14 +30,14 @@ class Quote(NamedTuple):
 
 @dataclass
 class Search:
-    items: int
+    groups: int
     start: int
     dp: int
     hint: int | None
-    composite: bool
-    table: Callable[[int, str], Quote]
+    refines: bool
+    table: Callable[[int, str], Probe]
     asked: list[tuple[int, str]] = field(default_factory=list)
-    estimates: dict[int, Quote | None] = field(default_factory=dict)
+    estimates: dict[int, Probe | None] = field(default_factory=dict)
     full: dict[int, bool] = field(default_factory=dict)
     rejected: set[int] = field(default_factory=set)
     exact_failed: int | None = None
@@ -59,125 +59,125 @@ class Search:
             width = max(self.least, width - width % grain)
         return width
 
-    def quote(self, width: int, kind: str) -> Quote:
+    def price(self, width: int, kind: str) -> Probe:
         self.asked.append((width, kind))
         return self.table(width, kind)
 
-    def estimate(self, width: int) -> Quote | None:
+    def estimate(self, width: int) -> Probe | None:
         if width not in self.estimates:
             self.estimates[width] = self._estimate(width)
         return self.estimates[width]
 
-    def _estimate(self, width: int) -> Quote | None:
-        quote = self.quote(width, "unshared")
-        if not quote.valid:
+    def _estimate(self, width: int) -> Probe | None:
+        priced = self.price(width, "unshared")
+        if not priced.valid:
             return None
-        doubtful = not quote.fits or (quote.profiled and not quote.trusted)
+        doubtful = not priced.fits or (priced.profiled and not priced.trusted)
         if doubtful and (self.exact_failed is None or width < self.exact_failed):
-            quote = self.quote(width, "shared")
-            if not quote.fits:
+            priced = self.price(width, "shared")
+            if not priced.fits:
                 self.full[width] = True
             else:
                 for kind in ("optimal", "full"):
-                    quote = self.quote(width, kind)
+                    priced = self.price(width, kind)
                     self.full[width] = kind == "full"
-                    if quote.usable:
+                    if priced.usable:
                         break
-            if not quote.fits:
+            if not priced.fits:
                 self.exact_failed = min(width, self.exact_failed or width)
-        return quote
+        return priced
 
     def executed(self, width: int) -> str:
-        if self.composite:
+        if self.refines:
             return "plan_best"
         return "plan_full" if self.full.get(width) else "plan_optimal"
 
-    def probe(self, width: int) -> Quote:
-        if self.composite:
-            quote = self.quote(width, "plan_best")
+    def probe(self, width: int) -> Probe:
+        if self.refines:
+            priced = self.price(width, "plan_best")
         else:
             found = self.estimate(width)
             if found is None:
-                found = self.quote(width, self.executed(width))
+                found = self.price(width, self.executed(width))
                 if not found.usable and not self.full.get(width):
                     self.full[width] = True
-                    found = self.quote(width, "plan_full")
-            quote = found
-        if not quote.fits:
+                    found = self.price(width, "plan_full")
+            priced = found
+        if not priced.fits:
             self.rejected.add(width)
-        return quote
+        return priced
 
     def first(self) -> tuple[bool, bool]:
         """Whether the minimum wave fits, and whether it is trusted."""
         width = self.least
-        if self.composite:
-            quote = self.quote(width, "plan_best")
-            return quote.fits, quote.trusted
+        if self.refines:
+            priced = self.price(width, "plan_best")
+            return priced.fits, priced.trusted
         estimate = self.estimate(width)
         if estimate is not None:
             if estimate.fits and not estimate.trusted:
                 return True, self.table(width, self.executed(width)).trusted
             return estimate.fits, estimate.trusted
-        quote = self.quote(width, "plan_optimal")
-        if quote.fits and quote.profiled and not quote.trusted:
+        priced = self.price(width, "plan_optimal")
+        if priced.fits and priced.profiled and not priced.trusted:
             self.full[width] = True
-            quote = self.quote(width, "plan_full")
-        return quote.fits, quote.trusted
+            priced = self.price(width, "plan_full")
+        return priced.fits, priced.trusted
 
     def run(self) -> tuple[int, str, int]:
-        """The chosen width (0: the ladder), why it stopped, and at which width."""
+        """The chosen width (0: a split), why it stopped, and at which width."""
         fits, trusted = self.first()
         if not fits:
-            return 0, "ladder", 0
+            return 0, "split", 0
         best, stop = self.least, ("end", 0)
         if not trusted:
             return best, *self._cold(best)
         hint = self.normalize(self.hint or self.least)
         if hint > best:
-            quote = self.probe(hint)
-            if quote.fits and quote.trusted:
+            priced = self.probe(hint)
+            if priced.fits and priced.trusted:
                 best = hint
         failed = None
         while failed is None and best < self.left:
             width = self.normalize(max(best + 1, 2 * best))
             if width == best:
                 break
-            quote = self.probe(width)
-            if quote.usable:
+            priced = self.probe(width)
+            if priced.usable:
                 best = width
-                if not quote.trusted:
+                if not priced.trusted:
                     stop = self._cold(best)
                     break
             else:
                 failed = width
-                stop = ("trust" if quote.fits else "memory", width)
+                stop = ("trust" if priced.fits else "memory", width)
         while failed is not None and failed - best > 1:
             width = self.normalize((best + failed) // 2)
-            if width in (best, failed) or (self.composite and width < best):
+            if width in (best, failed) or (self.refines and width < best):
                 break
-            quote = self.probe(width)
-            if quote.usable:
+            priced = self.probe(width)
+            if priced.usable:
                 best = width
             else:
                 failed = width
-                stop = ("trust" if quote.fits else "memory", width)
-        while self.composite and failed is not None:
+                stop = ("trust" if priced.fits else "memory", width)
+        while self.refines and failed is not None:
             between = [w for w in range(best + 1, failed) if w % self.dp == 0]
             if not between:
                 break
             width = between[(len(between) - 1) // 2]
-            quote = self.probe(width)
-            if quote.usable:
+            priced = self.probe(width)
+            if priced.usable:
                 best = width
             else:
                 failed = width
-                stop = ("trust" if quote.fits else "memory", width)
+                stop = ("trust" if priced.fits else "memory", width)
         return self._chosen(best, stop)
 
     def _cold(self, width: int) -> tuple[str, int]:
         return ("end", 0) if width == self.left else ("trust", width)
 
     def _chosen(self, width: int, stop: tuple[str, int]) -> tuple[int, str, int]:
-        if self.composite or self.estimates.get(width) is None:
-            self.quote(width, self.executed(width))
+        if self.refines or self.estimates.get(width) is None:
+            self.price(width, self.executed(width))
         return width, *stop

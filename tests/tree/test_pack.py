@@ -19,10 +19,10 @@ some_rows = st.lists(st.lists(tokens, max_size=9), max_size=12)
 @st.composite
 def options(draw):
     """Sequences and any options."""
-    rows = draw(some_rows)
-    limits = st.lists(st.integers(-2, 11), min_size=len(rows), max_size=len(rows))
-    return rows, {
-        "max_depth": draw(st.none() | st.integers(0, len(rows) + 2)),
+    sequences = draw(some_rows)
+    limits = st.lists(st.integers(-2, 11), min_size=len(sequences), max_size=len(sequences))
+    return sequences, {
+        "max_depth": draw(st.none() | st.integers(0, len(sequences) + 2)),
         "min_shared": draw(st.integers(0, 5)),
         "shareable": draw(st.none() | limits),
     }
@@ -30,25 +30,25 @@ def options(draw):
 
 @given(options())
 def test_packing_follows_the_definition(case):
-    rows, given_options = case
-    packing = waveplan.pack(rows, **given_options)
-    wanted = slow_pack.pack(rows, **given_options)
+    sequences, given_options = case
+    packing = waveplan.pack(sequences, **given_options)
+    wanted = slow_pack.pack(sequences, **given_options)
     assert segments_of(packing) == [list(segment) for segment in wanted]
     assert packing.packed_tokens == sum(segment[2] - segment[1] for segment in wanted)
 
 
 @given(options())
 def test_every_token_is_stored_and_every_row_is_covered_once(case):
-    rows, given_options = case
-    packing = waveplan.pack(rows, **given_options)
+    sequences, given_options = case
+    packing = waveplan.pack(sequences, **given_options)
     stored = {}
-    for i, row in enumerate(rows):
+    for i, sequence in enumerate(sequences):
         positions = packing.positions(i).tolist()
-        assert len(positions) == len(row)
+        assert len(positions) == len(sequence)
         assert len(set(positions)) == len(positions)
-        for at, token in zip(positions, row, strict=True):
+        for at, token in zip(positions, sequence, strict=True):
             assert stored.setdefault(at, token) == token
-        np.testing.assert_array_equal(packing.position_ids[positions], np.arange(len(row)))
+        np.testing.assert_array_equal(packing.position_ids[positions], np.arange(len(sequence)))
         path = packing.path(i)
         assert all(i in packing.members[s] for s in path)
         assert packing.last[i] == (path[-1] if len(path) else -1)
@@ -57,8 +57,8 @@ def test_every_token_is_stored_and_every_row_is_covered_once(case):
 
 @given(options())
 def test_per_token_ids(case):
-    rows, given_options = case
-    packing = waveplan.pack(rows, **given_options)
+    sequences, given_options = case
+    packing = waveplan.pack(sequences, **given_options)
     group, parent = packing.group_ids, packing.parent_ids
     assert len(group) == len(parent) == len(packing.position_ids) == packing.packed_tokens
     for s in range(len(packing)):
@@ -70,19 +70,25 @@ def test_per_token_ids(case):
 
 
 @given(some_rows)
-def test_sharing_is_monotone_in_rows_and_depth(rows):
-    full = [waveplan.pack(rows[:n]).packed_tokens for n in range(len(rows) + 1)]
+def test_sharing_is_monotone_in_rows_and_depth(sequences):
+    full = [waveplan.pack(sequences[:n]).packed_tokens for n in range(len(sequences) + 1)]
     assert full == sorted(full)
-    by_depth = [waveplan.pack(rows, max_depth=d).packed_tokens for d in range(len(rows) + 1)]
+    by_depth = [
+        waveplan.pack(sequences, max_depth=d).packed_tokens for d in range(len(sequences) + 1)
+    ]
     assert by_depth == sorted(by_depth, reverse=True)
-    assert by_depth[0] == sum(map(len, rows))
+    assert by_depth[0] == sum(map(len, sequences))
     assert by_depth[-1] == full[-1]
 
 
 def test_nothing_to_pack():
-    for rows in ([], [[]], [[], []]):
-        packing = waveplan.pack(rows)
-        assert (len(packing), packing.packed_tokens, packing.sequence_count) == (0, 0, len(rows))
+    for sequences in ([], [[]], [[], []]):
+        packing = waveplan.pack(sequences)
+        assert (len(packing), packing.packed_tokens, packing.sequence_count) == (
+            0,
+            0,
+            len(sequences),
+        )
         assert len(packing.members) == 0
         assert packing.group_ids.tolist() == packing.parent_ids.tolist() == []
     assert waveplan.pack([[], [5]]).positions(0).tolist() == []
@@ -96,7 +102,7 @@ def test_nothing_to_pack():
         ({"min_shared": -1}, "min_shared is -1"),
         ({"min_shared": 1.5}, "min_shared must be an integer, not 1.5"),
         ({"max_depth": "all"}, "max_depth must be an integer, not 'all'"),
-        ({"shareable": [1]}, "shareable has 1 entries for 2 rows"),
+        ({"shareable": [1]}, "shareable has 1 entries for 2 sequences"),
         ({"shareable": [1.0, 2.0]}, r"shareable\[0\] is 1.0"),
         ({"shareable": [True, False]}, r"shareable\[0\] is True"),
         ({"shareable": [[1], [2]]}, r"shareable has shape \(2, 1\)"),
@@ -111,23 +117,23 @@ def test_refused_options(given_options, message):
 
 
 def test_enormous_options_mean_no_limit():
-    rows = [[1, 2], [1, 3]]
+    sequences = [[1, 2], [1, 3]]
     for given_options in (
         {"max_depth": 2**63 - 1},
         {"shareable": [2**63 - 1, 2**62]},
         {"min_shared": 0},
     ):
-        assert waveplan.pack(rows, **given_options).packed_tokens == 3
-    assert waveplan.pack(rows, min_shared=2**62).packed_tokens == 4
-    assert waveplan.pack(rows, shareable=[-(2**63), 2]).packed_tokens == 4
+        assert waveplan.pack(sequences, **given_options).packed_tokens == 3
+    assert waveplan.pack(sequences, min_shared=2**62).packed_tokens == 4
+    assert waveplan.pack(sequences, shareable=[-(2**63), 2]).packed_tokens == 4
 
 
-@pytest.mark.parametrize("row", [2, -1, 2**63 - 1])
-def test_positions_of_a_row_that_does_not_exist(row):
+@pytest.mark.parametrize("sequence", [2, -1, 2**63 - 1])
+def test_positions_of_a_sequence_that_does_not_exist(sequence):
     packing = waveplan.pack([[1, 2], [1, 3]])
     for ask in (packing.positions, packing.path):
-        with pytest.raises(waveplan.InputError, match=r"row\[0\] is"):
-            ask(row)
+        with pytest.raises(waveplan.InputError, match=r"sequence\[0\] is"):
+            ask(sequence)
 
 
 def test_made_elsewhere():
@@ -160,8 +166,8 @@ def test_segments_that_lie(lengths, parents, message):
 
 @given(options())
 def test_ids_lead_back_to_the_segments(case):
-    rows, given_options = case
-    packing = waveplan.pack(rows, **given_options)
+    sequences, given_options = case
+    packing = waveplan.pack(sequences, **given_options)
     padded = [np.concatenate([ids, [-1, -1]]) for ids in (packing.group_ids, packing.parent_ids)]
     for ids in (padded, [each[None, :] for each in padded]):
         again = Packing.from_ids(*ids)
@@ -170,7 +176,7 @@ def test_ids_lead_back_to_the_segments(case):
         assert again.sequence_starts.tolist() == packing.sequence_starts.tolist()
 
 
-def test_a_row_of_padding_alone():
+def test_a_pack_of_padding_alone():
     packing = Packing.from_ids([-1, -1], [-1, -1])
     assert (len(packing), packing.packed_tokens) == (0, 0)
 
@@ -183,7 +189,7 @@ def test_a_row_of_padding_alone():
         ([1.0], [1], r"group_ids\[0\] is 1.0"),
         ([1, -1, 2], [1, -1, 2], r"group_ids\[2\] is 2 after padding"),
         ([1, 1], [1, 2], r"parent_ids\[1\] is 2"),
-        ([1, 2, 1], [1, 1, 1], "group"),
+        ([1, 2, 1], [1, 1, 1], "1 starts again at 2"),
         ([1, 2], [1, 9], "9"),
         ([1, 2, 3], [1, 3, 3], "3"),
     ],

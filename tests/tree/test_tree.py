@@ -38,23 +38,23 @@ def assert_same(found, wanted):
 
 
 @given(some_rows)
-def test_tree_follows_the_definition(rows):
-    tree = waveplan.tree(rows)
-    segments, terminal = slow_tree.tree(rows)
+def test_tree_follows_the_definition(sequences):
+    tree = waveplan.tree(sequences)
+    segments, terminal = slow_tree.tree(sequences)
     assert columns_of(tree) == segments
     assert tree.terminal.tolist() == terminal
     assert tree.count.tolist() == [len(segment[4]) for segment in segments]
     assert tree.first_sequence.tolist() == [segment[4][0] for segment in segments]
     assert tree.decisions.tolist() == [s for s, made in enumerate(segments) if len(made[4]) > 1]
-    for n in range(len(rows) + 1):
-        assert tree.packed(n) == slow_tree.packed_tokens(rows[:n])
+    for n in range(len(sequences) + 1):
+        assert tree.packed(n) == slow_tree.packed_tokens(sequences[:n])
 
 
 @given(some_rows, st.data())
-def test_restricting_equals_building(rows, data):
-    tree = waveplan.tree(rows)
-    picked = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=14))
-    assert_same(tree.restrict(picked), waveplan.tree([rows[i] for i in picked]))
+def test_restricting_equals_building(sequences, data):
+    tree = waveplan.tree(sequences)
+    picked = data.draw(st.lists(st.integers(0, len(sequences) - 1), min_size=1, max_size=14))
+    assert_same(tree.restrict(picked), waveplan.tree([sequences[i] for i in picked]))
 
 
 @given(st.integers(0, 2**32), st.sampled_from(["grpo", "blocks", "near_identical", "prefixes"]))
@@ -65,11 +65,11 @@ def test_restricting_longer_rows(seed, name):
         "near_identical": {"count": 6, "length": 300},
         "prefixes": {"count": 6, "length": 300},
     }
-    rows = workloads.GENERATORS[name](seed, **small[name])
-    order = np.random.default_rng(seed).permutation(len(rows))[: len(rows) // 2 + 1]
-    tree = waveplan.tree(rows)
-    assert tree.packed() == slow_tree.packed_tokens([row.tolist() for row in rows])
-    assert_same(tree.restrict(order), waveplan.tree([rows[i] for i in order]))
+    sequences = workloads.GENERATORS[name](seed, **small[name])
+    order = np.random.default_rng(seed).permutation(len(sequences))[: len(sequences) // 2 + 1]
+    tree = waveplan.tree(sequences)
+    assert tree.packed() == slow_tree.packed_tokens([sequence.tolist() for sequence in sequences])
+    assert_same(tree.restrict(order), waveplan.tree([sequences[i] for i in order]))
 
 
 def test_sharing_of_real_rollouts(corpora):
@@ -80,18 +80,18 @@ def test_sharing_of_real_rollouts(corpora):
         "coding": 1_420_631,
         "math_grpo": 93_711,
     }
-    for name, rows in corpora.items():
-        tree = waveplan.tree(rows)
+    for name, sequences in corpora.items():
+        tree = waveplan.tree(sequences)
         assert tree.packed() == known[name], name
-        half = np.arange(0, len(rows), 2)
-        assert_same(tree.restrict(half), waveplan.tree([rows[i] for i in half]))
+        half = np.arange(0, len(sequences), 2)
+        assert_same(tree.restrict(half), waveplan.tree([sequences[i] for i in half]))
 
 
-def comb(rows):
+def comb(sequences):
     """Row i leaves a common run after i tokens, as one flat array: every level is a segment."""
-    lengths = np.arange(1, rows + 1)
+    lengths = np.arange(1, sequences + 1)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    flat, common = np.empty(offsets[-1], np.int64), np.arange(rows)
+    flat, common = np.empty(offsets[-1], np.int64), np.arange(sequences)
     for length, start in zip(lengths.tolist(), offsets.tolist(), strict=False):
         flat[start : start + length] = common[:length]
     flat[offsets[1:] - 1] += 1_000_000
@@ -99,21 +99,21 @@ def comb(rows):
 
 
 def test_a_deep_comb():
-    rows = comb(10_000)
-    tree = waveplan.tree(rows)
-    assert len(tree) == 2 * len(rows) - 2
-    assert tree.depth.max() == len(rows) - 1
-    assert tree.packed() == 2 * len(rows) - 1
-    packing = waveplan.pack(rows)
+    sequences = comb(10_000)
+    tree = waveplan.tree(sequences)
+    assert len(tree) == 2 * len(sequences) - 2
+    assert tree.depth.max() == len(sequences) - 1
+    assert tree.packed() == 2 * len(sequences) - 1
+    packing = waveplan.pack(sequences)
     assert packing.packed_tokens == tree.packed()
-    assert len(packing.path(len(rows) - 1)) == len(rows) - 1
+    assert len(packing.path(len(sequences) - 1)) == len(sequences) - 1
 
 
 def test_ten_thousand_rows():
     equal = waveplan.Sequences(np.tile(np.arange(50), 10_000), np.arange(10_001) * 50)
     tree = waveplan.tree(equal)
     assert (len(tree), tree.count.tolist(), tree.packed()) == (1, [10_000], 50)
-    # As many siblings as rows.
+    # As many siblings as sequences.
     wide = waveplan.Sequences(np.arange(20_000) % 10_000, np.arange(10_001) * 2)
     tree = waveplan.tree(wide)
     assert len(tree) == 5_000
@@ -127,30 +127,30 @@ def test_extreme_ids():
 
 
 @pytest.mark.parametrize(
-    ("rows", "message"),
+    ("sequences", "message"),
     [
-        ([], "rows is empty"),
-        ([[1], [], [2]], "row 1 is empty"),
-        ([[1], [True]], r"row 1\[0\] is True"),
-        ([[1], [1.5]], r"row 1\[0\] is 1.5"),
-        ("12", "rows is a str"),
+        ([], "sequences is empty"),
+        ([[1], [], [2]], "sequence 1 is empty"),
+        ([[1], [True]], r"sequence 1\[0\] is True"),
+        ([[1], [1.5]], r"sequence 1\[0\] is 1.5"),
+        ("12", "sequences is a str"),
     ],
 )
-def test_refused(rows, message):
+def test_refused(sequences, message):
     with pytest.raises(waveplan.InputError, match=message):
-        waveplan.tree(rows)
+        waveplan.tree(sequences)
 
 
 @pytest.mark.parametrize("picked", [[3], [-1], [2**62]])
-def test_restricting_to_rows_that_do_not_exist(picked):
-    with pytest.raises(waveplan.InputError, match=r"rows\[0\] is"):
+def test_restricting_to_sequences_that_do_not_exist(picked):
+    with pytest.raises(waveplan.InputError, match=r"sequences\[0\] is"):
         waveplan.tree([[1], [2], [3]]).restrict(picked)
 
 
 def test_restricting_to_nothing():
-    with pytest.raises(waveplan.InputError, match="rows is empty"):
+    with pytest.raises(waveplan.InputError, match="sequences is empty"):
         waveplan.tree([[1]]).restrict([])
-    with pytest.raises(waveplan.InputError, match="rows is 4"):
+    with pytest.raises(waveplan.InputError, match="sequences is 4"):
         waveplan.tree([[1]]).packed(4)
 
 
@@ -170,7 +170,7 @@ def test_the_core_checks_what_it_is_given():
 
 
 def test_the_interpreter_runs_while_the_core_works():
-    rows = waveplan.Sequences(np.zeros(4_000_000, np.int64), np.arange(0, 4_000_001, 1000))
+    sequences = waveplan.Sequences(np.zeros(4_000_000, np.int64), np.arange(0, 4_000_001, 1000))
     count, stop = 0, threading.Event()
 
     def counting():
@@ -188,7 +188,7 @@ def test_the_interpreter_runs_while_the_core_works():
         moved = False
         while not moved:
             before = count
-            _core.build_tree(rows.tokens, rows.offsets)
+            _core.build_tree(sequences.tokens, sequences.offsets)
             moved = count != before
     finally:
         sys.setswitchinterval(interval)
@@ -198,8 +198,8 @@ def test_the_interpreter_runs_while_the_core_works():
 
 
 def test_threads_share_one_tree():
-    rows = workloads.blocks(5, count=60)
-    tree = waveplan.tree(rows)
+    sequences = workloads.blocks(5, count=60)
+    tree = waveplan.tree(sequences)
     orders = [np.random.default_rng(i).permutation(60) for i in range(8)]
     wanted = [tree.restrict(order).parent for order in orders]
     found = [None] * 8
@@ -219,7 +219,7 @@ def test_threads_share_one_tree():
 
 def test_tokens_changed_by_another_thread_do_no_harm():
     flat = np.zeros(400_000, np.int64)
-    rows = waveplan.Sequences(flat, np.arange(0, 400_001, 100))
+    sequences = waveplan.Sequences(flat, np.arange(0, 400_001, 100))
     stop = threading.Event()
 
     def scribble():
@@ -231,18 +231,18 @@ def test_tokens_changed_by_another_thread_do_no_harm():
     thread.start()
     try:
         for _ in range(20):
-            tree = waveplan.tree(rows)
-            assert tree.sequence_count == len(rows)
-            assert len(waveplan.pack(rows).positions(7)) == 100
+            tree = waveplan.tree(sequences)
+            assert tree.sequence_count == len(sequences)
+            assert len(waveplan.pack(sequences).positions(7)) == 100
     finally:
         stop.set()
         thread.join()
 
 
 def test_a_signal_is_raised_and_nothing_is_lost():
-    rows = workloads.short(3, count=4_000)
-    wanted = waveplan.tree(rows).packed()
-    given_rows = waveplan.Sequences.from_any(rows)
+    sequences = workloads.short(3, count=4_000)
+    wanted = waveplan.tree(sequences).packed()
+    given_sequences = waveplan.Sequences.from_any(sequences)
 
     class StopError(Exception):
         pass
@@ -252,7 +252,7 @@ def test_a_signal_is_raised_and_nothing_is_lost():
 
     def build_forever():
         while True:
-            _core.build_tree(given_rows.tokens, given_rows.offsets)
+            _core.build_tree(given_sequences.tokens, given_sequences.offsets)
 
     before = signal.signal(signal.SIGALRM, handler)
     try:
@@ -262,4 +262,4 @@ def test_a_signal_is_raised_and_nothing_is_lost():
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert waveplan.tree(given_rows).packed() == wanted
+    assert waveplan.tree(given_sequences).packed() == wanted

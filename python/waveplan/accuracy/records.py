@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from waveplan import _core, models
+from waveplan._core import choose_layout, gdn, own
 from waveplan.checks import integer
 from waveplan.errors import InputError, WaveplanError
 from waveplan.facts.model import Model
@@ -25,7 +26,7 @@ from waveplan.pricing.language import PACK, PLAN
 from waveplan.scoring import Scoring
 from waveplan.sequences.requests import Requests
 from waveplan.sequences.sequences import Sequences
-from waveplan.stages import choose_layout, gdn, gdn_settings, own, ownership_settings, tree
+from waveplan.stages import gdn_settings, ownership_settings, tree
 
 __all__ = ["Job", "Unusable", "job", "model_of", "topology_of"]
 

@@ -1,4 +1,4 @@
-"""One answer on every rank: the two reductions that planning needs of a job's own engine."""
+"""The two reductions by which the ranks of a job agree, over torch.distributed or MPI."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ MOST_PROCESSES = 1 << 24
 
 @runtime_checkable
 class Agreement(Protocol):
-    """What connects the ranks of a job: two reductions over all of its processes.
+    """The ranks of a job, connected by two reductions over all of its processes.
 
     Every process calls the same reductions in the same order with arrays of the same length,
-    and gets the same result. A wave takes four calls, however many widths it prices; see
+    and gets the same result. A wave takes five calls, however many widths it prices; see
     `waveplan.agreement.protocol`.
     """
 
     @property
     def rank(self) -> int:
-        """This process among all `size`."""
+        """Number of this process, below `size`."""
         ...
 
     @property
     def size(self) -> int:
-        """Processes taking part."""
+        """Number of processes."""
         ...
 
     @property
     def dp_rank(self) -> int:
-        """This process's data-parallel rank: which share of each wave it runs."""
+        """Data-parallel rank of this process: its share of each wave."""
         ...
 
     def all_min(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The entrywise minimum over all processes."""
+        """Return the entrywise minimum over all processes."""
         ...
 
     def all_max(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The entrywise maximum over all processes."""
+        """Return the entrywise maximum over all processes."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """A single process: its own numbers are everyone's.
+    """A single process: every reduction returns its own numbers.
 
     Args:
         dp_rank: the data-parallel rank whose share is planned. With more than one
@@ -168,7 +168,7 @@ class Mpi4py:
 
 
 def check_agreement(agreement: object, dp: int) -> Agreement:
-    """`agreement`, if it offers the protocol and its rank is one of `dp`."""
+    """Return `agreement`, if it has the protocol and its rank is below `dp`."""
     if not isinstance(agreement, Agreement):
         raise InputError(
             f"agreement is {type(agreement).__name__}: it must offer rank, size, dp_rank, all_min "

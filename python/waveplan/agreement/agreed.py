@@ -1,10 +1,9 @@
-"""One wave settled by all ranks of a job: five reductions, whatever the probes; four in reference
+"""One wave planned by all ranks of a job: five reductions, whatever the probes; four in reference
 mode."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +12,7 @@ from waveplan import _core as core
 from waveplan.agreement.protocol import Step, digest
 from waveplan.budget import format_bytes
 from waveplan.plan import plan_of
-
-if TYPE_CHECKING:
-    from waveplan.waves import Waves
+from waveplan.planning import Searching
 
 __all__ = ["Settled", "settle"]
 
@@ -26,39 +23,39 @@ _EQUAL = (
     "number of groups",
     "number of requests",
     "number of tokens",
-    "widest wave so far",
+    "width hint",
     "way to take refusals",
     "planner's settings or version",
     "pricing rules",
 )
-"""What all ranks must hold alike, in the order in which it is shown at the first meeting."""
-_HASHED = 6
-"""From here on hashes are shown."""
+"""Values that must be equal on all ranks, in the order of the first gather."""
+_HASHED = 5
+"""From here on hashes are gathered."""
 
 
 @dataclass(frozen=True)
 class Settled:
-    """How the search for a wave ended, on all ranks."""
+    """The outcome of the search for a wave, on all ranks."""
 
     session: core.Session
     found: core.SearchResult
     available: int
-    """Bytes free for this rank's share."""
+    """Bytes available for this rank's share."""
     refused: str | None
     """The wave is refused: by this rank (""), or by another one for this reason."""
     required: int
-    """The most bytes that any rank needs."""
+    """The most bytes required on any rank."""
     cold: bool
     """On some rank no profile covers the plan."""
 
 
-def settle(waves: Waves) -> Settled:
-    """Finds the next wave of a pool together with all other ranks."""
+def settle(waves: Searching) -> Settled:
+    """Plan the next wave of a pool together with all other ranks."""
     ranks = waves.planner.ranks
     ahead = waves.planner.take_ahead(waves)
     session = waves.session() if ahead is None else ahead.session
-    shown = ranks.meet(Step.WAVE, _card(waves))
-    available = _free(waves, shown)
+    shown = ranks.gather(Step.WAVE, _inputs(waves))
+    available = _available(waves, shown)
 
     def growth() -> Column:
         nonlocal session
@@ -69,13 +66,13 @@ def settle(waves: Waves) -> Settled:
         session.set_available(available)
         return session.growth()
 
-    first = ranks.table(growth, session.growth_len())
+    first = ranks.reduce(growth, session.growth_len())
     entries = session.agree_growth(first)
-    second = ranks.table(lambda: session.bisection(), entries)
+    second = ranks.reduce(lambda: session.bisection(), entries)
     entries = session.agree_bisection(second)
     third = np.empty(0, np.int64)
-    if not waves.planner.reference:  # as reference, nothing lies between two granules
-        third = ranks.table(lambda: session.refinement(), entries)
+    if not waves.planner.reference:  # the reference planner looks at granules alone
+        third = ranks.reduce(lambda: session.refinement(), entries)
     found = session.finish(third)
     mark = 0
     if ranks.size > waves.planner.topology.dp:  # several processes plan the same share
@@ -89,31 +86,30 @@ def settle(waves: Waves) -> Settled:
         int(found.cold),
         mark,
     ]
-    return _outcome(waves, session, found, available, ranks.meet(Step.OUTCOME, mine))
+    return _outcome(waves, session, found, available, ranks.gather(Step.OUTCOME, mine))
 
 
-def _card(waves: Waves) -> list[int]:
-    """What this process shows before the search."""
+def _inputs(waves: Searching) -> list[int]:
+    """Return what this process gathers before the search."""
     planner, pool = waves.planner, waves.pool
     settings, rules = planner.digests
-    profiles = planner.profiles.columns(planner.context, pool.mixes)
     return [
         planner.agreement.dp_rank,
         waves.available,
-        digest(sorted(repr(profile) for profile in profiles)),
+        digest(sorted(map(repr, planner.known(pool)))),
         waves.start,
         waves.groups,
         len(pool),
         int(pool.lengths.sum()),
         waves.width_hint or 0,
-        waves.mode(),
+        digest(waves.on_refusal),
         settings,
         rules,
     ]
 
 
-def _free(waves: Waves, shown: Column) -> int:
-    """Checks what the processes showed; the least free bytes of this data-parallel rank's."""
+def _available(waves: Searching, shown: Column) -> int:
+    """Check what was gathered; return the least available bytes of this data-parallel rank."""
     planner = waves.planner
     differ = planner.ranks.differ
     where = f"for the wave at group {waves.start}"
@@ -140,17 +136,17 @@ def _free(waves: Waves, shown: Column) -> int:
 
 
 def _outcome(
-    waves: Waves, session: core.Session, found: core.SearchResult, available: int, shown: Column
+    waves: Searching, session: core.Session, found: core.SearchResult, available: int, shown: Column
 ) -> Settled:
-    """Checks that all ranks found the same wave, and what they found."""
+    """Check that all ranks found the same wave, and return its outcome."""
     planner = waves.planner
-    shares, widths, refusals, required, limits, cold, marks = shown[:, :7].T
+    shares, widths, refusals, required, free, cold, marks = shown[:, :7].T
     for dp_rank in range(planner.topology.dp):
         members = shares == dp_rank
         if (widths != widths[0]).any() or (marks[members] != marks[members][0]).any():
             planner.ranks.differ(
-                f"the ranks made different plans of the wave at group {waves.start}: their rows "
-                "or machines differ"
+                f"the ranks made different plans of the wave at group {waves.start}: their "
+                "requests or machines differ"
             )
     refused = None
     if refusals.any():
@@ -159,6 +155,6 @@ def _outcome(
             first = int(np.argmax(refusals))
             refused = (
                 f"data-parallel rank {shares[first]} needs {format_bytes(int(required[first]))} of "
-                f"{format_bytes(int(limits[first]))} for its share and found no split that fits"
+                f"{format_bytes(int(free[first]))} for its share and found no split that fits"
             )
     return Settled(session, found, available, refused, int(required.max()), bool(cold.any()))

@@ -1,14 +1,14 @@
-"""Many ranks in step: each wave is settled by five reductions, and a failure reaches all.
+"""Many ranks in step: each wave takes five reductions, and a failure is broadcast to all.
 
-1. *Meeting*: every process shows its step, its data-parallel rank, its free bytes and what must
-   be equal everywhere (groups, start, settings, rules, ...).
-2. *Table*: the quotes of every width that growth can ask.
-3. *Table*: the quotes of every width that bisection can ask.
-4. *Table*: the quotes of the widths between two granules; left out in reference mode.
-5. *Meeting*: the outcome: width, bytes needed, refusals, fingerprints.
+1. *Gather* the step, the data-parallel rank, the available bytes and what must be equal
+   everywhere (groups, start, settings, rules, ...) of each process.
+2. *Reduce* the probes of every width that growth can reach.
+3. *Reduce* the probes of every width that bisection can reach.
+4. *Reduce* the probes of the widths between two granules; left out in reference mode.
+5. *Gather* the outcome: width, bytes required, refusals, fingerprints.
 
-Meetings always have the same shape, so a process whose own code fails between two waves joins
-the others' next meeting and tells them; tables carry a flag for the same purpose.
+Gathers always have the same shape, so a process whose own code fails between two waves takes
+part in the next one with its error; what is reduced carries a flag for the same purpose.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ Column = NDArray[np.int64]
 E = TypeVar("E", bound=BaseException)
 
 FIELDS = 13
-"""Numbers that each process shows at a meeting: its step, then up to twelve values."""
+"""Numbers that each process gives to a gather: its step, then up to twelve values."""
 TEXT = 32
-"""Words of seven bytes in which a failure is described to the other ranks."""
+"""Words of seven bytes in which a failure is broadcast."""
 LEAVES = 8
-"""How often a failed rank waits for one that went on."""
+"""Gathers in which a failed rank waits for one that went on."""
 _NOTHING = np.iinfo(np.int64).min
 
 
 class Step(IntEnum):
-    """What a process is doing when it meets the others."""
+    """The step at which a process calls a gather."""
 
     WAVE = 1
     OUTCOME = 2
@@ -50,7 +50,7 @@ class Step(IntEnum):
 
 
 _DOES = {
-    Step.WAVE: "asks for a wave",
+    Step.WAVE: "plans a wave",
     Step.OUTCOME: "has planned a wave",
     Step.OBSERVE: "observes a wave",
     Step.LEAVE: "has finished",
@@ -58,7 +58,7 @@ _DOES = {
 
 
 def digest(value: object) -> int:
-    """A number that is equal for values of equal text, on every machine."""
+    """Return a hash of a value's text, equal on every machine."""
     import hashlib  # slow to import
 
     made = hashlib.blake2b(repr(value).encode(), digest_size=8).digest()
@@ -72,15 +72,15 @@ class Ranks:
         self.agreement = agreement
         self.rank, self.size = attributes("agreement", agreement, "rank", "size")
 
-    def meet(self, step: Step, values: Sequence[int] = ()) -> Column:
-        """What every process shows, its values by process: int64[size, FIELDS - 1].
+    def gather(self, step: Step, values: Sequence[int] = ()) -> Column:
+        """Return the values of every process: int64[size, FIELDS - 1].
 
         Raises:
             RankError: a process has failed, or they are at different steps.
         """
-        return self._meet(step, values, None)[:, 1:]
+        return self._gather(step, values, None)[:, 1:]
 
-    def _meet(self, step: Step, values: Sequence[int], error: BaseException | None) -> Column:
+    def _gather(self, step: Step, values: Sequence[int], error: BaseException | None) -> Column:
         mine = np.full((self.size, FIELDS), _NOTHING, np.int64)
         mine[self.rank] = 0
         mine[self.rank, : 1 + len(values)] = [step, *values]
@@ -90,7 +90,7 @@ class Ranks:
             self._explain(steps.index(Step.FAILED), error)
         if len(set(steps)) > 1:
             other = next(r for r, at in enumerate(steps) if at != steps[0])
-            raise told(
+            raise everywhere(
                 RankError(
                     f"the ranks are out of step: rank 0 {_does(steps[0])} while rank {other} "
                     f"{_does(steps[other])}",
@@ -102,8 +102,8 @@ class Ranks:
     def _all_max(self, values: Column) -> Column:
         return _reduced("all_max", self.agreement.all_max(values), values)
 
-    def table(self, work: Callable[[], Column], length: int) -> Column:
-        """The entrywise minimum over all processes of what `work` makes, `length` numbers.
+    def reduce(self, work: Callable[[], Column], length: int) -> Column:
+        """Return the entrywise minimum over all processes of the `length` numbers of `work`.
 
         Raises:
             RankError: `work` failed on another process. Where it failed, its own error.
@@ -122,59 +122,58 @@ class Ranks:
         return agreed[1:]
 
     def _explain(self, rank: int, own: BaseException | None) -> NoReturn:
-        """One more reduction, after a failure only: what the first failed process says of it."""
+        """Broadcast the failure of a process by one more reduction, and raise it."""
         words = np.zeros(TEXT, np.int64)
         if rank == self.rank and own is not None:
             words = _words(_describe(own))
         said = _text(self._all_max(words))
         if own is not None:
-            raise told(own)
-        raise told(RankError(f"rank {rank} failed: {said}", rank=rank))
+            raise everywhere(own)
+        raise everywhere(RankError(f"rank {rank} failed: {said}", rank=rank))
 
-    def fail(self, error: BaseException) -> None:
-        """Joins the others' next meeting to tell them of `error`; they raise `RankError`."""
+    def broadcast(self, error: BaseException) -> None:
+        """Give `error` to the others' next gather, where they raise `RankError`."""
         if self.size == 1 or _marked(error):
             return
         try:
-            self._meet(Step.FAILED, (), error)
+            self._gather(Step.FAILED, (), error)
         except BaseException as raised:
             if raised is not error:
-                error.add_note(f"the other ranks could not be told: {raised}")
-        told(error)
+                error.add_note(f"it could not be broadcast to the other ranks: {raised}")
+        everywhere(error)
 
     @contextmanager
-    def telling(self) -> Iterator[None]:
-        """An exception that leaves this block reaches the other ranks at their next meeting."""
+    def broadcasting(self) -> Iterator[None]:
+        """Broadcast an exception that leaves this block."""
         try:
             yield
         except BaseException as error:
-            self.fail(error)
+            self.broadcast(error)
             raise
 
     def leave(self) -> None:
-        """The last meeting of ranks that all know of a failure; a rank that went on planning
-        is out of step, and met again."""
+        """Gather for the last time after a failure; a rank that went on planning is out of step,
+        and waited for again."""
         for _ in range(LEAVES if self.size > 1 else 0):
             try:
-                self.meet(Step.LEAVE)
+                self.gather(Step.LEAVE)
             except RankError as error:
                 if not error.lost:
                     continue
             return
 
     def differ(self, message: str) -> NoReturn:
-        """Refuses, on every rank alike, what the ranks have shown."""
-        raise told(RankError(message))
+        """Raise an error that every rank raises alike."""
+        raise everywhere(RankError(message))
 
 
 @contextmanager
 def in_step(agreement: Agreement) -> Iterator[None]:
-    """Keeps the ranks of a job together, whatever happens to one of them in this block.
+    """Keep the ranks of a job together, whatever happens to one of them in this block.
 
-    Every process enters it once and leaves it at a meeting with the others. An exception in a
-    process's own code (while it reads its data, makes a `Planner`, runs a step) so reaches the
-    other ranks as `RankError` the next time they ask for a wave, or when they leave, instead of
-    leaving them to wait.
+    Every process enters it once and leaves it by a gather. An exception in a process's own code
+    (while it reads its data, makes a `Planner`, runs a step) is broadcast: the other ranks raise
+    `RankError` when they next plan a wave, or leave, instead of waiting.
 
         with waveplan.in_step(agreement):
             planner = waveplan.Planner(..., agreement=agreement)
@@ -185,26 +184,26 @@ def in_step(agreement: Agreement) -> Iterator[None]:
     try:
         yield
         if ranks.size > 1:
-            ranks.meet(Step.LEAVE)
+            ranks.gather(Step.LEAVE)
     except BaseException as error:
-        if not is_told(error):
-            ranks.fail(error)
+        if not is_everywhere(error):
+            ranks.broadcast(error)
         ranks.leave()
         raise
 
 
-def told(error: E) -> E:
-    """Marks an error that every rank knows of."""
-    error._waveplan_told = True  # type: ignore[attr-defined]
+def everywhere(error: E) -> E:
+    """Mark an error that every rank raises, and return it."""
+    error._waveplan_everywhere = True  # type: ignore[attr-defined]
     return error
 
 
 def _marked(error: BaseException) -> bool:
-    return getattr(error, "_waveplan_told", False) or getattr(error, "lost", False)
+    return getattr(error, "_waveplan_everywhere", False) or getattr(error, "lost", False)
 
 
-def is_told(error: BaseException | None) -> bool:
-    """Whether every rank knows of this error, or of one that it came from."""
+def is_everywhere(error: BaseException | None) -> bool:
+    """Return whether every rank raises this error, or one that it came from."""
     while error is not None:
         if _marked(error):
             return True
@@ -216,18 +215,18 @@ def _does(step: int) -> str:
     return next((does for known, does in _DOES.items() if known == step), "does something else")
 
 
-def _reduced(name: str, answer: object, values: Column) -> Column:
-    """A reduction's answer, if it can be one."""
+def _reduced(name: str, result: object, values: Column) -> Column:
+    """Return the result of a reduction, if it has the right shape."""
     if (
-        not isinstance(answer, np.ndarray)
-        or answer.shape != values.shape
-        or answer.dtype != np.int64
+        not isinstance(result, np.ndarray)
+        or result.shape != values.shape
+        or result.dtype != np.int64
     ):
         raise RankError(
-            f"agreement.{name} answered {shown(answer)}: it must give {len(values)} int64 numbers",
+            f"agreement.{name} returned {shown(result)}: give {len(values)} int64 numbers",
             lost=True,
         )
-    return answer
+    return result
 
 
 def _describe(error: BaseException) -> str:

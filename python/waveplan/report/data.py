@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from waveplan._core import stage_times
 from waveplan.pricing import Measures, Price, price
 from waveplan.pricing.language import PACK
 from waveplan.report.summary import count, memory_text, parts, reason, states
-from waveplan.stages import stage_times
 
 if TYPE_CHECKING:
     from waveplan.desk.jobs import Job

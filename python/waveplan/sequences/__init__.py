@@ -1,1 +1,1 @@
-"""Token sequences: what holds them in memory, and the files they are read from."""
+"""Token sequences and requests in memory, and the files they are read from."""

@@ -1,4 +1,4 @@
-"""Token ids from whatever holds them: lists, arrays, Arrow, torch. Imports none of these."""
+"""Token ids from lists, arrays, Arrow and torch; imports none of these libraries."""
 
 from __future__ import annotations
 
@@ -27,47 +27,48 @@ Lists: TypeAlias = tuple[Int64, Int64]
 """Tokens of n sequences [T], and where each begins and the last ends [n + 1]."""
 
 _EMPTY = np.empty(0, np.int64)
-WANTED = "give a list of rows of token ids, a 2-D array, or Sequences(tokens, offsets)"
+WANTED = "give a list of sequences of token ids, a 2-D array, or Sequences(tokens, offsets)"
 
 
 def lists(value: Any) -> Lists:
     """Return the sequences of a value of many forms, see `Sequences.from_any`.
 
     Raises:
-        InputError: another form; the message names the row.
+        InputError: another form; the message names the sequence.
     """
     if _is_arrow(value):
-        return arrow_lists("rows", value)
+        return arrow_lists("sequences", value)
     if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable):
-        raise InputError(f"rows is a {type(value).__name__}: {WANTED}")
+        raise InputError(f"sequences is a {type(value).__name__}: {WANTED}")
     if hasattr(value, "__array__"):
         try:
             value = np.asarray(value)
         except (TypeError, ValueError, RuntimeError) as error:  # a tensor on a GPU
-            raise InputError(f"rows cannot be read: {error}") from None
+            raise InputError(f"sequences cannot be read: {error}") from None
         if value.dtype != object:
             return _matrix(value)
-    return join([_one(f"row {i}", row) for i, row in enumerate(value)])
+    return join([_one(f"sequence {i}", sequence) for i, sequence in enumerate(value)])
 
 
-def _one(name: str, row: Any) -> Int64:
+def _one(name: str, sequence: Any) -> Int64:
     """Return one sequence as an array."""
-    if _is_arrow(row):
-        return arrow_integers(name, row)
-    if hasattr(row, "as_py"):  # an entry of an Arrow array
-        row = row.as_py()
-    if isinstance(row, str | bytes | dict) or not isinstance(row, Iterable):
-        raise InputError(f"{name} is a {type(row).__name__}: {WANTED}")
-    if not hasattr(row, "__array__") and not hasattr(row, "__len__"):
-        row = list(row)
-    return integers(name, row)
+    if _is_arrow(sequence):
+        return arrow_integers(name, sequence)
+    if hasattr(sequence, "as_py"):  # an entry of an Arrow array
+        sequence = sequence.as_py()
+    if isinstance(sequence, str | bytes | dict) or not isinstance(sequence, Iterable):
+        raise InputError(f"{name} is a {type(sequence).__name__}: {WANTED}")
+    if not hasattr(sequence, "__array__") and not hasattr(sequence, "__len__"):
+        sequence = list(sequence)
+    return integers(name, sequence)
 
 
 def _matrix(array: NDArray[Any]) -> Lists:
     if array.ndim != 2:
-        raise InputError(f"rows has shape {array.shape}: {WANTED}")
+        raise InputError(f"sequences has shape {array.shape}: {WANTED}")
     count, length = array.shape
-    return integers("rows", array.reshape(-1)), np.arange(count + 1, dtype=np.int64) * length
+    offsets = np.arange(count + 1, dtype=np.int64) * length
+    return integers("sequences", array.reshape(-1)), offsets
 
 
 def join(parts: Sequence[Int64]) -> Lists:
@@ -94,7 +95,7 @@ def arrow_lists(name: str, array: Any) -> Lists:
     """Return the sequences of an Arrow array of lists of integers, chunked or not.
 
     Raises:
-        InputError: another type, or a null; the message names the row.
+        InputError: another type, or a null; the message names the sequence.
     """
     from pyarrow import types
 
@@ -102,7 +103,8 @@ def arrow_lists(name: str, array: Any) -> Lists:
     if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
         raise InputError(f"{name} has the Arrow type {kind}: give lists of integers")
     if array.null_count:
-        raise InputError(f"{name}: row {_first_null(array)} is null: give a list of token ids")
+        at = _first_null(array)
+        raise InputError(f"{name}: sequence {at} is null: give a list of token ids")
     chunks = array.chunks if hasattr(array, "chunks") else [array]
     lengths = [np.asarray(chunk.value_lengths(), np.int64) for chunk in chunks]
     offsets = np.append(0, np.cumsum(np.concatenate([_EMPTY, *lengths])))
@@ -110,8 +112,8 @@ def arrow_lists(name: str, array: Any) -> Lists:
     for chunk in chunks:
         values = chunk.flatten()
         if values.null_count:
-            row, at = place(offsets, start + _first_null(values))
-            raise InputError(f"{name}: row {row} holds a null at position {at}")
+            sequence, at = place(offsets, start + _first_null(values))
+            raise InputError(f"{name}: sequence {sequence} holds a null at position {at}")
         parts.append(arrow_integers(name, values))
         start += len(values)
     return parts[0] if len(parts) == 1 else np.concatenate([_EMPTY, *parts]), offsets
@@ -134,8 +136,8 @@ def _first_null(array: Any) -> int:
 
 def place(offsets: Int64, at: int) -> tuple[int, int]:
     """Return the sequence of a token, and its position in there."""
-    row = int(np.searchsorted(offsets, at, side="right")) - 1
-    return row, at - int(offsets[row])
+    sequence = int(np.searchsorted(offsets, at, side="right")) - 1
+    return sequence, at - int(offsets[sequence])
 
 
 def check(tokens: Int64, offsets: Int64, columns: Mapping[str, Int64]) -> None:
@@ -145,7 +147,7 @@ def check(tokens: Int64, offsets: Int64, columns: Mapping[str, Int64]) -> None:
         InputError: names the first offset, or the column.
     """
     if not len(offsets):
-        raise InputError("offsets is empty: give n + 1 offsets for n rows, starting at 0")
+        raise InputError("offsets is empty: give n + 1 offsets for n sequences, starting at 0")
     if offsets[0] != 0:
         raise InputError(f"offsets[0] is {offsets[0]}: it must be 0")
     falls = np.flatnonzero(offsets[1:] < offsets[:-1])
@@ -161,5 +163,5 @@ def check(tokens: Int64, offsets: Int64, columns: Mapping[str, Int64]) -> None:
     for name, values in columns.items():
         if len(values) != len(offsets) - 1:
             raise InputError(
-                f"{name} has {len(values)} entries for {len(offsets) - 1} rows: give one each"
+                f"{name} has {len(values)} entries for {len(offsets) - 1} sequences: give one each"
             )

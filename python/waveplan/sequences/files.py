@@ -42,7 +42,7 @@ def read(path: str | Path, on_read: Callable[[int], object] | None = None) -> Fo
     """Read a file, see `Sequences.load`; `on_read` gets the bytes read of JSON lines now and then.
 
     Raises:
-        InputError: the file is missing, damaged or of another form; names file and line or row.
+        InputError: the file is missing, damaged or of another form; names file and place.
     """
     if str(path) == "-":
         with _named("stdin"):
@@ -62,9 +62,10 @@ def read(path: str | Path, on_read: Callable[[int], object] | None = None) -> Fo
         check(tokens, offsets, columns)
         if len(tokens) and tokens.min() < 0:
             first = int(np.argmax(tokens < 0))
-            row, at = place(offsets, first)
+            sequence, at = place(offsets, first)
             raise InputError(
-                f"row {row} has token {tokens[first]} at position {at}: token ids are at least 0"
+                f"sequence {sequence} has token {tokens[first]} at position {at}: "
+                "token ids are at least 0"
             )
         return tokens, offsets, columns
 
@@ -91,7 +92,9 @@ def _lines(stream: IO[bytes], on_read: Callable[[int], object] | None) -> Found:
     done = reported = 0
     for number, line in enumerate(iter(lambda: stream.readline(MOST_LINE + 1), b""), 1):
         if len(line) > MOST_LINE:
-            raise InputError(f"line {number}: longer than {MOST_LINE} bytes: put one row on a line")
+            raise InputError(
+                f"line {number}: longer than {MOST_LINE} bytes: put one sequence on a line"
+            )
         done += len(line)
         if on_read is not None and done - reported >= _STEP:
             reported = done
@@ -115,9 +118,9 @@ def _lines(stream: IO[bytes], on_read: Callable[[int], object] | None) -> Found:
     ids, ends = np.frombuffer(tokens, np.int64), np.frombuffer(offsets, np.int64)
     if len(ids) and ids.min() < 0:
         first = int(np.argmax(ids < 0))
-        row, at = place(ends, first)
+        sequence, at = place(ends, first)
         raise InputError(
-            f"line {numbers[row]}: token {at} is {ids[first]}: token ids are at least 0"
+            f"line {numbers[sequence]}: token {at} is {ids[first]}: token ids are at least 0"
         )
     return ids, ends, {name: np.frombuffer(column, np.int64) for name, column in columns.items()}
 
@@ -170,11 +173,8 @@ def _numpy(file: Path) -> Found:
             if name not in found:
                 raise InputError(f"no array {name}: an .npz holds tokens and offsets")
         tokens, offsets = (integers(name, found[name]) for name in ("tokens", "offsets"))
-        return (
-            tokens,
-            offsets,
-            {name: integers(name, found[name]) for name in COLUMNS if name in found},
-        )
+        columns = {name: integers(name, found[name]) for name in COLUMNS if name in found}
+        return tokens, offsets, columns
 
 
 def _parquet(file: Path) -> Found:

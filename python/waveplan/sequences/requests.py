@@ -1,18 +1,17 @@
-"""What each row of a pool asks for: targets, top-k, logits, hidden states, gradients, adapter."""
+"""The requests of a pool, as columns: targets, top-k, logits, hidden states, gradients, adapter."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from waveplan import _core
-from waveplan.checks import entries, shown
+from waveplan.checks import entries, integer, integers, shown
 from waveplan.errors import InputError
-from waveplan.sequences.sequences import Sequences, integers
+from waveplan.sequences.sequences import Sequences
 
 if TYPE_CHECKING:
     from numpy import bool_, int64
@@ -27,42 +26,42 @@ Targets: TypeAlias = "bool | int | Sequence[Any] | NDArray[Any] | None"
 
 
 class Requests:
-    """The requests of a pool: one per row, as columns.
+    """The requests of a pool: one per request, as columns.
 
-    Every option is one value for all rows or a sequence with one entry per row.
+    Every option is one value for all requests or a sequence with one entry per request.
 
     Args:
-        rows: `Sequences`, or anything `Sequences.from_any` takes: n rows, T tokens.
+        requests: `Sequences`, or anything `Sequences.from_any` takes: n requests, T tokens.
         targets: `True` for targets on every token, `False` or `None` for none, an integer for
-            the first labelled position (the row is labelled from there to its end; its length
-            means that every label is ignored), or per row a boolean mask or an array of labels
+            the first labelled position (the request is labelled from there to its end; its length
+            means that every label is ignored), or per request a boolean mask or an array of labels
             of which -100 are ignored, [tokens] or [tokens, labels per token]. One boolean
-            array of T entries is the masks of all rows, one after another.
+            array of T entries is the masks of all requests, one after another.
         top_k: k of the top-k log-probabilities to return, at least 1; `None` for none.
         logits: return the logits of every token.
         hidden: return the hidden state of every token.
         gradient: compute gradients (`False`: forward only).
-        adapter: name of the adapter slot that runs the row, `None` for the model's own weights.
-        groups: requests per top-level group, the unit of a wave's width: `None` for one each, an
-            integer for that many consecutive rows each, or one size per group.
-        routed: entries of routed-expert replay per row.
+        adapter: name of the adapter slot that runs the request, `None` for the model's own weights.
+        groups: requests that move together, the unit of a wave's width: `None` for one each, an
+            integer for that many consecutive requests each, or one size per group.
+        routed: entries of routed-expert replay per request.
 
-    A row that asks for no output is inactive: it counts in its group and joins no group.
+    A request without an output is inactive: it counts in its group and joins no pack.
 
     Raises:
         InputError: an option is out of range or has a wrong length; the message names the
-            option, the row and the value.
+            option, the request and the value.
     """
 
     sequences: Sequences
     lengths: NDArray[int64]
-    """Tokens of each row [n]."""
+    """Tokens of each request [n]."""
     targets: NDArray[bool_]
     """Has targets [n]."""
     first_target: NDArray[int64] | None
     """First labelled position [n]; `None` where masks were given."""
     label_mask: NDArray[bool_] | None
-    """Labelled tokens of all rows [T]; `None` where first targets were given."""
+    """Labelled tokens of all requests [T]; `None` where first targets were given."""
     target_width: NDArray[int64]
     """Labels per token [n]."""
     top_k: NDArray[int64]
@@ -95,9 +94,7 @@ class Requests:
         groups: int | Sequence[int] | NDArray[Any] | None = None,
         routed: int | Sequence[int] | NDArray[Any] = 0,
     ) -> None:
-        self.sequences = (
-            sequences if isinstance(sequences, Sequences) else Sequences.from_any(sequences)
-        )
+        self.sequences = Sequences.from_any(sequences)
         self.lengths = np.diff(self.sequences.offsets)
         count = len(self.lengths)
         self.targets, self.target_width, self.first_target, self.label_mask = _targets(
@@ -113,8 +110,13 @@ class Requests:
         self._core = self._pool()
         self.mixes, self.mix = self._mixes()
 
+    @classmethod
+    def from_any(cls, requests: object) -> Requests:
+        """Return `Requests` as they are, and make sequences into requests, all labelled."""
+        return requests if isinstance(requests, Requests) else cls(requests)
+
     def _pool(self) -> _core.Pool:
-        """The columns as the core keeps them, with the tree of the rows."""
+        """Return the columns as the core keeps them, with the prefix tree."""
         return _core.Pool(
             self.sequences.tokens,
             self.sequences.offsets,
@@ -157,23 +159,13 @@ class Requests:
 
     def __repr__(self) -> str:
         return (
-            f"Requests({len(self)} rows, {int(self.lengths.sum())} tokens, "
+            f"Requests({len(self)} requests, {int(self.lengths.sum())} tokens, "
             f"{len(self.group_sizes)} groups, outputs {', '.join(self.mixes)})"
         )
 
-    @cached_property
-    def group_offsets(self) -> NDArray[int64]:
-        """Item i holds the requests `group_offsets[i]` up to `group_offsets[i + 1]`."""
-        return np.concatenate([[0], np.cumsum(self.group_sizes)]).astype(np.int64)
-
-    @property
-    def active(self) -> NDArray[bool_]:
-        """Asks for any output [n]."""
-        return self.targets | self.hidden | self.logits | (self.top_k > 0)
-
     @property
     def labelled(self) -> NDArray[int64]:
-        """Labelled tokens of each row [n]."""
+        """Labelled tokens of each request [n]."""
         return self._core.labelled()
 
     def packs(
@@ -196,33 +188,32 @@ def _mix_name(width: int, k: int, logits: bool, hidden: bool, routed: bool) -> s
     return "+".join(parts) or "inactive"
 
 
-def _sequence(name: str, value: Any, count: int) -> Sequence[Any]:
+def _entries(name: str, value: Any, count: int) -> Sequence[Any]:
+    """Return one entry per request."""
     if isinstance(value, np.ndarray) and value.ndim != 1:
-        raise InputError(f"{name} has {value.ndim} dimensions: give one entry per row")
-    if isinstance(value, (str, bytes)) or not hasattr(value, "__len__"):
-        if not isinstance(value, Iterable) or isinstance(value, (str, bytes)):
-            raise InputError(f"{name} is {shown(value)}: give one value, or one per row")
-        value = list(value)
-    if (given := len(value)) != count:
-        raise InputError(f"{name} has {given} entries for {count} rows: give one each")
-    made: Sequence[Any] = value
-    return made
+        raise InputError(f"{name} has {value.ndim} dimensions: give one entry per request")
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise InputError(f"{name} is {shown(value)}: give one value, or one per request")
+    found: Sequence[Any] = value if hasattr(value, "__len__") else list(value)  # type: ignore[assignment]
+    if len(found) != count:
+        raise InputError(f"{name} has {len(found)} entries for {count} requests: give one each")
+    return found
 
 
 def _is_flag(value: Any) -> bool:
-    return isinstance(value, (bool, np.bool_))
+    return isinstance(value, bool | np.bool_)
 
 
 def _is_integer(value: Any) -> bool:
     if isinstance(value, np.timedelta64):  # numpy counts it among the integers
         return False
-    return isinstance(value, (int, np.integer)) and not _is_flag(value)
+    return isinstance(value, int | np.integer) and not _is_flag(value)
 
 
 def _flags(name: str, value: Any, count: int) -> NDArray[bool_]:
     if _is_flag(value):
-        return np.ones(count, np.bool_) if value else np.zeros(count, np.bool_)
-    entries = _sequence(name, value, count)
+        return np.full(count, bool(value))
+    entries = _entries(name, value, count)
     if isinstance(entries, np.ndarray) and entries.dtype == np.bool_:
         return np.ascontiguousarray(entries)
     for i, entry in enumerate(entries):
@@ -231,38 +222,15 @@ def _flags(name: str, value: Any, count: int) -> NDArray[bool_]:
     return np.array(entries, np.bool_)
 
 
-def _is_column(entries: Any) -> TypeGuard[NDArray[int64]]:
-    """An integer array whose values all fit in int64."""
-    return (
-        isinstance(entries, np.ndarray)
-        and entries.dtype.kind in "iu"
-        and np.can_cast(entries.dtype, np.int64)
-    )
-
-
-def _as_int64(name: str, value: Any) -> int:
-    number = int(value)
-    if not -(2**63) <= number < 2**63:
-        raise InputError(f"{name} is {shown(number)}: it must fit in 64 bits")
-    return number
-
-
 def _integers(name: str, value: Any, count: int, least: int = 0) -> NDArray[int64]:
     if _is_integer(value):
-        made = np.full(count, _as_int64(name, value), np.int64)
-        if value < least:
-            raise InputError(f"{name} is {shown(value)}: it must be at least {least}")
-        return made
-    entries = _sequence(name, value, count)
-    if _is_column(entries) and (not count or entries.min() >= least):
-        return entries.astype(np.int64)
-    for i, entry in enumerate(entries):
-        if not _is_integer(entry):
-            raise InputError(f"{name}[{i}] is {shown(entry)}: give an integer")
-        if entry < least:
-            raise InputError(f"{name}[{i}] is {shown(entry)}: it must be at least {least}")
-        _as_int64(f"{name}[{i}]", entry)
-    return np.array(entries, np.int64)
+        return np.full(count, integer(name, value, least), np.int64)
+    column = integers(name, _entries(name, value, count))
+    wrong = np.flatnonzero(column < least)
+    if wrong.size:
+        at = int(wrong[0])
+        raise InputError(f"{name}[{at}] is {column[at]}: it must be at least {least}")
+    return column.copy()
 
 
 def _top_k(value: Any, count: int) -> NDArray[int64]:
@@ -270,25 +238,19 @@ def _top_k(value: Any, count: int) -> NDArray[int64]:
         return np.zeros(count, np.int64)
     if _is_integer(value):
         return _integers("top_k", value, count, least=1)
-    entries = _sequence("top_k", value, count)
-    made = np.zeros(count, np.int64)
-    for i, entry in enumerate(entries):
-        if entry is None:
-            continue
-        if not _is_integer(entry) or entry < 1:
-            raise InputError(f"top_k[{i}] is {shown(entry)}: give at least 1, or None for no top-k")
-        made[i] = _as_int64(f"top_k[{i}]", entry)
-    return made
+    entries = _entries("top_k", value, count)
+    absent = [entry is None for entry in entries]
+    column = _integers("top_k", [1 if k is None else k for k in entries], count, least=1)
+    column[absent] = 0
+    return column
 
 
 def _slots(value: Any, count: int) -> tuple[tuple[str, ...], NDArray[int64]]:
-    if value is None:
-        return (), np.zeros(count, np.int64)
-    if isinstance(value, str):
+    if value is None or isinstance(value, str):
         value = [value] * count
     numbers: dict[str | None, int] = {None: 0}
     slots = np.zeros(count, np.int64)
-    for i, name in enumerate(_sequence("adapter", value, count)):
+    for i, name in enumerate(_entries("adapter", value, count)):
         if name is not None and (not isinstance(name, str) or not name):
             raise InputError(f"adapter[{i}] is {shown(name)}: give a slot's name, or None")
         slots[i] = numbers.setdefault(name, len(numbers))
@@ -301,8 +263,7 @@ def _group_sizes(value: Any, count: int) -> NDArray[int64]:
     if _is_integer(value):
         if value < 1:
             raise InputError(f"groups is {shown(value)}: a group holds at least 1 request")
-        starts = np.arange(0, count, value, dtype=np.int64)
-        return np.diff(np.append(starts, count))
+        return np.diff(np.append(np.arange(0, count, value, dtype=np.int64), count))
     sizes = value if isinstance(value, np.ndarray) and value.ndim == 1 else entries("groups", value)
     return _integers("groups", sizes, len(sizes), least=1)
 
@@ -313,31 +274,31 @@ _Targets: TypeAlias = (
 
 
 def _targets(value: Any, lengths: NDArray[int64]) -> _Targets:
-    """Which rows have targets, labels per token, first targets or masks."""
+    """Return which requests have targets, labels per token, first targets or masks."""
     count, total = len(lengths), int(lengths.sum())
     ones = np.ones(count, np.int64)
     if value is None or _is_flag(value):
-        has = _flags("targets", bool(value), count)
-        return has, ones, np.zeros(count, np.int64), None
+        return np.full(count, bool(value)), ones, np.zeros(count, np.int64), None
     if _is_integer(value):
         value = [value] * count
     if isinstance(value, np.ndarray) and value.dtype == np.bool_ and value.shape != (count,):
         if value.shape != (total,):
             raise InputError(
                 f"targets is a boolean array of shape {value.shape}: give ({count},), one per "
-                f"row, or ({total},), one per token"
+                f"request, or ({total},), one per token"
             )
         return np.full(count, True), ones, None, np.ascontiguousarray(value)
-    entries = _sequence("targets", value, count)
-    if any(hasattr(entry, "__len__") and not isinstance(entry, str) for entry in entries):
-        return _masks(entries, lengths)
+    given = _entries("targets", value, count)
+    if any(hasattr(entry, "__len__") and not isinstance(entry, str) for entry in given):
+        return _masks(given, lengths)
+    if isinstance(given, np.ndarray) and given.dtype.kind in "iu":
+        column = integers("targets", given)
+        for at in np.flatnonzero((column < 0) | (column > lengths))[:1].tolist():
+            _first_target(at, column[at], lengths[at])
+        return np.full(count, True), ones, column.copy(), None
     has = np.ones(count, np.bool_)
-    if _is_column(entries):
-        first = entries.astype(np.int64)
-        if ((first >= 0) & (first <= lengths)).all():
-            return has, ones, first, None
     first = np.zeros(count, np.int64)
-    for i, entry in enumerate(entries):
+    for i, (entry, length) in enumerate(zip(given, lengths.tolist(), strict=True)):
         if entry is None or _is_flag(entry):
             has[i] = bool(entry)
         elif not _is_integer(entry):
@@ -345,25 +306,26 @@ def _targets(value: Any, lengths: NDArray[int64]) -> _Targets:
                 f"targets[{i}] is {shown(entry)}: give True, False, None, a first target or a mask"
             )
         else:
-            first[i] = _first_target(i, entry, lengths[i])
+            first[i] = _first_target(i, entry, length)
     return has, ones, first, None
 
 
-def _first_target(row: int, value: Any, length: Any) -> int:
+def _first_target(request: int, value: Any, length: int) -> int:
     if not 0 <= value <= length:
         raise InputError(
-            f"targets[{row}] is {shown(value)}: the first target must be within 0..{length}, "
-            "the row's length"
+            f"targets[{request}] is {shown(value)}: the first target must be within 0..{length}, "
+            "the request's length"
         )
     return int(value)
 
 
-def _masks(entries: Sequence[Any], lengths: NDArray[int64]) -> _Targets:
+def _masks(given: Sequence[Any], lengths: NDArray[int64]) -> _Targets:
+    """Return targets of which some are masks or labels."""
     has = np.ones(len(lengths), np.bool_)
     width = np.ones(len(lengths), np.int64)
     mask = np.zeros(int(lengths.sum()), np.bool_)
     at = 0
-    for i, (entry, length) in enumerate(zip(entries, lengths.tolist(), strict=True)):
+    for i, (entry, length) in enumerate(zip(given, lengths.tolist(), strict=True)):
         part = mask[at : at + length]
         at += length
         if entry is None or _is_flag(entry):
@@ -374,14 +336,14 @@ def _masks(entries: Sequence[Any], lengths: NDArray[int64]) -> _Targets:
             part[_first_target(i, entry, length) :] = True
             continue
         try:
-            # Asked first: numpy takes memory for as many entries as a sequence says it has.
+            # Looked at first: numpy takes memory for as many entries as a sequence says it has.
             many = len(entry) if isinstance(entry, Sequence) else length
             labels = np.asarray(entry if many == length else np.broadcast_to(0, (many,)))
         except Exception:
             raise InputError(f"targets[{i}] is {shown(entry)}: give one entry per token") from None
         if labels.ndim not in (1, 2) or len(labels) != length:
             raise InputError(
-                f"targets[{i}] has shape {labels.shape} for a row of {length} tokens: give one "
+                f"targets[{i}] has shape {labels.shape} for a request of {length} tokens: give one "
                 "entry per token"
             )
         if labels.ndim == 2 and labels.shape[1] < 1:

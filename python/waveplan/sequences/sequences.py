@@ -1,4 +1,4 @@
-"""Ragged token rows: what every plan starts from."""
+"""Token sequences, and other lists of different lengths, as two flat arrays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Int64 = NDArray[np.int64]
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """A read-only view."""
+    """Return a read-only view."""
     view = array.view()
     view.flags.writeable = False
     return view
@@ -52,7 +52,7 @@ class Ragged:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Sequences:
-    """Token ids of n requests, T in all: row `i` is `tokens[offsets[i]:offsets[i + 1]]`.
+    """Token ids of n sequences, T in all: sequence `i` is `tokens[offsets[i]:offsets[i + 1]]`.
 
     A contiguous int64 array is viewed, not copied; other integers are converted once. Any int64
     is taken as an id here; files with a negative one are refused.
@@ -60,7 +60,7 @@ class Sequences:
     Attributes:
         tokens: [T] int64, read-only view.
         offsets: [n + 1] int64, from 0 to T, never falling.
-        columns: further columns with one entry a row, such as ``first_target`` and ``group``.
+        columns: further columns with one entry a sequence, such as ``first_target`` and ``group``.
 
     Raises:
         InputError: an array is not one-dimensional integers, or the offsets do not fit the tokens.
@@ -82,22 +82,22 @@ class Sequences:
         object.__setattr__(self, "columns", MappingProxyType(frozen))
 
     @classmethod
-    def from_any(cls, rows: object) -> Sequences:
-        """Sequences from lists or arrays of ids, a 2-D array, an Arrow list array, or torch CPU tensors.
+    def from_any(cls, sequences: object) -> Sequences:
+        """Return sequences of lists or arrays, a 2-D array, Arrow lists or torch CPU tensors.
 
         A `Sequences` comes back as it is.
 
         Raises:
-            InputError: something else; the message names the row.
+            InputError: something else; the message names the sequence.
         """
-        return rows if isinstance(rows, Sequences) else Sequences(*lists(rows))
+        return sequences if isinstance(sequences, Sequences) else Sequences(*lists(sequences))
 
     @classmethod
     def load(cls, path: str | Path) -> Sequences:
-        """Sequences of a file, by its suffix; ``"-"`` reads JSON lines from stdin.
+        """Read sequences from a file, by its suffix; ``"-"`` reads JSON lines from stdin.
 
         - ``.npz``: arrays ``tokens`` and ``offsets``; ``first_target`` and ``group``, one integer
-          a row, become columns. ``.npy``: a 2-D array of ids.
+          a sequence, become columns. ``.npy``: a 2-D array of ids.
         - ``.jsonl``: an object a line with ``input_ids``, or ``tokens``, or ``prompt_ids`` and
           ``completion_ids`` (then the column ``first_target`` is the prompt's length);
           ``first_target`` and ``group`` become columns.
@@ -119,23 +119,23 @@ class Sequences:
 
     @property
     def lengths(self) -> Int64:
-        """Tokens of each row, [n]."""
+        """Tokens of each sequence, [n]."""
         return np.diff(self.offsets)
 
     def take(self, indices: ArrayLike) -> Self:
-        """A copy of some of the rows, in the order given; negative indices count from the end."""
+        """Copy some of the sequences, in the order given; negative indices count from the end."""
         picked = integers("indices", indices)
         wrong = np.flatnonzero((picked < -len(self)) | (picked >= len(self)))
         if wrong.size:
             raise InputError(
-                f"indices[{wrong[0]}] is {picked[wrong[0]]}: there are {len(self)} rows"
+                f"indices[{wrong[0]}] is {picked[wrong[0]]}: there are {len(self)} sequences"
             )
         tokens, offsets = join([self[int(i)] for i in picked])
         columns = {name: values[picked] for name, values in self.columns.items()}
         return type(self)(tokens, offsets, columns)
 
     def __repr__(self) -> str:
-        return f"Sequences({len(self):,} rows, {len(self.tokens):,} tokens)"
+        return f"Sequences({len(self):,} sequences, {len(self.tokens):,} tokens)"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.tokens, self.offsets, dict(self.columns))

@@ -1,0 +1,56 @@
+"""Protocols of a planner and of a pool's waves, for the modules that these import."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from waveplan import _core as core
+from waveplan.agreement.adapters import Agreement
+from waveplan.agreement.protocol import Ranks
+from waveplan.ahead import Made
+from waveplan.budget import Budget
+from waveplan.facts.topology import Topology
+from waveplan.plan import Plan
+from waveplan.pricing import BoundRules
+from waveplan.profiles import Signature
+from waveplan.sequences.requests import Requests
+
+__all__ = ["Planning", "Searching"]
+
+
+class Planning(Protocol):
+    """A planner, see `waveplan.Planner`."""
+
+    topology: Topology
+    trust: str
+    agreement: Agreement
+    ranks: Ranks
+    bound: BoundRules
+    available: int
+    width_hint: int | None
+
+    @property
+    def reference(self) -> bool: ...
+    @property
+    def digests(self) -> tuple[int, int]: ...
+    def known(self, pool: Requests) -> list[tuple[Any, Any]]: ...
+    def make_engine(self, pool: Requests) -> core.Engine: ...
+    def signature_of(self, pool: Requests, indices: Any = None) -> Signature: ...
+    def plan(self, requests: Any, *, available: int | None = None) -> Plan: ...
+    def like(self, *, topology: Topology, budget: Budget) -> Planning: ...
+    def prefetch(self, requests: Requests, start: int, width_hint: int | None) -> None: ...
+    def take_ahead(self, waves: Searching) -> Made | None: ...
+
+
+class Searching(Protocol):
+    """The waves of a pool, see `waveplan.waves.Waves`."""
+
+    planner: Planning
+    pool: Requests
+    groups: int
+    start: int
+    available: int
+    width_hint: int | None
+    on_refusal: str
+
+    def session(self) -> core.Session: ...
