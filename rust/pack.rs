@@ -62,10 +62,9 @@ result! {
                 }
                 _ => ints(name, ids),
             };
-            let (packs, parents) = (line("group_ids", group_ids)?, line("parent_ids", parent_ids)?);
-            let (packs, parents) =
-                (slice(py, "group_ids", &packs)?, slice(py, "parent_ids", &parents)?);
-            let segments = detached(py, || crate::attention::parse(packs, parents))?;
+            let (ids, parents) = (line("group_ids", group_ids)?, line("parent_ids", parent_ids)?);
+            let (ids, parents) = (slice(py, "group_ids", &ids)?, slice(py, "parent_ids", &parents)?);
+            let segments = detached(py, || crate::attention::parse(ids, parents))?;
             Ok(Self::from_segments(segments))
         }
 
@@ -118,16 +117,15 @@ result! {
 
         /// The segments of a sequence, first to last.
         #[pyo3(name = "path")]
-        fn py_path<'py>(&self, py: Python<'py>, sequence: i64) -> PyResult<Object<'py>> {
-            let sequence = sequence_indices(py, "sequence", &[sequence], self.last.len())?[0];
-            self.path(sequence as usize).give(py)
+        fn py_path<'py>(&self, py: Python<'py>, sequence: &Bound<'py, PyAny>) -> PyResult<Object<'py>> {
+            self.path(index("sequence", sequence, self.last.len())?).give(py)
         }
 
         /// Where each token of a sequence lies in the pack.
         #[pyo3(name = "positions")]
-        fn py_positions<'py>(&self, py: Python<'py>, sequence: i64) -> PyResult<Object<'py>> {
-            let sequence = sequence_indices(py, "sequence", &[sequence], self.last.len())?[0];
-            py.detach(|| self.positions(sequence as usize)).give(py)
+        fn py_positions<'py>(&self, py: Python<'py>, sequence: &Bound<'py, PyAny>) -> PyResult<Object<'py>> {
+            let sequence = index("sequence", sequence, self.last.len())?;
+            py.detach(|| self.positions(sequence)).give(py)
         }
 
         /// Segment number of each packed token, counted from 1, one each.

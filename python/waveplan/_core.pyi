@@ -658,7 +658,7 @@ class Session:
         """Takes the first agreed table; entries of the second."""
     def bisection(self) -> _Ints:
         """Second table of quotes of this rank."""
-    def quote(self, width: int, kind: int) -> int:
+    def probe(self, width: int, kind: int) -> int:
         """One quote of this rank, as bits."""
     def agree_bisection(self, agreed: _Ints) -> int:
         """Takes the second agreed table; entries of the third, 0 in reference mode."""

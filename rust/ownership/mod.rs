@@ -61,25 +61,19 @@ python {
     }
 
     /// Packed token ranges that a rank owns, [n, 2], in order, neighbours joined.
-    fn ranges<'py>(&self, py: Python<'py>, rank: i64) -> PyResult<Bound<'py, PyAny>> {
-        let named = u32::try_from(rank).ok().filter(|&rank| (rank as usize) < self.ranks);
-        let Some(rank) = named else {
-            return Err(refused(py, format!("rank is {rank}: it must be below {}", self.ranks)));
-        };
-        self.ranges_of(rank).give(py)?.call_method1("reshape", (-1, 2))
+    fn ranges<'py>(&self, py: Python<'py>, rank: &Bound<'py, PyAny>) -> PyResult<Object<'py>> {
+        self.ranges_of(index("rank", rank, self.ranks)? as u32).give(py)?.call_method1("reshape", (-1, 2))
     }
 
     /// The ownership of chunks of `chunk` tokens by these ranks, of a pack.
     #[staticmethod]
     fn from_owners(
-        py: Python<'_>,
         packing: &crate::pack::Packing,
         cp: usize,
         chunk: i64,
         owners: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
-        let owners = ints("owners", owners)?;
-        let owners = sequence_indices(py, "owners", slice(py, "owners", &owners)?, cp)?;
+        let owners = picked("owners", owners, cp)?;
         let tokens = packing.segments.tokens();
         let mut made = Self { ranks: cp, tokens, chunk, owners, ..Self::default() };
         made.rank_tokens = vec![0; cp];
