@@ -25,7 +25,7 @@ result! {
         @core
         /// Lengths, parents and packed starts.
         pub segments: Segments,
-        /// Where each segment begins inside its sequences (S entries).
+        /// First position of each segment inside its sequences (S entries).
         pub sequence_start: Vec<i64>,
         /// Sequences of segment `s`: `members[member_offsets[s]..member_offsets[s + 1]]`, ascending.
         pub member_offsets: Vec<u32>,
@@ -97,13 +97,13 @@ result! {
             self.segments.parents.give(py)
         }
 
-        /// Where each segment begins in the pack, [S].
+        /// First position of each segment in the pack, [S].
         #[getter]
         fn packed_starts<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
             self.segments.starts[..self.segments.len()].to_vec().give(py)
         }
 
-        /// Where each segment begins inside its sequences, [S].
+        /// First position of each segment inside its sequences, [S].
         #[getter]
         fn sequence_starts<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
             self.sequence_start.give(py)
@@ -121,7 +121,7 @@ result! {
             self.path(index("sequence", sequence, self.last.len())?).give(py)
         }
 
-        /// Where each token of a sequence lies in the pack.
+        /// Packed position of each token of a sequence.
         #[pyo3(name = "positions")]
         fn py_positions<'py>(&self, py: Python<'py>, sequence: &Bound<'py, PyAny>) -> PyResult<Object<'py>> {
             let sequence = index("sequence", sequence, self.last.len())?;
@@ -187,7 +187,7 @@ pub fn pack(sequences: &Sequences<'_>, options: &PackOptions<'_>) -> Result<Pack
     Walk::new(&tree, lengths, options).run()
 }
 
-/// Packs sequences that lie apart from each other.
+/// Packs sequences in arrays of their own.
 pub fn pack_scattered(sequences: &[&[i64]], options: &PackOptions<'_>) -> Result<Packing> {
     check_limits(sequences.len(), options)?;
     let tree = Tree::build_scattered(sequences, options.shareable)?;
@@ -276,7 +276,7 @@ impl Packing {
         path
     }
 
-    /// Where each token of sequence `sequence` lies in the pack.
+    /// Packed position of each token of sequence `sequence`.
     ///
     /// # Panics
     /// If there is no such sequence.

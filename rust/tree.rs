@@ -134,7 +134,7 @@ impl Tree {
         build::build(sequences.len(), |i| sequences.sequence(i), Some(limits))
     }
 
-    /// The same for sequences that lie apart from each other.
+    /// The same for sequences in arrays of their own.
     pub fn build_scattered(sequences: &[&[i64]], limits: Option<&[i64]>) -> Result<Self> {
         build::build(sequences.len(), |i| sequences[i], limits)
     }

@@ -194,7 +194,7 @@ impl GdnSettings {
         }
     }
 
-    /// What the slowest of `ranks` needs at least: its even share, unpadded. Rounded down a
+    /// The least time of the slowest of `ranks`: its even share, unpadded. Rounded down a
     /// little, so that no order of additions gets below it.
     pub(super) fn bound(&self, tokens: i64, ranks: usize) -> f64 {
         let share = tokens as f64 / ranks as f64;

@@ -23,7 +23,7 @@ pub use settings::{OwnershipSettings, StageWork, WorkloadProfile};
 pub const MOST_RANKS: usize = crate::layout::MOST_RANKS as usize;
 
 result! {
-/// Which rank owns which chunk of a pack. K chunks, C ranks.
+/// The owners of a pack's chunks. K chunks, C ranks.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ownership as "Ownership" {
     /// Context-parallel ranks.
@@ -42,7 +42,7 @@ pub struct Ownership as "Ownership" {
     pub rank_tokens: Vec<i64>,
     /// The slowest rank's forward + backward milliseconds (query flops with a profile).
     pub score: f64,
-    /// What no ownership of these chunks can go below; `None` where a cost is negative.
+    /// A lower bound of any ownership of these chunks; `None` where a cost is negative.
     pub bound: Option<f64>,
     /// Milliseconds per rank; empty with a profile.
     pub forward_ms: Vec<f64>,

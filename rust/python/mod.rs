@@ -15,7 +15,7 @@ mod tree;
 
 use pyo3::prelude::*;
 
-/// What pymethods beside the core's types use.
+/// Imports of the pymethods beside the core's types.
 pub(crate) mod prelude {
     pub(crate) use super::convert::{Flags, index, ints, picked, ragged, slice};
     pub(crate) use super::errors::{detached, refused, to_python};

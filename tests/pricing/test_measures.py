@@ -188,7 +188,7 @@ def test_refusals() -> None:
     built = tree(requests.sequences)
     everything = np.arange(2)
     made = _core.PlanMeasures(requests._core, everything)
-    with pytest.raises(InputError, match="group 1 of 1"):
+    with pytest.raises(InputError, match="pack 1 of 1"):
         made.bound(1, "none")
     with pytest.raises(InputError, match='kind is "half"'):
         made.bound(0, "half")
