@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What can go wrong in the core. The text is one line that says what would be right.
+/// An error of the core. The text is one line that says what would be right.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
     /// A caller's value is wrong: names the argument, the offending place and value.

@@ -25,7 +25,7 @@ result! {
         @core
         /// Lengths, parents and packed starts.
         pub segments: Segments,
-        /// Where each segment begins inside its sequences (S entries).
+        /// First position of each segment inside its sequences (S entries).
         pub sequence_start: Vec<i64>,
         /// Sequences of segment `s`: `members[member_offsets[s]..member_offsets[s + 1]]`, ascending.
         pub member_offsets: Vec<u32>,
@@ -62,10 +62,9 @@ result! {
                 }
                 _ => ints(name, ids),
             };
-            let (packs, parents) = (line("group_ids", group_ids)?, line("parent_ids", parent_ids)?);
-            let (packs, parents) =
-                (slice(py, "group_ids", &packs)?, slice(py, "parent_ids", &parents)?);
-            let segments = detached(py, || crate::attention::parse(packs, parents))?;
+            let (ids, parents) = (line("group_ids", group_ids)?, line("parent_ids", parent_ids)?);
+            let (ids, parents) = (slice(py, "group_ids", &ids)?, slice(py, "parent_ids", &parents)?);
+            let segments = detached(py, || crate::attention::parse(ids, parents))?;
             Ok(Self::from_segments(segments))
         }
 
@@ -98,13 +97,13 @@ result! {
             self.segments.parents.give(py)
         }
 
-        /// Where each segment begins in the pack, [S].
+        /// First position of each segment in the pack, [S].
         #[getter]
         fn packed_starts<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
             self.segments.starts[..self.segments.len()].to_vec().give(py)
         }
 
-        /// Where each segment begins inside its sequences, [S].
+        /// First position of each segment inside its sequences, [S].
         #[getter]
         fn sequence_starts<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
             self.sequence_start.give(py)
@@ -118,16 +117,15 @@ result! {
 
         /// The segments of a sequence, first to last.
         #[pyo3(name = "path")]
-        fn py_path<'py>(&self, py: Python<'py>, sequence: i64) -> PyResult<Object<'py>> {
-            let sequence = sequence_indices(py, "sequence", &[sequence], self.last.len())?[0];
-            self.path(sequence as usize).give(py)
+        fn py_path<'py>(&self, py: Python<'py>, sequence: &Bound<'py, PyAny>) -> PyResult<Object<'py>> {
+            self.path(index("sequence", sequence, self.last.len())?).give(py)
         }
 
-        /// Where each token of a sequence lies in the pack.
+        /// Packed position of each token of a sequence.
         #[pyo3(name = "positions")]
-        fn py_positions<'py>(&self, py: Python<'py>, sequence: i64) -> PyResult<Object<'py>> {
-            let sequence = sequence_indices(py, "sequence", &[sequence], self.last.len())?[0];
-            py.detach(|| self.positions(sequence as usize)).give(py)
+        fn py_positions<'py>(&self, py: Python<'py>, sequence: &Bound<'py, PyAny>) -> PyResult<Object<'py>> {
+            let sequence = index("sequence", sequence, self.last.len())?;
+            py.detach(|| self.positions(sequence)).give(py)
         }
 
         /// Segment number of each packed token, counted from 1, one each.
@@ -189,7 +187,7 @@ pub fn pack(sequences: &Sequences<'_>, options: &PackOptions<'_>) -> Result<Pack
     Walk::new(&tree, lengths, options).run()
 }
 
-/// Packs sequences that lie apart from each other.
+/// Packs sequences in arrays of their own.
 pub fn pack_scattered(sequences: &[&[i64]], options: &PackOptions<'_>) -> Result<Packing> {
     check_limits(sequences.len(), options)?;
     let tree = Tree::build_scattered(sequences, options.shareable)?;
@@ -278,7 +276,7 @@ impl Packing {
         path
     }
 
-    /// Where each token of sequence `sequence` lies in the pack.
+    /// Packed position of each token of sequence `sequence`.
     ///
     /// # Panics
     /// If there is no such sequence.

@@ -116,7 +116,7 @@ pub fn positions(packing: &Packing) -> Result<(Vec<i64>, Vec<i64>)> {
     Ok((flat, offsets))
 }
 
-/// What one request asks of the head.
+/// The tokens of one request that the head may project.
 #[derive(Debug, Clone, Copy)]
 pub struct HeadTokens<'a> {
     /// Packed position of each token.

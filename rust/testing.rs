@@ -1,4 +1,4 @@
-//! What tests share.
+//! Helpers of tests.
 
 use proptest::prelude::ProptestConfig;
 

@@ -75,8 +75,8 @@ result! {
 
         /// Packed tokens of the first `sequences` sequences (all by default) with everything shared.
         #[pyo3(signature = (sequences=None))]
-        fn packed(&self, py: Python<'_>, sequences: Option<i64>) -> PyResult<i64> {
-            let Some(n) = sequences else {
+        fn packed(&self, py: Python<'_>, sequences: Option<&Bound<'_, PyAny>>) -> PyResult<i64> {
+            let Some(n) = sequences.map(|n| i64::take("sequences", n)).transpose()? else {
                 return Ok(self.packed_tokens());
             };
             let prefixes = py.detach(|| self.packed_prefixes());
@@ -89,8 +89,7 @@ result! {
         /// The tree of some of the sequences, in the order given and numbered anew; reads no token.
         #[pyo3(name = "restrict")]
         fn py_restrict(&self, py: Python<'_>, sequences: &Bound<'_, PyAny>) -> PyResult<Self> {
-            let sequences = ints("sequences", sequences)?;
-            let sequences = sequence_indices(py, "sequences", slice(py, "sequences", &sequences)?, self.sequences())?;
+            let sequences = picked("sequences", sequences, self.sequences())?;
             let tree = detached(py, || self.restrict(&sequences))?;
             refuse_empty(py, &tree)?;
             Ok(tree)
@@ -135,7 +134,7 @@ impl Tree {
         build::build(sequences.len(), |i| sequences.sequence(i), Some(limits))
     }
 
-    /// The same for sequences that lie apart from each other.
+    /// The same for sequences in arrays of their own.
     pub fn build_scattered(sequences: &[&[i64]], limits: Option<&[i64]>) -> Result<Self> {
         build::build(sequences.len(), |i| sequences[i], limits)
     }

@@ -262,7 +262,7 @@ CONTRADICTIONS: list[tuple[Callable[[], Any], str]] = [
     (Budget, "available"),
     # The planner, its profiles and its rules; sweeps.
     (lambda: PLANNER.wave([]), "empty"),
-    (lambda: PLANNER.wave([[1], []]), "1 is empty"),
+    (lambda: PLANNER.wave([[1], []]), "request 1"),
     (lambda: PLANNER.wave(ROWS, 4), "start"),
     (lambda: PLANNER.observe(WAVE, 1 << 30, -1), "retained"),
     (lambda: planner(margin=NAN), "margin"),

@@ -283,7 +283,7 @@ def test_a_pool_with_nothing_to_do_costs_nothing() -> None:
         (lambda: planner().waves(grpo(), start=16), "start"),
         (lambda: planner().waves(grpo(), start=-1), "start"),
         (lambda: planner().waves(grpo(), on_refusal="maybe"), "on_refusal"),  # type: ignore
-        (lambda: planner().waves([[1, 2], []]), "1 is empty"),
+        (lambda: planner().waves([[1, 2], []]), "request 1 is empty"),
         (lambda: Planner(MODEL, Topology(tp=3), Training(), 1), "tp"),
         (lambda: setattr(planner(), "available", "x"), "available"),
         (lambda: setattr(planner(), "available", -1), "available"),

@@ -1,31 +1,30 @@
 """The compiled core. Arrays are one-dimensional, contiguous and int64 unless said otherwise.
 
-Sequences are lists or tuples. Besides `InputError`, a value of another type is a `TypeError` and a
-number past 64 bits an `OverflowError`, with the argument's name as a note.
+Sequences are lists or tuples. `InputError`: a value that cannot be; an object of another class is a
+`TypeError` with the argument's name as a note.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, Self, TypeAlias, TypeVar, dataclass_transform, final
+from typing import Any, Final, Literal, Self, TypeAlias, dataclass_transform, final
 
 from numpy import bool_, float64, int64
 from numpy.typing import ArrayLike, NDArray
 
 from waveplan.sequences.sequences import Ragged
 
-_T = TypeVar("_T")
 _Ints: TypeAlias = NDArray[int64]
 _Floats: TypeAlias = NDArray[float64]
 
 @dataclass_transform(frozen_default=True)
-def _settings(cls: type[_T]) -> type[_T]: ...
+class _Settings:
+    def replace(self, **changes: Any) -> Self: ...
 
 __version__: str
 
 # --- settings: fields by keyword or in order, with the core's defaults ---
 
 @final
-@_settings
-class OwnershipSettings:
+class OwnershipSettings(_Settings):
     """Chunk sizes, search limits and costs. Fields named ``*_ms`` are milliseconds; the defaults
     are the reference planner's, measured on H200. InputError: a field out of range."""
 
@@ -52,11 +51,9 @@ class OwnershipSettings:
     underfill_tokens: int = ...
     underfill_pairs: int = ...
     profile: WorkloadProfile | None = ...
-    def replace(self, **changes: Any) -> Self: ...
 
 @final
-@_settings
-class WorkloadProfile:
+class WorkloadProfile(_Settings):
     """Facts of a sparse-indexer model that choose between ownerships with few ranges."""
 
     stages: Sequence[StageWork]
@@ -65,11 +62,9 @@ class WorkloadProfile:
     workspace_elements: int
     max_key_tokens: int
     max_ranges: int = ...
-    def replace(self, **changes: Any) -> Self: ...
 
 @final
-@_settings
-class StageWork:
+class StageWork(_Settings):
     """Work of one pipeline stage of a sparse-indexer model, per unit."""
 
     query_flops: int = ...
@@ -79,11 +74,9 @@ class StageWork:
     reduce_bytes: int = ...
     query_memory_bytes: int = ...
     key_memory_bytes: int = ...
-    def replace(self, **changes: Any) -> Self: ...
 
 @final
-@_settings
-class GdnSettings:
+class GdnSettings(_Settings):
     """Time model of one gated-delta-net layer, forward and backward, and limits of the search."""
 
     hidden_bytes: int = ...
@@ -108,7 +101,6 @@ class GdnSettings:
     branch: int = ...
     candidates: int = ...
     max_steps: int = ...
-    def replace(self, **changes: Any) -> Self: ...
     @staticmethod
     def from_shape(
         hidden: int,
@@ -122,8 +114,7 @@ class GdnSettings:
         """Those of a layer of this shape; heads are counted before `tp` divides them."""
 
 @final
-@_settings
-class Scoring:
+class Scoring(_Settings):
     """A score for layouts with the facts it scales by; scores compare only within one.
 
     Version 2 sums ten fitted terms in thousandths of 1/1024 us; version 1 is the older hand-set
@@ -136,15 +127,12 @@ class Scoring:
     gdn_layers: int = ...
     uses_gdn: bool | None = ...
     coefficients: Sequence[int] = ...
-    def replace(self, **changes: Any) -> Self: ...
-
-# --- tree ---
 
 @final
 class Tree:
-    """The canonical radix tree of n rows: S segments, depth first, siblings first-seen.
+    """The canonical radix tree of n sequences: S segments, depth first, siblings first-seen.
 
-    A segment is a run of tokens that the same rows share; it ends where they part or where one
+    A segment is a run of tokens that the same sequences share; it ends where they part or where one
     of them ends. Every attribute read makes a new array; parents are -1 at a root."""
 
     parent: Final[_Ints]  # [S], as the next six
@@ -161,24 +149,22 @@ class Tree:
     packed_prefixes: Final[_Ints]  # [n + 1]
     shared_prefixes: Final[_Ints]  # [n]
     def __len__(self) -> int: ...
-    def packed(self, rows: int | None = None) -> int:
-        """Packed tokens of the first `rows` rows (all by default) with everything shared."""
-    def restrict(self, rows: ArrayLike) -> Tree:
-        """The tree of some rows, in the order given; reads no token. InputError: no such row."""
+    def packed(self, sequences: int | None = None) -> int:
+        """Packed tokens of the first `sequences` (all by default) with everything shared."""
+    def restrict(self, sequences: ArrayLike) -> Tree:
+        """The tree of some sequences, in the order given; reads no token."""
     def pack(self, shared: NDArray[bool_]) -> Packing:
-        """The pack that stores the flagged segments once, [S]. InputError: another length."""
+        """The pack that stores the flagged segments once, [S]."""
 
 def build_tree(tokens: _Ints, offsets: _Ints) -> Tree:
-    """Tree of the rows `tokens[offsets[i]:offsets[i + 1]]`. InputError: an empty row, or none."""
-
-# --- pack ---
+    """Tree of `tokens[offsets[i]:offsets[i + 1]]`. InputError: an empty sequence, or none."""
 
 @final
 class Packing:
-    """One pack of S segments in packed order, and the n rows they belong to.
+    """One pack of S segments in packed order, and the n sequences they belong to.
 
     A parent comes before its children; a segment attends itself causally and all its ancestors
-    fully. Without rows, ids per token are made for at most 16,777,216 tokens."""
+    fully. Without sequences, ids per token are made for at most 16,777,216 tokens."""
 
     last: Final[_Ints]  # [n]
     sequence_count: Final[int]
@@ -193,16 +179,16 @@ class Packing:
     position_ids: Final[_Ints]
     @staticmethod
     def from_segments(lengths: ArrayLike, parents: ArrayLike) -> Packing:
-        """A pack made elsewhere, without rows: lengths [S] and parents [S] (-1: a root)."""
+        """A pack made elsewhere, without sequences: lengths [S] and parents [S] (-1: a root)."""
     @staticmethod
     def from_ids(group_ids: ArrayLike, parent_ids: ArrayLike) -> Packing:
-        """The same given as ids per token, [T] or [1, T]: a run of one pack id is a segment, its
-        parent id names the parent's pack or its own for a root. Group -1 is padding, cut off."""
+        """The same as ids per token, [T] or [1, T]: a run of one group id is a segment, its
+        parent id is its parent's or its own for a root. Id -1 is padding, cut off."""
     def __len__(self) -> int: ...
-    def path(self, row: int) -> _Ints:
-        """Segments of a row, first to last. InputError: no such row."""
-    def positions(self, row: int) -> _Ints:
-        """Packed position of each token of a row. InputError: no such row."""
+    def path(self, sequence: int) -> _Ints:
+        """Segments of a sequence, first to last."""
+    def positions(self, sequence: int) -> _Ints:
+        """Packed position of each token of a sequence."""
 
 def pack_sequences(
     tokens: _Ints,
@@ -211,35 +197,31 @@ def pack_sequences(
     min_shared: int = 1,
     shareable: _Ints | None = None,
 ) -> Packing:
-    """Packs the rows `tokens[offsets[i]:offsets[i + 1]]`; see `waveplan.pack`."""
+    """Packs the sequences `tokens[offsets[i]:offsets[i + 1]]`; see `waveplan.pack`."""
 
-# --- rows in arrays of their own ---
+# --- sequences in arrays of their own ---
 
-def tree_of(rows: Sequence[_Ints]) -> Tree:
-    """Tree of rows in arrays of their own. InputError: an empty row, or none."""
-
+def tree_of(sequences: Sequence[_Ints]) -> Tree: ...
 def pack_of(
-    rows: Sequence[_Ints],
+    sequences: Sequence[_Ints],
     max_depth: int | None = None,
     min_shared: int = 1,
     shareable: _Ints | None = None,
-) -> Packing:
-    """Packs rows in arrays of their own."""
+) -> Packing: ...
+def hash_sequences(sequences: Sequence[_Ints], key: Sequence[int]) -> bytes:
+    """Keyed hashes for look-ups within a process, 16 bytes a sequence; ``key`` is two u64."""
 
-def hash_sequences(rows: Sequence[_Ints], key: Sequence[int]) -> bytes:
-    """Keyed hashes for look-ups within a process, 16 bytes a row; ``key`` is two u64."""
-
-def gather_tokens(packing: Packing, rows: Sequence[_Ints]) -> _Ints:
-    """Tokens of a pack of these rows. InputError: they are not its rows."""
+def gather_tokens(packing: Packing, sequences: Sequence[_Ints]) -> _Ints:
+    """Tokens of a pack of these sequences. InputError: they are not its sequences."""
 
 def packed_ids(packing: Packing) -> tuple[_Ints, _Ints, _Ints]:
-    """Per packed token: segment from 1, its parent's (its own at a root), position in the row."""
+    """Per packed token: segment from 1, its parent's (its own at a root), position in sequence."""
 
 def packed_positions(packing: Packing) -> tuple[_Ints, _Ints]:
-    """Packed positions of all rows, one after another, and offsets [n + 1]."""
+    """Packed positions of all sequences, one after another, and offsets [n + 1]."""
 
 def labelled_tokens(labels: _Ints, tokens: int) -> int:
-    """Tokens with a label; each has ``len(labels) / tokens``, -100 where it asks for nothing."""
+    """Tokens with a label; each has ``len(labels) / tokens`` of them, -100 for none."""
 
 def projected_tokens(
     positions: Sequence[_Ints],
@@ -255,9 +237,7 @@ def target_chunk_tokens(
     every: Sequence[bool],
     chunk: int,
 ) -> int:
-    """Sequences of the first head chunk that holds a position of a request with labels."""
-
-# --- layout ---
+    """Tokens of the first head chunk that holds a position of a request with labels."""
 
 @final
 class Score:
@@ -300,25 +280,16 @@ def choose_layout(
     method: Literal["exact", "reference", "full", "none"] | None = None,
     *,
     most_tokens: int | None = None,
-    budget: int = 2000,
+    budget: int | None = None,
     counts: bool = True,
 ) -> Layout:
     """Chooses which shared segments of `tree` are stored once.
 
-    Args:
-        tree: the tree of the rows. scoring: what a layout costs.
-        method: "exact" (default) is the best of all layouts, proven or with a bound; "reference"
-            is what the reference planner's bounded search finds; "full" shares everything; "none"
-            nothing.
-        most_tokens: exact only: the pack may hold at most so many tokens.
-        budget: reference only: proposals of the refinement; without `counts` it stops as soon as
-            its answer is known.
-
-    Raises:
-        InputError: an unknown method, or even full sharing exceeds `most_tokens`.
-    """
-
-# --- ownership ---
+    "exact" (default) finds the best of all layouts, proven or with a bound, "reference" the
+    reference planner's; "full" shares everything, "none" nothing. ``most_tokens`` limits the pack
+    (exact only); ``budget`` counts proposals of the refinement (reference only), which without
+    ``counts`` stops as soon as its result is known. InputError: even full sharing exceeds
+    ``most_tokens``."""
 
 @final
 class Ownership:
@@ -369,33 +340,27 @@ def own(
     settings: OwnershipSettings | None = None,
     method: Literal["reference"] | None = None,
 ) -> Ownership:
-    """Assigns the chunks of a pack to `cp` context-parallel ranks.
-
-    The reference planner's owners, stages and times, exactly. Each rank owns a contiguous range
-    unless a workload profile prefers another. InputError: impossible ranks or settings."""
+    """Assigns the chunks of a pack to `cp` context-parallel ranks as the reference planner does: a
+    contiguous range each unless a workload profile prefers another."""
 
 def stage_times(
     packing: Packing, cp: int, settings: OwnershipSettings | None = None
 ) -> tuple[_Floats, _Floats, _Floats]:
-    """Modelled forward milliseconds of what `own` answers, taken apart: ``local`` [C], ``compute``
-    and ``exchange`` [C, fetch stages]. They overlap, so they do not add up to ``forward_ms``, which
-    also has the owned tokens' share. With a profile: of the answer that it challenges."""
+    """Forward milliseconds of `own` taken apart: ``local`` [C], ``compute`` and ``exchange``
+    [C, fetch stages]. They overlap, so they do not add up to ``forward_ms``, which also has the
+    owned tokens' share. With a profile: of the ownership that it challenges."""
 
 def attention_slices(packing: Packing) -> tuple[_Ints, _Ints]:
-    """Attention slices of a pack: query segment [n] and key segment [n], sorted.
-
-    A segment attends all its ancestors fully and itself causally; a slice is causal where both
-    indices are equal."""
-
-# --- gated delta net ---
+    """Attention slices of a pack: query segment [n] and key segment [n], sorted; causal where both
+    are equal, else full."""
 
 @final
 class Gdn:
-    """Which rank runs which segment of a pack. S segments, C ranks.
+    """The ranks of a pack's segments. S segments, C ranks.
 
     ``owner`` is -1 where ``chained``; ``cross_tokens`` change rank between the layouts; ``score``
-    is the predicted time of a layer on the slowest rank in milliseconds, ``bound`` what no
-    placement goes below; ``model_tokens`` is the larger of both layouts on each rank."""
+    is the predicted time of a layer on the slowest rank in milliseconds, ``bound`` a lower bound
+    of any placement; ``model_tokens`` is the larger of both layouts on each rank."""
 
     rank_tokens: Final[_Ints]  # [C]
     owner: Final[_Ints]  # [S], as the next
@@ -410,15 +375,14 @@ class Gdn:
 
 @final
 class GdnSchedule:
-    """What one pass of a gated-delta-net layer executes and keeps, in rows."""
+    """Tokens that one pass of a gated-delta-net layer executes and keeps."""
 
     executed_tokens: Final[int]
     states: Final[int]
     packed_tokens: Final[int]
 
 def gdn(packing: Packing, ownership: Ownership, settings: GdnSettings | None = None) -> Gdn:
-    """Places the segments of a pack on the ranks of its ownership. InputError: a row without
-    segments (padding alone), or an ownership of another row."""
+    """Places the segments of a pack on the ranks of its ownership."""
 
 def gdn_schedule(packing: Packing) -> GdnSchedule:
     """The bucket schedule of a whole pack on one rank."""
@@ -426,19 +390,15 @@ def gdn_schedule(packing: Packing) -> GdnSchedule:
 def gdn_schedule_per_rank(packing: Packing, placement: Gdn) -> list[GdnSchedule]:
     """The bucket schedule of each rank, over the segments and shards that it holds."""
 
-# --- interrupts ---
-
 def stop_if(asked: Callable[[], object] | None) -> None:
-    """From now on long calls of this thread end once ``asked()`` is true; None: as before."""
-
-# --- measures ---
+    """Ends long calls of this thread once ``asked()`` is true; None: no longer."""
 
 PLAN_MEASURES: list[tuple[str, str]]
 PACK_MEASURES: list[tuple[str, str]]
 
 @final
 class Pool:
-    """The requests of a pool, checked, and the tree of its rows."""
+    """The requests of a pool, checked, and the tree of its sequences."""
 
     def __new__(
         cls,
@@ -474,17 +434,15 @@ class PackRequests:
     indices: Final[_Ints]
 
 @final
-@_settings
-class MeasureSettings:
-    """What measures depend on besides the requests and their layouts. ``gdn_weights`` are bytes
-    per executed row, state row and pack, by which the busiest rank is chosen."""
+class MeasureSettings(_Settings):
+    """Facts that measures depend on besides requests and layouts. ``gdn_weights`` are bytes per
+    executed token, state and packed token, by which the busiest rank is chosen."""
 
     tp: int = ...
     cp: int = ...
     gdn: bool = ...
     gdn_weights: Sequence[int] = ...
     adapter_ranks: Sequence[int] = ...
-    def replace(self, **changes: Any) -> Self: ...
 
 @final
 class PlanMeasures:
@@ -503,14 +461,12 @@ class PlanMeasures:
         gdn: Gdn | None = None,
         head_sum: bool = False,
     ) -> None:
-        """Fills pack `g` from its layout and, under context parallelism, the ownership and the
-        gdn placement of its pack, padded to a multiple of TP."""
-    def bound(self, g: int, kind: str, tokens: int = 0) -> None:
-        """Fills pack `g` from a bound: "none", "full" or "ladder"."""
+        """Fills pack `g` from its layout and, under context parallelism, its ownership and gdn
+        placement, padded to a multiple of TP."""
+    def bound(self, g: int, kind: Literal["none", "full", "split"], tokens: int = 0) -> None:
+        """Fills pack `g` from a bound."""
     def finish(self, *, even: bool = False) -> tuple[list[int], list[list[int]]]:
-        """The plan's measures, and each group's."""
-
-# --- price ---
+        """The plan's measures, and each pack's."""
 
 PRICE_ROOTS: list[str]
 """Names of the results that every bound price program has, in their order."""
@@ -534,12 +490,9 @@ class Program:
         """Bytes per executed token, state and packed token of a gdn layer, which weigh ranks."""
     def __len__(self) -> int: ...
 
-# --- engine ---
-
 @final
-@_settings
-class PlannerSettings:
-    """What stays the same from wave to wave of a job."""
+class PlannerSettings(_Settings):
+    """Facts that stay the same from wave to wave of a job."""
 
     scoring: Scoring
     reference: bool = ...
@@ -555,11 +508,9 @@ class PlannerSettings:
     adapter_pending: bool = ...
     ownership: OwnershipSettings = ...
     gdn: GdnSettings | None = ...
-    def replace(self, **changes: Any) -> Self: ...
 
 @final
-@_settings
-class Observation:
+class Observation(_Settings):
     """One reading of a plan that ran, in tokens and bytes: outputs are counted apart; `peak` is the
     most above what was allocated before it, `retained` what was above that after its forward."""
 
@@ -569,11 +520,9 @@ class Observation:
     peak: int
     retained: int | None = ...
     whole: bool = ...
-    def replace(self, **changes: Any) -> Self: ...
 
 @final
-@_settings
-class Rates:
+class Rates(_Settings):
     """The reference profile: largest rates per packed token; ``warm_*`` are the largest rate,
     smallest tokens and largest sharing of whole waves after the first."""
 
@@ -585,13 +534,11 @@ class Rates:
     warm_packed_tokens: int | None = ...
     warm_logical_per_packed: float | None = ...
     whole_waves: int = ...
-    def replace(self, **changes: Any) -> Self: ...
     def after(self, seen: Observation) -> Rates:
         """With one more reading."""
 
 @final
-@_settings
-class Observed:
+class Observed(_Settings):
     """Our profile: curves of (tokens, bytes), with the one-time cost of a first call apart.
 
     A curve rises through its points, is linear between them and towards the origin, goes on in
@@ -607,7 +554,6 @@ class Observed:
     retained: Sequence[tuple[int, int]] = ...
     retained_sharing: float = ...
     here: bool = ...
-    def replace(self, **changes: Any) -> Self: ...
     def after(self, seen: Observation) -> Observed:
         """With one more reading."""
     @property
@@ -631,54 +577,49 @@ class Engine:
         adapters: Sequence[tuple[str, int]],
     ) -> Self: ...
     def session(self, start: int, available: int, hint: int | None, profiles: _Profiles) -> Session:
-        """A search for the wave that starts at group `start`."""
+        """Starts the search for the wave from group `start` on."""
     def plan(
         self, requests: _Ints, available: int, profiles: _Profiles
     ) -> tuple[SearchResult, list[Probe]]:
-        """Plans these requests as one forward, split if it must be; with everything priced."""
+        """Plans these requests as one forward, split where it must be; with everything priced."""
     def signature(self, requests: _Ints) -> tuple[list[int], list[bool], list[tuple[bool, int]]]:
-        """What a profile of these requests is kept by: output mixes, gradient mode of each pack,
-        gradient mode and adapter rank of each pack (none without adapters), each ascending."""
+        """The key of a profile: output mixes, gradient mode of each pack, gradient mode and adapter
+        rank of each pack (none without adapters), each ascending."""
     def part_costs(self, requests: _Ints, profiles: _Profiles) -> list[Cost]:
-        """The ladder's lower bound of a part's price, and its cost-optimal and shared price."""
+        """Lower bound of a part's price in a split, and its cost-optimal and shared price."""
 
 @final
 class Session:
-    """One search, alone or in step with other ranks."""
+    """One search: alone on one data-parallel rank, or in step with others.
 
-    def alone(self) -> SearchResult:
-        """The whole search, for one data-parallel rank."""
-    def set_available(self, available: int) -> None:
-        """Sets the bytes free for this rank's share, before anything is priced."""
+    In step: set the bytes available, then compute this rank's table of probes, reduce it over the
+    ranks and hand it back, three times (the third table is empty in reference mode). `agree_*`
+    return the entries of the next table."""
+
+    def alone(self) -> SearchResult: ...
+    def set_available(self, available: int) -> None: ...
     def growth_len(self) -> int:
-        """Entries of the first table, known before anything is priced."""
-    def growth(self) -> _Ints:
-        """First table of quotes of this rank."""
-    def agree_growth(self, agreed: _Ints) -> int:
-        """Takes the first agreed table; entries of the second."""
-    def bisection(self) -> _Ints:
-        """Second table of quotes of this rank."""
-    def quote(self, width: int, kind: int) -> int:
-        """One quote of this rank, as bits."""
-    def agree_bisection(self, agreed: _Ints) -> int:
-        """Takes the second agreed table; entries of the third, 0 in reference mode."""
-    def refinement(self) -> _Ints:
-        """Third table of quotes of this rank."""
-    def finish(self, agreed: _Ints) -> SearchResult:
-        """Takes the third agreed table; ends the search on this rank."""
+        """Entries of the first table."""
+    def growth(self) -> _Ints: ...
+    def agree_growth(self, agreed: _Ints) -> int: ...
+    def bisection(self) -> _Ints: ...
+    def agree_bisection(self, agreed: _Ints) -> int: ...
+    def refinement(self) -> _Ints: ...
+    def finish(self, agreed: _Ints) -> SearchResult: ...
+    def probe(self, width: int, kind: int) -> int:
+        """One probe of this rank, as bits."""
     @property
     def rejected(self) -> int: ...
     @property
     def probes(self) -> list[Probe]: ...
 
 @final
-@_settings
-class Probe:
-    """One price that the search asked for, on this rank.
+class Probe(_Settings):
+    """One priced width, on this rank.
 
     ``kind`` is how layouts were chosen ("optimal", "fitting", "full", "reference"), or in
     reference mode a bound or an estimate without a plan ("bound:unshared", ...). ``width`` is
-    in groups over all data-parallel ranks, 0 for prices of the split ladder."""
+    in groups over all data-parallel ranks, 0 for attempts at a split."""
 
     width: int
     requests: int
@@ -687,24 +628,21 @@ class Probe:
     required: int
     fits: bool
     trusted: bool
-    def replace(self, **changes: Any) -> Self: ...
 
 @final
-@_settings
-class Attempt:
-    """One thing tried for a wave that does not fit: ``parts`` forwards (1: unsplit) with layouts of
-    this ``kind``; "bound": a lower bound already needed too much."""
+class Attempt(_Settings):
+    """One split tried for a wave that does not fit: ``parts`` forwards (1: unsplit) with layouts of
+    this ``kind``; "bound": a lower bound already needs too much."""
 
     parts: int
     kind: str
     required: int
-    def replace(self, **changes: Any) -> Self: ...
 
 @final
 class SearchResult:
-    """What a search ended with: "wave", "split" or "refused" (then `plans` is the fully shared one
-    and `attempts` everything tried). `stopped` is the plan at `stop_width`, which says why it is not
-    wider; `part_requests` number each part's requests within the wave's share."""
+    """The result of a search: "wave", "split" or "refused" (then `plans` is the fully shared one).
+    `stopped` is the plan at `stop_width`, the reason why the wave is not wider; `part_requests`
+    number each part's requests within the wave's share."""
 
     kind: Final[Literal["wave", "split", "refused"]]
     width: Final[int]
@@ -738,9 +676,9 @@ class ForwardPlan:
     """One forward: all packs of some requests, run one after another, and its price.
 
     ``mode`` is how layouts were chosen: "optimal", "fitting", "full" or "reference"; ``requests``
-    are rows of the pool; ``roots`` and ``measures`` are in the order of `PRICE_ROOTS` and
+    are pool indices; ``roots`` and ``measures`` are in the order of `PRICE_ROOTS` and
     `PLAN_MEASURES`; ``packed_tokens`` are padded to a multiple of TP, ``active_tokens`` those of
-    requests that ask for an output; ``covered`` by a profile, ``trusted``: may be believed."""
+    requests with an output; ``covered``: within what a profile has seen."""
 
     mode: Final[str]
     requests: Final[_Ints]
@@ -762,11 +700,11 @@ class ForwardPlan:
 class Pack:
     """Requests of one adapter slot and one gradient mode, packed into one line of tokens.
 
-    ``requests`` are rows of the pool, in packing order; ``rows`` the tokens of the busiest rank,
+    ``requests`` are pool indices, in packing order; ``local_tokens`` those of the busiest rank,
     ``rank_tokens`` [C] of each, the larger of both layouts; ``balance`` the busiest over the mean.
     ``packed_tokens`` are without padding; ``decisions`` counts prefixes that requests share, of
     which ``shared_decisions`` are stored once. No layout has less ``work`` than ``work_bound``.
-    ``ownership`` is of the row padded to a multiple of TP, None at CP 1; ``gdn`` None
+    ``ownership`` is of the pack padded to a multiple of TP, None at CP 1; ``gdn`` None
     besides without gdn layers; ``measures`` in the order of `PACK_MEASURES`."""
 
     adapter: Final[str | None]

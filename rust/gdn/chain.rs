@@ -40,7 +40,7 @@ struct Candidate {
     source: Source,
 }
 
-/// What scores a set.
+/// The scorer of sets of segments.
 struct Scoring<'a> {
     forest: &'a Forest,
     loads: &'a mut Loads,

@@ -27,7 +27,7 @@ pub const KERNEL_CHUNK: i64 = 64;
 pub(crate) const MOST_CELLS: usize = 1 << 26;
 
 result! {
-    /// Which rank runs which segment of a pack. S segments, C ranks.
+    /// The ranks of a pack's segments. S segments, C ranks.
     #[derive(Debug, Clone, Default, PartialEq)]
     pub struct Gdn as "Gdn" {
         /// Tokens on each rank (C entries).

@@ -45,7 +45,7 @@ pub(super) struct Loads {
     sums: Vec<RankWork>,
 }
 
-/// What one rank does.
+/// The work of one rank.
 #[derive(Debug, Clone, Copy, Default)]
 struct RankWork {
     local: i64,

@@ -87,7 +87,7 @@ pub fn gdn_schedule(segments: &Segments) -> Schedule {
 
 /// The schedule of each rank: the rule of one rank, over the segments and shards it holds.
 ///
-/// A child replays the tail of its root only where both lie on one rank; a tail that no child
+/// A child replays the tail of its root only where both are on one rank; a tail that no child
 /// replays there runs with its root. Columns that hand states to another rank keep them too.
 /// A rank that holds a whole pack has the schedule of [`gdn_schedule`].
 #[must_use]

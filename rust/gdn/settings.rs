@@ -86,20 +86,27 @@ settings! {
         /// The settings of a layer of this shape; heads are counted before `tp` divides them.
         #[staticmethod]
         #[pyo3(name = "from_shape")]
-        #[pyo3(signature = (hidden, key_heads, value_heads, key_dim, value_dim, conv, tp=1))]
+        #[pyo3(signature = (hidden, key_heads, value_heads, key_dim, value_dim, conv, tp=None))]
         #[allow(clippy::too_many_arguments)] // a shape is seven numbers
         fn py_from_shape(
-            py: Python<'_>,
-            hidden: i64,
-            key_heads: i64,
-            value_heads: i64,
-            key_dim: i64,
-            value_dim: i64,
-            conv: i64,
-            tp: i64,
+            hidden: &Bound<'_, PyAny>,
+            key_heads: &Bound<'_, PyAny>,
+            value_heads: &Bound<'_, PyAny>,
+            key_dim: &Bound<'_, PyAny>,
+            value_dim: &Bound<'_, PyAny>,
+            conv: &Bound<'_, PyAny>,
+            tp: Option<&Bound<'_, PyAny>>,
         ) -> PyResult<Self> {
-            let shape = Shape { hidden, key_heads, value_heads, key_dim, value_dim, conv, tp };
-            Self::from_shape(&shape).map_err(|error| to_python(py, &error))
+            let shape = Shape {
+                hidden: i64::take("hidden", hidden)?,
+                key_heads: i64::take("key_heads", key_heads)?,
+                value_heads: i64::take("value_heads", value_heads)?,
+                key_dim: i64::take("key_dim", key_dim)?,
+                value_dim: i64::take("value_dim", value_dim)?,
+                conv: i64::take("conv", conv)?,
+                tp: tp.map_or(Ok(1), |tp| i64::take("tp", tp))?,
+            };
+            Self::from_shape(&shape).map_err(|error| to_python(hidden.py(), &error))
         }
     }
 }
@@ -187,7 +194,7 @@ impl GdnSettings {
         }
     }
 
-    /// What the slowest of `ranks` needs at least: its even share, unpadded. Rounded down a
+    /// The least time of the slowest of `ranks`: its even share, unpadded. Rounded down a
     /// little, so that no order of additions gets below it.
     pub(super) fn bound(&self, tokens: i64, ranks: usize) -> f64 {
         let share = tokens as f64 / ranks as f64;

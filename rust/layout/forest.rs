@@ -7,7 +7,7 @@ use crate::tree::Tree;
 /// Packed sequences longer than this are refused: scores stay inside 128 bits.
 const MOST_TOKENS: i64 = 1 << 48;
 
-/// What the scores read of a layout.
+/// The numbers of a layout that scores read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Measures {
     /// Packed tokens.
@@ -52,7 +52,7 @@ pub struct Forest {
     pub lone: i64,
     /// Their tokens.
     pub lone_tokens: i64,
-    /// How many of them are tiny.
+    /// The number of tiny ones.
     pub lone_tiny: i64,
     /// Tokens without any sharing.
     pub unshared_tokens: i64,
@@ -225,7 +225,7 @@ impl Forest {
         }
     }
 
-    /// What decision `i` itself and its tails add, below a chosen end `from` at `depth`
+    /// The measures that decision `i` itself and its tails add, below a chosen end `from` at `depth`
     /// chosen segments.
     #[inline]
     pub(super) fn contribute(
@@ -263,7 +263,7 @@ impl Forest {
         }
     }
 
-    /// What sequences without any decision add.
+    /// The measures that sequences without any decision add.
     pub(super) fn lone_measures(&self) -> Measures {
         Measures {
             tokens: self.lone_tokens,

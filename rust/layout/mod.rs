@@ -1,4 +1,4 @@
-//! Which shared prefixes are stored once: score, candidates, search, materialisation.
+//! Layouts choose the shared prefixes that are stored once: score, candidates, search, materialisation.
 //!
 //! A *decision* is a tree segment with two or more sequences. A *layout* is a set of decisions: a
 //! chosen one is stored once, from the end of its nearest chosen ancestor to its own end, and
@@ -27,7 +27,7 @@ pub use scoring::{MOST_RANKS, Score, Scoring, Version};
 use crate::error::{Error, Result};
 use crate::tree::Tree;
 
-/// How a layout is chosen.
+/// A method of choosing a layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Method {
     /// The best of all layouts under the score, proven where possible.
@@ -44,7 +44,7 @@ pub enum Method {
 /// Proposals that the reference search may spend: the reference planner's budget.
 pub const BUDGET: usize = 2_000;
 
-/// What to choose and what to report.
+/// Options of the choice and its report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// How.

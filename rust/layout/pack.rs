@@ -11,7 +11,7 @@ use crate::tree::Tree;
 pub struct Shape {
     /// Lengths and parents.
     pub segments: Segments,
-    /// Where each segment begins inside its sequences.
+    /// First position of each segment inside its sequences.
     pub sequence_start: Vec<i64>,
     /// The tree segment that a shared segment is, or where the sequence of a tail ends.
     pub tree_segment: Vec<u32>,

@@ -15,7 +15,7 @@ const TINY: i64 = 128;
 /// Microseconds a layer of the first shared level and of each further one (version 1).
 const LEVELS: (i128, i128) = (768, 256);
 
-/// Which reference score.
+/// A version of the score.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Version {
     /// Hand-set constants: outside the calibrated classes.
@@ -37,7 +37,7 @@ settings! {
     /// compare only within one `Scoring`.
     #[derive(Eq)]
     pub struct Scoring as "Scoring" {
-        /// Which score: 1 or 2.
+        /// Its version: 1 or 2.
         version: Version;
         /// Decoder layers of this rank.
         layers: i64, between(1, 1 << 16);

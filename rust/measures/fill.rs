@@ -56,7 +56,7 @@ pub enum Bound {
     Split(i64),
 }
 
-/// How the projected tokens of an exact layout are counted.
+/// The count of projected tokens of an exact layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadCount {
     /// The union of packed positions.
@@ -79,7 +79,7 @@ pub struct Exact<'a> {
     pub ownership: Option<&'a Ownership>,
     /// Gdn layout of the padded pack; `None` at CP 1 or without gdn layers.
     pub gdn: Option<&'a Gdn>,
-    /// How to count projected tokens.
+    /// The count of projected tokens.
     pub head: HeadCount,
 }
 

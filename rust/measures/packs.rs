@@ -110,7 +110,7 @@ impl Packs {
         &self.requests[self.offsets[g] as usize..self.offsets[g + 1] as usize]
     }
 
-    /// Where each request of pack `g` stood in the slice given to `form`.
+    /// The place of each request of pack `g` in the slice given to `form`.
     #[must_use]
     pub fn local(&self, g: usize) -> &[u32] {
         &self.local[self.offsets[g] as usize..self.offsets[g + 1] as usize]

@@ -87,9 +87,9 @@ pub struct Pool {
     pub run_offsets: Vec<u32>,
     /// Half-open intervals of positions, ascending, apart from each other.
     pub runs: Vec<(i64, i64)>,
-    /// How many tokens are labelled.
+    /// Labelled tokens.
     pub labelled: Vec<i64>,
-    /// How many tokens the head projects: all for logits and top-k, else the labelled ones.
+    /// Tokens that the head projects: all for logits and top-k, else the labelled ones.
     pub projected: Vec<i64>,
 }
 

@@ -23,7 +23,7 @@ pub use settings::{OwnershipSettings, StageWork, WorkloadProfile};
 pub const MOST_RANKS: usize = crate::layout::MOST_RANKS as usize;
 
 result! {
-/// Which rank owns which chunk of a pack. K chunks, C ranks.
+/// The owners of a pack's chunks. K chunks, C ranks.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ownership as "Ownership" {
     /// Context-parallel ranks.
@@ -42,7 +42,7 @@ pub struct Ownership as "Ownership" {
     pub rank_tokens: Vec<i64>,
     /// The slowest rank's forward + backward milliseconds (query flops with a profile).
     pub score: f64,
-    /// What no ownership of these chunks can go below; `None` where a cost is negative.
+    /// A lower bound of any ownership of these chunks; `None` where a cost is negative.
     pub bound: Option<f64>,
     /// Milliseconds per rank; empty with a profile.
     pub forward_ms: Vec<f64>,
@@ -61,25 +61,19 @@ python {
     }
 
     /// Packed token ranges that a rank owns, [n, 2], in order, neighbours joined.
-    fn ranges<'py>(&self, py: Python<'py>, rank: i64) -> PyResult<Bound<'py, PyAny>> {
-        let named = u32::try_from(rank).ok().filter(|&rank| (rank as usize) < self.ranks);
-        let Some(rank) = named else {
-            return Err(refused(py, format!("rank is {rank}: it must be below {}", self.ranks)));
-        };
-        self.ranges_of(rank).give(py)?.call_method1("reshape", (-1, 2))
+    fn ranges<'py>(&self, py: Python<'py>, rank: &Bound<'py, PyAny>) -> PyResult<Object<'py>> {
+        self.ranges_of(index("rank", rank, self.ranks)? as u32).give(py)?.call_method1("reshape", (-1, 2))
     }
 
     /// The ownership of chunks of `chunk` tokens by these ranks, of a pack.
     #[staticmethod]
     fn from_owners(
-        py: Python<'_>,
         packing: &crate::pack::Packing,
         cp: usize,
         chunk: i64,
         owners: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
-        let owners = ints("owners", owners)?;
-        let owners = sequence_indices(py, "owners", slice(py, "owners", &owners)?, cp)?;
+        let owners = picked("owners", owners, cp)?;
         let tokens = packing.segments.tokens();
         let mut made = Self { ranks: cp, tokens, chunk, owners, ..Self::default() };
         made.rank_tokens = vec![0; cp];

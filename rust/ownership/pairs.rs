@@ -46,7 +46,7 @@ pub(super) struct ChunkPairs {
     sweep: Sweep,
 }
 
-/// What the sweep remembers of each segment, and the chunk it is in.
+/// State of the sweep: numbers of each segment, and the current chunk.
 #[derive(Debug, Default)]
 struct Sweep {
     /// First and last chunk of each segment.

@@ -362,7 +362,7 @@ impl<'a> Counter<'a> {
         }
     }
 
-    /// What the rank's queries read in all, and from whom.
+    /// The tokens that the rank's queries read in all, by their owner.
     fn count_exchange(&mut self, rank: u32) {
         let r = rank as usize;
         for &s in &self.touched {

@@ -6,7 +6,7 @@ use super::time::{Evaluator, Plan};
 use crate::cancel;
 use crate::error::Result;
 
-/// What counts as better, in milliseconds.
+/// The least gain that counts as better, in milliseconds.
 const TIE_MS: f64 = 1e-9;
 /// Ranks from which the contiguous start is kept.
 const RANKS_WITHOUT_STEPS: usize = 8;
@@ -14,7 +14,7 @@ const RANKS_WITHOUT_STEPS: usize = 8;
 const PROBED_RANKS: usize = 4;
 /// Chunks that the probe offers.
 const PROBE_CANDIDATES: i64 = 2;
-/// What the probe must gain for the search to go on, in milliseconds.
+/// The least gain with which the search goes on, in milliseconds.
 const PROBE_GAIN_MS: f64 = 1.0;
 
 /// Plans kept from call to call.

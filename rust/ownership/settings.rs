@@ -1,4 +1,4 @@
-//! What the ownership may be told: chunk sizes, search limits, costs, a model's indexer work.
+//! Settings of the ownership: chunk sizes, search limits, costs, a model's indexer work.
 
 use crate::fields::{at_least, settings};
 

@@ -22,7 +22,7 @@ pub(super) struct Plan {
     pub slowest: usize,
 }
 
-/// What one rank does in one fetch stage.
+/// The work of one rank in one fetch stage.
 #[derive(Debug, Default, Clone, Copy)]
 struct Remote {
     pairs: i64,

@@ -11,7 +11,8 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-use super::errors::to_python;
+use super::errors::{refused, to_python};
+use super::fields::Take;
 use crate::error::Error;
 use crate::segments::NONE;
 
@@ -132,24 +133,25 @@ pub(crate) fn indices<'py>(py: Python<'py>, values: &[u32]) -> Bound<'py, PyArra
     wide.into_pyarray(py)
 }
 
-/// Numbers of sequences, requests or ranks from Python, each below `count`.
-pub(crate) fn sequence_indices(
-    py: Python<'_>,
-    name: &str,
-    values: &[i64],
-    count: usize,
-) -> PyResult<Vec<u32>> {
-    values
-        .iter()
-        .enumerate()
-        .map(|(i, &value)| match usize::try_from(value) {
-            Ok(index) if index < count => Ok(index as u32),
-            _ => Err(to_python(
-                py,
-                &Error::input(format!(
-                    "{name}[{i}] is {value}: it must be at least 0 and below {count}"
-                )),
-            )),
-        })
-        .collect()
+/// Numbers from Python of sequences, requests or ranks, each below `count`.
+pub(crate) fn picked(name: &str, given: &Bound<'_, PyAny>, count: usize) -> PyResult<Vec<u32>> {
+    let values = ints(name, given)?;
+    let outside = |(i, value): (usize, &i64)| match usize::try_from(*value) {
+        Ok(index) if index < count => Ok(index as u32),
+        _ => Err(below(given, &format!("{name}[{i}]"), *value, count)),
+    };
+    let values = slice(given.py(), name, &values)?;
+    values.iter().enumerate().map(outside).collect()
+}
+
+/// One such number.
+pub(crate) fn index(name: &str, given: &Bound<'_, PyAny>, count: usize) -> PyResult<usize> {
+    let value = i64::take(name, given)?;
+    let index = usize::try_from(value).ok().filter(|&index| index < count);
+    index.ok_or_else(|| below(given, name, value, count))
+}
+
+fn below(given: &Bound<'_, PyAny>, name: &str, value: i64, count: usize) -> PyErr {
+    let message = format!("{name} is {value}: it must be at least 0 and below {count}");
+    refused(given.py(), message)
 }

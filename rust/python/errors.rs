@@ -9,7 +9,7 @@ use crate::cancel;
 use crate::error::{Error, Result};
 
 thread_local! {
-    /// What a signal handler raised while the core ran; re-raised at the border.
+    /// The exception that a signal handler raised while the core ran; re-raised at the border.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
     /// Asked whether this thread's work is still wanted.
     static ASKED: RefCell<Option<Py<PyAny>>> = const { RefCell::new(None) };

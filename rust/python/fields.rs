@@ -209,7 +209,7 @@ impl<T: Settings> Take for T {
     }
 }
 
-/// What `settings!` makes of a struct.
+/// A struct declared by `settings!`.
 pub(crate) trait Settings:
     Clone + Default + Sync + pyo3::PyClass<Frozen = pyo3::pyclass::boolean_struct::True>
 {

@@ -12,7 +12,7 @@ use crate::pack::Packing;
 
 give_class!(Gdn, GdnSettings);
 
-/// Which rank runs which segment of a pack under its ownership.
+/// Places the segments of a pack on the ranks of its ownership.
 #[pyfunction]
 #[pyo3(signature = (packing, ownership, settings=None))]
 pub(super) fn gdn(

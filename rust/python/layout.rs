@@ -47,14 +47,14 @@ impl Give for Vec<Label> {
 
 /// Chooses which shared segments of a tree are stored once.
 #[pyfunction]
-#[pyo3(signature = (tree, scoring, method=None, *, most_tokens=None, budget=2000, counts=true))]
+#[pyo3(signature = (tree, scoring, method=None, *, most_tokens=None, budget=None, counts=true))]
 pub(super) fn choose_layout(
     py: Python<'_>,
     tree: &Tree,
     scoring: &Scoring,
     method: Option<&Bound<'_, PyString>>,
-    most_tokens: Option<i64>,
-    budget: i64,
+    most_tokens: Option<&Bound<'_, PyAny>>,
+    budget: Option<&Bound<'_, PyAny>>,
     counts: bool,
 ) -> PyResult<Layout> {
     let name = method.map(ToString::to_string);
@@ -71,18 +71,15 @@ pub(super) fn choose_layout(
             ));
         }
     };
+    let most_tokens = most_tokens
+        .map(|most| i64::take("most_tokens", most))
+        .transpose()?;
     if most_tokens.is_some() && method != Method::Exact {
         return Err(refused(py, "most_tokens needs method \"exact\""));
     }
-    let Ok(budget) = usize::try_from(budget) else {
-        return Err(refused(
-            py,
-            format!("budget is {budget}: it must be at least 0"),
-        ));
-    };
     let options = Options {
         method,
-        budget,
+        budget: budget.map_or(Ok(2000), |budget| usize::take("budget", budget))?,
         counts,
     };
     let layout = detached(py, || {
@@ -96,7 +93,7 @@ pub(super) fn choose_layout(
         let (most, least) = (most_tokens.unwrap_or(0), tree.packed_tokens());
         refused(
             py,
-            format!("most_tokens is {most}: with everything shared the sequence has {least}"),
+            format!("most_tokens is {most}: with everything shared the pack has {least}"),
         )
     })
 }

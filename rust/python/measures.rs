@@ -5,7 +5,7 @@ use std::sync::Arc;
 use numpy::{PyArray1, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 
-use super::convert::{self, Flags, Ints, List, short, slice};
+use super::convert::{self, Flags, Ints, List, picked, short, slice};
 use super::errors::{FEW_SEQUENCES, FEW_TOKENS, detached_unless, to_python};
 use crate::error::{Error, Result};
 use crate::fields::result;
@@ -107,10 +107,10 @@ impl PyPool {
     fn packs(
         &self,
         py: Python<'_>,
-        requests: Ints<'_>,
+        requests: &Bound<'_, PyAny>,
         adapters: List<String>,
     ) -> PyResult<Vec<PackRequests>> {
-        let picked = self.requests(py, &requests)?;
+        let picked = self.requests(requests)?;
         let mut packs = Packs::default();
         py.detach(|| packs.form(&self.pool, &picked));
         let one = |g| {
@@ -146,9 +146,8 @@ result! {
 
 impl PyPool {
     /// Indices of requests, checked against the pool.
-    fn requests(&self, py: Python<'_>, requests: &Ints<'_>) -> PyResult<Vec<u32>> {
-        let count = self.pool.requests();
-        convert::sequence_indices(py, "requests", slice(py, "requests", requests)?, count)
+    fn requests(&self, requests: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
+        picked("requests", requests, self.pool.requests())
     }
 }
 
@@ -193,10 +192,10 @@ impl PyPlanMeasures {
     fn new(
         py: Python<'_>,
         pool: &PyPool,
-        requests: Ints<'_>,
+        requests: &Bound<'_, PyAny>,
         settings: Option<&Settings>,
     ) -> PyResult<Self> {
-        let picked = pool.requests(py, &requests)?;
+        let picked = pool.requests(requests)?;
         let settings = settings.cloned().unwrap_or_default();
         let mut packs = Packs::default();
         py.detach(|| packs.form(&pool.pool, &picked));

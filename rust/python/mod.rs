@@ -15,11 +15,11 @@ mod tree;
 
 use pyo3::prelude::*;
 
-/// What pymethods beside the core's types use.
+/// Imports of the pymethods beside the core's types.
 pub(crate) mod prelude {
-    pub(crate) use super::convert::{Flags, ints, ragged, sequence_indices, slice};
+    pub(crate) use super::convert::{Flags, index, ints, picked, ragged, slice};
     pub(crate) use super::errors::{detached, refused, to_python};
-    pub(crate) use super::fields::Give;
+    pub(crate) use super::fields::{Give, Take};
     pub(crate) use super::tree::refuse_empty;
     pub(crate) use pyo3::prelude::*;
 

@@ -24,7 +24,7 @@ fn ranks(cp: &Bound<'_, PyAny>) -> PyResult<usize> {
     Ok(usize::try_from(ranks).unwrap_or(0)) // refused as such
 }
 
-/// Which of `cp` ranks owns which chunk of a pack.
+/// Assigns the chunks of a pack to `cp` ranks.
 #[pyfunction]
 #[pyo3(signature = (packing, cp, settings=None, method=None))]
 pub(super) fn own(

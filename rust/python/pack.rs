@@ -6,19 +6,38 @@
 use pyo3::prelude::*;
 
 use super::convert::{Ints, slice};
-use super::errors::detached;
-use crate::error::{Error, Result};
+use super::errors::{detached, refused};
 use crate::pack::{self, PackOptions, Packing};
 use crate::sequences::Sequences;
 
-/// A limit from Python: not negative, and no larger than this machine counts.
-pub(super) fn limit(name: &str, value: i64) -> Result<usize> {
-    if value < 0 {
-        return Err(Error::input(format!(
-            "{name} is {value}: it must be at least 0"
-        )));
+/// Options from Python, none of them negative. Limits of sequences are copied, so that what was
+/// checked stays true while other threads run.
+pub(super) fn options<'a>(
+    py: Python<'_>,
+    max_depth: Option<i64>,
+    min_shared: i64,
+    shareable: Option<&Ints<'_>>,
+    copy: &'a mut Vec<i64>,
+) -> PyResult<PackOptions<'a>> {
+    for (name, value) in [
+        ("max_depth", max_depth.unwrap_or(0)),
+        ("min_shared", min_shared),
+    ] {
+        if value < 0 {
+            return Err(refused(
+                py,
+                format!("{name} is {value}: it must be at least 0"),
+            ));
+        }
     }
-    Ok(usize::try_from(value).unwrap_or(usize::MAX))
+    if let Some(limits) = shareable {
+        copy.extend_from_slice(slice(py, "shareable", limits)?);
+    }
+    Ok(PackOptions {
+        max_depth: max_depth.map(|depth| depth as usize),
+        min_shared,
+        shareable: shareable.map(|_| copy.as_slice()),
+    })
 }
 
 /// Packs `tokens[offsets[i]..offsets[i + 1]]`.
@@ -35,16 +54,9 @@ pub(super) fn pack_sequences(
     let tokens = slice(py, "tokens", &tokens)?;
     // Copied, so that what was checked stays true while other threads run.
     let offsets = slice(py, "offsets", &offsets)?.to_vec();
-    let shareable = match &shareable {
-        None => None,
-        Some(limits) => Some(slice(py, "shareable", limits)?.to_vec()),
-    };
+    let mut copy = Vec::new();
+    let options = options(py, max_depth, min_shared, shareable.as_ref(), &mut copy)?;
     detached(py, || {
-        let options = PackOptions {
-            max_depth: max_depth.map(|d| limit("max_depth", d)).transpose()?,
-            min_shared: limit("min_shared", min_shared)? as i64,
-            shareable: shareable.as_deref(),
-        };
         pack::pack(&Sequences::new(tokens, &offsets)?, &options)
     })
 }

@@ -80,14 +80,6 @@ impl PyProgram {
     fn __len__(&self) -> usize {
         self.inner.len()
     }
-
-    fn __repr__(&self) -> String {
-        format!(
-            "Program({} nodes, {} results)",
-            self.inner.len(),
-            self.inner.results()
-        )
-    }
 }
 
 /// A node from its name and operands; `scale` names its factor by index.

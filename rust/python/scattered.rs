@@ -9,10 +9,10 @@ use pyo3::types::PyBytes;
 
 use super::convert::{Ints, List, slice};
 use super::errors::{detached, to_python};
-use super::pack::limit;
+use super::pack::options;
 use super::tree::refuse_empty;
 use crate::error::Error;
-use crate::pack::{self, PackOptions, Packing};
+use crate::pack::{self, Packing};
 use crate::scattered::{self, HeadTokens};
 use crate::tree::Tree;
 
@@ -45,19 +45,9 @@ pub(super) fn pack_of(
     shareable: Option<Ints<'_>>,
 ) -> PyResult<Packing> {
     let sequences = slices(py, "sequences", &sequences)?;
-    // Copied, so that what was checked stays true while other threads run.
-    let shareable = match &shareable {
-        None => None,
-        Some(limits) => Some(slice(py, "shareable", limits)?.to_vec()),
-    };
-    detached(py, || {
-        let options = PackOptions {
-            max_depth: max_depth.map(|d| limit("max_depth", d)).transpose()?,
-            min_shared: limit("min_shared", min_shared)? as i64,
-            shareable: shareable.as_deref(),
-        };
-        pack::pack_scattered(&sequences, &options)
-    })
+    let mut copy = Vec::new();
+    let options = options(py, max_depth, min_shared, shareable.as_ref(), &mut copy)?;
+    detached(py, || pack::pack_scattered(&sequences, &options))
 }
 
 /// Keyed hashes, 16 bytes a sequence.

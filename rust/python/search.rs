@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 
 use pyo3::prelude::*;
 
-use super::convert::{Ints, List, sequence_indices, slice};
+use super::convert::{Ints, List, picked, slice};
 use super::errors::{detached, to_python};
 use super::fields::{Give, give_class};
 use super::measures::PyPool;
@@ -81,7 +81,7 @@ impl PyEngine {
             .map_err(|error| to_python(py, &error))
     }
 
-    /// A search for the wave that starts at pack `start`.
+    /// Starts the search for the wave from group `start` on.
     #[pyo3(signature = (start, available, hint, profiles))]
     fn session(
         &self,
@@ -97,25 +97,23 @@ impl PyEngine {
         Ok(PySession(Mutex::new(session)))
     }
 
-    /// What a profile of these requests is kept by.
-    fn signature(&self, py: Python<'_>, requests: Ints<'_>) -> PyResult<Signed> {
-        let count = self.engine.pool().requests();
-        let requests = sequence_indices(py, "requests", slice(py, "requests", &requests)?, count)?;
+    /// Computes the signature by which a profile of these requests is kept.
+    fn signature(&self, py: Python<'_>, requests: &Bound<'_, PyAny>) -> PyResult<Signed> {
+        let requests = picked("requests", requests, self.engine.pool().requests())?;
         let engine = Arc::clone(&self.engine);
         let signed = detached(py, move || crate::search::sign(engine, &requests))?;
         Ok((signed.mixes, signed.gradients, signed.adapters))
     }
 
-    /// The split ladder's lower bound on the price of these requests as one part, and their
+    /// Computes the lower bound on the price of these requests as one part of a split, and their
     /// price with cost-optimal and with full-sharing layouts.
     fn part_costs(
         &self,
         py: Python<'_>,
-        requests: Ints<'_>,
+        requests: &Bound<'_, PyAny>,
         profiles: HeldProfiles<'_>,
     ) -> PyResult<[Cost; 3]> {
-        let count = self.engine.pool().requests();
-        let requests = sequence_indices(py, "requests", slice(py, "requests", &requests)?, count)?;
+        let requests = picked("requests", requests, self.engine.pool().requests())?;
         let profiles = profiles_from(profiles);
         let engine = Arc::clone(&self.engine);
         detached(py, move || {
@@ -123,16 +121,15 @@ impl PyEngine {
         })
     }
 
-    /// Plans these requests as one forward, split if it must be; with what was attempts.
+    /// Plans these requests as one forward, split where it must be; with everything priced.
     fn plan(
         &self,
         py: Python<'_>,
-        requests: Ints<'_>,
+        requests: &Bound<'_, PyAny>,
         available: i64,
         profiles: HeldProfiles<'_>,
     ) -> PyResult<(SearchResult, Vec<Probe>)> {
-        let count = self.engine.pool().requests();
-        let requests = sequence_indices(py, "requests", slice(py, "requests", &requests)?, count)?;
+        let requests = picked("requests", requests, self.engine.pool().requests())?;
         let profiles = profiles_from(profiles);
         let engine = Arc::clone(&self.engine);
         detached(py, move || {
@@ -181,7 +178,7 @@ impl PySession {
         self.run(py, Session::alone)
     }
 
-    /// Sets the bytes free for this rank's share, before anything is priced.
+    /// Sets the bytes available for this rank's share, before anything is priced.
     fn set_available(&self, py: Python<'_>, available: i64) -> PyResult<()> {
         self.run(py, |session| {
             session.set_available(available);
@@ -209,7 +206,7 @@ impl PySession {
         self.run(py, Session::bisection)?.give(py)
     }
 
-    /// One kind of this rank, as bits.
+    /// One probe of this rank, as bits.
     fn probe(&self, py: Python<'_>, width: usize, kind: usize) -> PyResult<u8> {
         self.run(py, |session| session.probe(width, kind))
     }

@@ -32,7 +32,7 @@ pub(super) struct Split {
     pub required: i64,
 }
 
-/// Why a wave cannot run.
+/// The refusal of a wave.
 #[derive(Debug, Clone)]
 pub(super) struct Refusal {
     /// The unsplit plan with everything shared.

@@ -1,4 +1,4 @@
-//! What readings of plans that ran teach: the reference rates, and our curves.
+//! Profiles from readings of plans that ran: the reference rates, and our curves.
 
 use super::profile::Curve;
 use crate::fields::{MOST, at_least, between, positive, settings};
@@ -137,7 +137,7 @@ settings! {
             self.after(seen)
         }
 
-        /// The curve of what recurs.
+        /// The recurring curve.
         #[getter(peak)]
         fn py_peak<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
             self.peak().points.give(py)
@@ -178,7 +178,7 @@ impl Observed {
         made
     }
 
-    /// The curve of what recurs: later whole waves, or the first while it is the only one.
+    /// The recurring curve: later whole waves, or the first while it is the only one.
     pub(super) fn peak(&self) -> Curve {
         let first = self.first.filter(|_| self.later.is_empty());
         let all = self.later.iter().chain(&self.partial).copied().chain(first);
@@ -198,7 +198,7 @@ impl Observed {
         }
     }
 
-    /// The curve of what stays after a forward.
+    /// The curve of bytes retained after a forward.
     pub(super) fn kept(&self) -> Curve {
         Curve {
             points: envelope(self.retained.iter().copied()),

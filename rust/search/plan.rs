@@ -118,7 +118,7 @@ result! {
             Ok((0..tree.len()).filter(|&s| tree.is_decision(s)).count())
         }
 
-        /// How many of them are stored once.
+        /// The number of them that are stored once.
         #[getter]
         fn shared_decisions(&self) -> usize {
             self.shared.iter().filter(|&&shared| shared).count()

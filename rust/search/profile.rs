@@ -1,11 +1,11 @@
-//! What observed peaks teach about one signature: learned bytes, retained bytes, trust.
+//! Prices from the observed peaks of one signature: learned bytes, retained bytes, trust.
 
 use super::observed::{Observed, Rates};
 
 /// A profile covers plans up to so many times its own tokens and sharing.
 pub const TRUST_GROWTH: i64 = 8;
 
-/// What of a plan a profile's price depends on; bytes are results of the rules.
+/// The numbers of a plan that a profile's price depends on; bytes are results of the rules.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Scale {
     /// Packed tokens.
@@ -67,7 +67,7 @@ impl Curve {
     }
 }
 
-/// What our profile prices by: curves, made once a search.
+/// The curves that our profile prices by, computed once a search.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Curves {
     peak: Curve,
@@ -176,8 +176,8 @@ impl Profile {
         }
     }
 
-    /// Whether full sharing lies outside the retained window for its sharing ratio while a
-    /// layout of up to `unshared` tokens would lie inside: then the fully shared plan's retained
+    /// Whether full sharing is outside the retained window for its sharing ratio while a
+    /// layout of up to `unshared` tokens would be inside: then the fully shared plan's retained
     /// bytes are no lower bound.
     #[must_use]
     pub fn bound_is_loose(&self, plan: &Scale, unshared: i64) -> bool {

@@ -203,7 +203,7 @@ impl<'a, R: Fn(usize) -> &'a [i64]> Trie<'a, R> {
     }
 }
 
-/// How many leading tokens `a` and `b` share.
+/// Counts the leading tokens that `a` and `b` share.
 fn common_prefix(a: &[i64], b: &[i64]) -> usize {
     let most = a.len().min(b.len());
     let (a, b) = (&a[..most], &b[..most]);

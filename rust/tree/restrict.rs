@@ -5,7 +5,7 @@ use crate::cancel;
 use crate::error::Result;
 use crate::segments::NONE;
 
-/// What the canonical order is computed from: nodes in any order, unary ones allowed.
+/// The input of the canonical order: nodes in any order, unary ones allowed.
 pub(super) struct Links<'a> {
     pub(super) parent: &'a [u32],
     pub(super) start: &'a [i64],

@@ -164,7 +164,7 @@ def test_the_tables_equal_the_protocol_probe_by_probe(
         sessions.append(plans.waves(requests).session())
 
     def priced(width: int, kind: str) -> Probe:
-        bits = [s.quote(width, KINDS.index(kind)) for s in sessions]
+        bits = [s.probe(width, KINDS.index(kind)) for s in sessions]
         both = int(np.bitwise_and.reduce(bits))
         return Probe(*(bool(both >> i & 1) for i in range(4)))
 

@@ -126,7 +126,7 @@ def test_measures_equal_the_slow_version(
     includes(plan, {"cold": 1, "learned_bytes": 0})
 
 
-@given(pools(), st.sampled_from(["none", "full", "ladder"]), st.data())
+@given(pools(), st.sampled_from(["none", "full", "split"]), st.data())
 def test_bounds_equal_the_slow_version(
     pool: tuple[Requests, list[slow.Request]], kind: str, data: st.DataObject
 ) -> None:
@@ -139,14 +139,12 @@ def test_bounds_equal_the_slow_version(
         tokens = whole.restrict(members).packed()
         made.bound(g, kind, tokens)
         expected.append(slow.pack_bound(kind, tokens, [twins[i] for i in members], tp, cp))
-    plan, packs = named(made.finish(even=kind == "ladder"))
+    plan, packs = named(made.finish(even=kind == "split"))
     for measured, wanted in zip(packs, expected, strict=True):
         includes(measured, wanted)
         assert not any(value for name, value in measured.items() if name.startswith("gdn_"))
     packed = sum(pack["padded_tokens"] for pack in expected)
-    tokens = (
-        -(-packed // cp) if kind == "ladder" else sum(pack["local_tokens"] for pack in expected)
-    )
+    tokens = -(-packed // cp) if kind == "split" else sum(pack["local_tokens"] for pack in expected)
     includes(plan, {"packed_tokens": packed, "retained_tokens": tokens})
 
 

@@ -170,16 +170,16 @@ def pack_exact(
 def pack_bound(
     kind: str, tokens: int, requests: Sequence[Request], tp: int, cp: int
 ) -> dict[str, int]:
-    """A pack's measures from a bound: "none", "full" or "ladder"; `tokens` of full sharing."""
+    """A pack's measures from a bound: "none", "full" or "split"; `tokens` of full sharing."""
     start = pack_start(requests)
     packed = start["pack_logical_tokens"] if kind == "none" else tokens
     padded = ceil_to(packed, tp)
-    local = -(-padded // cp) if kind == "ladder" else padded
+    local = -(-padded // cp) if kind == "split" else padded
     return start | {
         "pack_tokens": packed,
         "padded_tokens": padded,
         "local_tokens": local,
-        "segments": {"none": 2 * len(requests), "full": 1, "ladder": 0}[kind],
+        "segments": {"none": 2 * len(requests), "full": 1, "split": 0}[kind],
         "head_tokens": start["head_sum" if kind == "none" else "head_longest"],
         "head_bound": int(kind != "none"),
     }

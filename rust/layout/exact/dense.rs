@@ -9,7 +9,7 @@ use crate::cancel;
 use crate::error::Result;
 use crate::layout::Forest;
 
-/// What the programme decided in one state.
+/// The decision of the programme in one state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pick {
     Replay,
@@ -41,7 +41,7 @@ pub(super) struct Dense<T> {
     /// Decision at each depth of the current path, and its end; entry 0 stands for no ancestor.
     path: Vec<usize>,
     ends: Vec<i64>,
-    /// What the tokens up to each end cost.
+    /// The cost of the tokens up to each end.
     apart: Vec<T>,
     tables: Vec<Table<T>>,
     /// Tables that are not in use, kept for their memory.
@@ -78,7 +78,7 @@ pub(super) fn states(forest: &Forest, shape: &Shape, levels: u32) -> u64 {
     (0..forest.len()).map(of).sum()
 }
 
-/// Which states of a forest matter.
+/// The states of a forest that matter.
 pub(super) struct Shape {
     /// See [`heights`].
     pub(super) heights: Vec<u32>,
@@ -446,7 +446,7 @@ impl<T: Cost> Dense<T> {
     }
 }
 
-/// What was decided in up to 64 consecutive states.
+/// The decisions in up to 64 consecutive states.
 #[derive(Debug, Default)]
 struct Bits {
     share: u64,

@@ -20,7 +20,7 @@ use crate::segments::NONE;
 /// Partial layouts that a comparison may make before it gives up.
 const MOST_ENTRIES: usize = 1 << 20;
 
-/// Which layouts count, and by what.
+/// The layouts that count, and their order.
 pub(super) struct Goal<'a> {
     /// The score that decides.
     pub(super) exact: &'a Weights,

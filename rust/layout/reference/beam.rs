@@ -34,7 +34,7 @@ struct State {
     levels: Levels,
 }
 
-/// What a refinement spent and found.
+/// The result and the counters of a refinement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Refined {
     pub(super) incumbent: Point,

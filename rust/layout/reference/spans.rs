@@ -173,7 +173,7 @@ impl<'a> Spans<'a> {
         }
     }
 
-    /// What a decision and its tails add as things stand.
+    /// The measures that a decision and its tails add to the current layout.
     fn own(&self, i: usize) -> Measures {
         let mut m = Measures::default();
         self.forest

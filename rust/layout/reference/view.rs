@@ -1,9 +1,9 @@
-//! What a changed subtree changes, without a walk over the rest.
+//! Updates the measures of a layout by a changed subtree, without a walk over the rest.
 
 use super::bits::has;
 use crate::layout::{Forest, Measures};
 
-/// How many segments a layout has at each depth.
+/// Numbers of segments of a layout at each depth.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Levels {
     counts: Vec<i64>,
@@ -50,7 +50,7 @@ impl Levels {
     }
 }
 
-/// What the subtree of a decision adds.
+/// The measures that the subtree of a decision adds.
 pub(super) fn subtree(forest: &Forest, words: &[u64], decision: usize) -> Measures {
     let mut m = Measures::default();
     let range = decision..forest.last[decision] as usize;
