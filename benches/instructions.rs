@@ -161,7 +161,7 @@ fn measured_layout(tree: &Tree) -> Result<i64> {
 
 /// Chunks and segments of one pack to four and to eight ranks.
 #[inline(never)]
-fn measured_assignment(tree: &Tree, shared: &[bool]) -> Result<i64> {
+fn measured_ownership(tree: &Tree, shared: &[bool]) -> Result<i64> {
     let segments = layout::shape(tree, shared)?.segments;
     let mut work = (ownership::Workspace::default(), gdn::Workspace::default());
     let mut sum = 0;
@@ -254,7 +254,7 @@ fn run(name: &str) -> Result<i64> {
         return measured_layout(&tree);
     }
     let shared = layout::choose(&tree, &scoring(2), Method::Full)?.shared;
-    measured_assignment(&tree, &shared)
+    measured_ownership(&tree, &shared)
 }
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
