@@ -109,7 +109,7 @@ class GdnSettings(_Settings):
         key_dim: int,
         value_dim: int,
         conv: int,
-        tp: int = 1,
+        tp: int | None = None,
     ) -> GdnSettings:
         """Those of a layer of this shape; heads are counted before `tp` divides them."""
 
