@@ -81,7 +81,7 @@ class _Agrees:
 def test_a_comparison_counts_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer, "Reference", _Agrees)
     (made,) = peer.compare(["unique10_195k"], [2], repeat=2)
-    assert (made.rows, made.tokens, made.width) == (10, 194_753, 10)
+    assert (made.sequences, made.tokens, made.width) == (10, 194_753, 10)
     assert [len(made.reference_cold), len(made.cold), len(made.warm)] == [2, 6, 6]
     table = peer.search_table("", [made.to_dict()]).plain()
     assert "unique10_195k" in table

@@ -1,4 +1,4 @@
-"""Rules held against measured peaks.
+"""Compare prices with measured peaks.
 
 >>> report = check("peaks.json")                                       # doctest: +SKIP
 >>> print(report.text())                                               # doctest: +SKIP
@@ -108,7 +108,7 @@ def _priced(record: Mapping[str, Any], made: Job, rules: RuleSet) -> Row:
         model=made.model.name,
         ranks=str(made.topology),
         state="cold" if made.cold else "warm",
-        rows=made.rows,
+        local_tokens=made.local_tokens,
         observed=record["observed"]["peak_bytes"],
         estimate=ours.estimate,
         required=ours.required,
@@ -137,9 +137,9 @@ def _group(record: Mapping[str, Any], made: Job) -> str:
             return "full recompute, dense, TP x SP"
         if not full:
             for least, label in ((2048, "from 2,048"), (500, "500 to 2,047")):
-                if made.rows >= least:
-                    return f"selective or none, dense, {label} rows"
-            return "selective or none, dense, below 500 rows"
+                if made.local_tokens >= least:
+                    return f"selective or none, dense, {label} tokens"
+            return "selective or none, dense, below 500 tokens"
     return "other"
 
 
@@ -166,7 +166,7 @@ def _resident(record: Mapping[str, Any], seen: set[tuple[Any, ...]]) -> Row | No
         model=model.name,
         ranks=str(topology),
         state="",
-        rows=0,
+        local_tokens=0,
         observed=observed,
         estimate=made.allocated,
         required=made.allocated,

@@ -13,9 +13,9 @@ __all__ = ["CLASSES", "EXPLAINED", "TARGETS", "ClassSummary", "Report", "Row", "
 
 CLASSES = (
     "full recompute, dense, TP x SP",
-    "selective or none, dense, from 2,048 rows",
-    "selective or none, dense, 500 to 2,047 rows",
-    "selective or none, dense, below 500 rows",
+    "selective or none, dense, from 2,048 tokens",
+    "selective or none, dense, 500 to 2,047 tokens",
+    "selective or none, dense, below 500 tokens",
     "no gradient, MoE",
     "full recompute, MoE, warm",
     "full recompute, MoE, cold",
@@ -43,13 +43,13 @@ and between the two if routing is taken to be balanced."""
 RESIDENT_TP8 = 1.02
 
 
-_FEW = "a few hundred rows: two first-call allowances of 64 MiB weigh more than the rows"
+_FEW = "a few hundred tokens: two first-call allowances of 64 MiB weigh more than they do"
 _SMALL = "the allowance is one sum for all models; small ones hold 160 to 240 MB beside weights"
 EXPLAINED = {
     "art-848-golden-27": "27 tokens: 474 MB of fixed first-use buffers, more than any rule charges",
     "art-recompute-csv-15": _FEW,
     "art-recompute-csv-36": _FEW,
-    "art-recompute-csv-30": "if balanced just over: what is kept per routed row is a bound",
+    "art-recompute-csv-30": "if balanced just over: what is kept per routed token is a bound",
     "art-recompute-csv-14 (resident)": _SMALL,
     "art-recompute-csv-37 (resident)": _SMALL,
     "art-recompute-csv-12 (resident)": _SMALL,
@@ -63,18 +63,18 @@ _INTRODUCTION = (
     "this page; a test keeps it equal to what the rules say.",
     "",
     "- *estimate*: the sum of the rules over the observed peak; *required*: with the safety factor",
-    "  of 1.10 and, in the default rules, what stands in for rules outside their coverage.",
+    "  of 1.10 and, in the default rules, the margin of rules outside where they were checked.",
     "  Below 1 the price is below what was measured.",
     "- Three figures are the least, the median and the largest ratio of a class.",
     "- *reference*: the same records with the rules of the reference planner.",
-    "- *if balanced*: expert ranks get equal rows. The default assumes that they do not.",
+    "- *if balanced*: expert ranks get equal shares. The default assumes that they do not.",
     "- *resident*: weights, adapters and the allowance against what was allocated before a call.",
 )
 
 
 _PRICES = ("estimate", "required", "reference_required", "balanced_required")
 _RATIOS = ("estimate", "required", "reference_estimate", "reference_required", "balanced_required")
-_PLAIN = ("model", "ranks", "state", "rows", "observed", "estimate", "required")
+_PLAIN = ("model", "ranks", "state", "local_tokens", "observed", "estimate", "required")
 Span = tuple[float, float, float]
 """Least, median, largest."""
 
@@ -89,8 +89,8 @@ class Row:
     model: str
     ranks: str
     state: str
-    rows: int
-    """Sequences of the busiest rank; 0 for what is resident."""
+    local_tokens: int
+    """Of the busiest rank; 0 for what is resident."""
     observed: int
     estimate: int
     required: int
@@ -111,7 +111,7 @@ class Row:
 
     @property
     def estimate_ratio(self) -> float:
-        """Raw price over the observed peak."""
+        """Estimate over the observed peak."""
         return self.estimate / self.observed
 
     @property
@@ -207,7 +207,7 @@ class Report:
         return [one for one in made if one.rows]
 
     def below(self) -> list[Row]:
-        """Sequences whose required price is below the observed peak, lowest first."""
+        """Records whose required price is below the observed peak, lowest first."""
         return sorted((row for row in self.rows if row.below), key=lambda row: row.required_ratio)
 
     def to_dict(self) -> dict[str, Any]:
@@ -243,14 +243,20 @@ class Report:
         classes = [(*_class(one), _target(one), ", ".join(one.below)) for one in self.classes()]
         records = [
             (
-                *(row.id, row.model, row.ranks, row.state, f"{row.rows:,}" if row.rows else ""),
+                *(
+                    row.id,
+                    row.model,
+                    row.ranks,
+                    row.state,
+                    f"{row.local_tokens:,}" if row.local_tokens else "",
+                ),
                 *_figures(row),
                 "; ".join(row.assumed),
             )
             for row in self._ordered()
         ]
         class_head = ("class", "records", *_CLASS_COLUMNS, "target", "below parity")
-        head = ("record", "model", "ranks", "state", "rows", *_RECORD_COLUMNS, "assumed")
+        head = ("record", "model", "ranks", "state", "local tokens", *_RECORD_COLUMNS, "assumed")
         parts = ["# Accuracy", "\n".join(_INTRODUCTION), Table("", class_head, classes).markdown()]
         for title, rows in self._remarks():
             lines = [f"- `{row.id}`: {_why(row)}." for row in rows] or ["None."]

@@ -1,7 +1,7 @@
-"""Our search and the reference planner's on the same rows, in turn, in one process.
+"""Our search and the reference planner's on the same sequences, in turn, in one process.
 
 A *cold* search starts from nothing: no planning cache is filled and no profile but the given one
-is known. Ours goes from arrays of tokens and offsets to the planned wave (rows, requests, tree,
+is known. Ours goes from arrays of tokens and offsets to the planned wave (sequences, requests, tree,
 every price, the plan); the reference's from its finished requests to its decision. Neither
 counts the making of the planner, which a job does once. *Emptied* is a cold search of ours after
 the CPU's own caches were emptied of tokens, data and code, as after a training step. A *warm*
@@ -32,7 +32,7 @@ from waveplan.report.table import Table, integer, seconds
 __all__ = ["CPS", "Comparison", "Ours", "compare", "evict", "read_once", "search_table", "timed"]
 
 CPS = (1, 2, 4, 8)
-Row = NDArray[np.int64]
+Tokens = NDArray[np.int64]
 _SWEEP = np.zeros(24 << 20)  # larger than any last-level cache of one socket's slice
 
 
@@ -48,7 +48,7 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
     return time.thread_time() - start, value
 
 
-def read_once(tokens: Row, runs: int = 7) -> float:
+def read_once(tokens: Tokens, runs: int = 7) -> float:
     """Median seconds to read every token once from memory."""
     times = []
     for _ in range(runs):
@@ -61,11 +61,11 @@ class Ours:
     """Our planner in the reference's place: reference mode, the same model, score and trust.
 
     Args:
-        cp: context-parallel ranks. free: bytes free for a wave.
-        trusted: tokens that a wave is said to have run with; 0 leaves the planner without one.
+        cp: context-parallel ranks. available: bytes that a wave may use.
+        trusted: tokens of a wave in the given profile; 0 leaves the planner without one.
     """
 
-    def __init__(self, cp: int, free: int, trusted: int = 0) -> None:
+    def __init__(self, cp: int, available: int, trusted: int = 0) -> None:
         from waveplan import Budget, Planner, Requests, Sequences, Topology, Training, models
         from waveplan.profiles import Rates
         from waveplan.scoring import Scoring, from_table
@@ -78,7 +78,7 @@ class Ours:
             models.get("Qwen3.6-35B-A3B"),
             Topology(cp=cp),
             Training(lora_rank=8, expert_slots=True),
-            Budget(available=free),
+            Budget(available=available),
             scoring=score,
             mode="reference",
         )
@@ -89,7 +89,7 @@ class Ours:
             )
         self.waves: Any = None
 
-    def cold(self, tokens: Row, offsets: Row) -> tuple[int, int]:
+    def cold(self, tokens: Tokens, offsets: Tokens) -> tuple[int, int]:
         """From arrays to the first wave: width and bytes; (0, bytes) of a refusal."""
         from waveplan import Requests, Sequences
 
@@ -116,7 +116,7 @@ class Comparison:
 
     workload: str
     cp: int
-    rows: int
+    sequences: int
     tokens: int
     width: int
     required: int
@@ -158,11 +158,11 @@ def _over(one: Sequence[float], other: Sequence[float]) -> float:
     return statistics.median(one) / statistics.median(other)
 
 
-def columns(rows: Sequence[Row]) -> tuple[Row, Row]:
-    """Tokens and offsets of rows."""
-    offsets = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum([len(row) for row in rows], out=offsets[1:])
-    return np.concatenate(rows), offsets
+def columns(sequences: Sequence[Tokens]) -> tuple[Tokens, Tokens]:
+    """Tokens and offsets of sequences."""
+    offsets = np.zeros(len(sequences) + 1, np.int64)
+    np.cumsum([len(sequence) for sequence in sequences], out=offsets[1:])
+    return np.concatenate(sequences), offsets
 
 
 def compare(
@@ -178,26 +178,28 @@ def compare(
         WaveplanError: the two planners disagree.
     """
     for name in workloads:
-        make, free = WAVES[name]
-        rows = make()
-        tokens, offsets = columns(rows)
+        make, available = WAVES[name]
+        sequences = make()
+        tokens, offsets = columns(sequences)
         read = read_once(tokens)
         for cp in cps:
-            yield _compare(name, cp, free, rows, (tokens, offsets), read, repeat, patience)
+            yield _compare(
+                name, cp, available, sequences, (tokens, offsets), read, repeat, patience
+            )
 
 
 def _compare(
     name: str,
     cp: int,
-    free: int,
-    rows: Sequence[Row],
-    arrays: tuple[Row, Row],
+    available: int,
+    sequences: Sequence[Tokens],
+    arrays: tuple[Tokens, Tokens],
     read: float,
     repeat: int,
     patience: float,
 ) -> Comparison:
     total = len(arrays[0])
-    made = Comparison(name, cp, len(rows), total, 0, 0, read)
+    made = Comparison(name, cp, len(sequences), total, 0, 0, read)
     answers = set()
 
     def run(times: list[float], search: Callable[[], tuple[int, int]]) -> None:
@@ -206,19 +208,19 @@ def _compare(
         answers.add(answer)
 
     for _ in range(repeat):
-        cost, reference = timed(lambda: Reference(cp, free))
+        cost, reference = timed(lambda: Reference(cp, available))
         made.reference_make.append(cost)
-        requests = reference.requests(rows)
+        requests = reference.requests(sequences)
         reference.trust(requests, total)
         reference.forget()
         gc.collect()
         run(made.reference_cold, lambda: reference.search(requests))  # noqa: B023
         for _ in range(3):
-            cost, ours = timed(lambda: Ours(cp, free, total))
+            cost, ours = timed(lambda: Ours(cp, available, total))
             made.make.append(cost)
             run(made.cold, lambda: ours.cold(*arrays))  # noqa: B023
         for _ in range(3):
-            ours = Ours(cp, free, total)
+            ours = Ours(cp, available, total)
             evict()
             run(made.emptied, lambda: ours.cold(*arrays))  # noqa: B023
         run(made.reference_warm, lambda: reference.search(requests))  # noqa: B023
@@ -254,5 +256,5 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
 
 def search_table(title: str, made: Iterable[dict[str, Any]]) -> Table:
     """One line a workload and CP: see `Comparison.to_dict`."""
-    rows = [[text(row[key]) for key, text in _COLUMNS.values()] for row in made]
-    return Table(title, list(_COLUMNS), rows, right=list(_COLUMNS)[1:])
+    cells = [[text(row[key]) for key, text in _COLUMNS.values()] for row in made]
+    return Table(title, list(_COLUMNS), cells, right=list(_COLUMNS)[1:])

@@ -1,6 +1,6 @@
 """The command ``waveplan``: plan, price and size jobs from a shell.
 
-Exit status: 0 done; 1 done, but some groups were refused (they are listed); 2 bad input, with one
+Exit status: 0 done; 1 done, but some requests were refused (they are listed); 2 bad input, with one
 line on stderr that says what to change; 130 interrupted, after printing what was done so far.
 """
 

@@ -1,4 +1,4 @@
-"""``waveplan plan``: every wave of a pool of rows, to its end."""
+"""``waveplan plan``: every wave of a pool of requests, to its end."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def register(subparsers: Any) -> None:
     parser = options.command(
         subparsers,
         "plan",
-        "every wave of a pool of rows, to its end",
-        "Plan every wave of a pool of token rows and say what stopped each.",
+        "every wave of a pool of requests, to its end",
+        "Plan every wave of a file of sequences and say what stopped each.",
         EXAMPLE,
         run,
     )
-    options.add_rows(parser)
+    options.add_sequences(parser)
     options.add_facts(parser)
     options.add_budget(parser)
     options.add_rules(parser, margin=True)
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
-    """Plan the rows and print waves as they come; the exit status of the command."""
+    """Plan the requests, print waves as they come and return the exit status."""
     html, plot = output_file(args.html), picture_file(args.plot)
     apart((html, plot), (source.path, job.model, job.rules))
     planner = job.planner()
@@ -110,7 +110,7 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
             job=job,
             source=source,
             memory=memory(planner),
-            uncharged=states(planner),
+            doubtful=states(planner),
             waves=[wave.to_dict() for wave in waves],
             refused=[refusal(item) for item in found.refused],
         )
@@ -150,8 +150,8 @@ def _line(cells: Sequence[str], last: str, several: bool) -> str:
 def _wave_line(number: int, wave: Wave, several: bool) -> str:
     plan = wave.plan
     saved = 1 - plan.packed_tokens / plan.logical_tokens if plan.logical_tokens else 0.0
-    rows = plan.rank_tokens
-    balance = float(rows.max() / rows.mean()) if rows.sum() else 1.0
+    local = plan.rank_tokens
+    balance = float(local.max() / local.mean()) if local.sum() else 1.0
     cells = [
         integer(number),
         integer(wave.width),
@@ -159,7 +159,7 @@ def _wave_line(number: int, wave: Wave, several: bool) -> str:
         integer(plan.packed_tokens),
         f"{saved:.0%}",
         gigabytes(wave.required),
-        integer(int(rows.max(initial=0))),
+        integer(int(local.max(initial=0))),
         f"{balance:.2f}",
     ]
     return _line(cells, reason(wave), several)

@@ -2,7 +2,7 @@
 
 Any ``concurrent.futures.Executor`` does the work: a process pool by default,
 ``mpi4py.futures.MPIPoolExecutor`` or a Dask client's executor alike. A configuration is planned
-from the file of rows named in it, which each worker reads once; results come back in the order of
+from the file of sequences named in it, which each worker reads once; results come back in the order of
 the configurations, whatever finished first.
 """
 
@@ -35,11 +35,11 @@ MOST_JOBS = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one configuration comes to.
+    """The outcome of one configuration.
 
-    ``status`` is ``"ok"``, ``"partial"`` (some rows can never fit), ``"refused"`` (none fits) or
+    ``status`` is ``"ok"``, ``"partial"`` (some requests can never fit), ``"refused"`` (none fits) or
     ``"impossible"`` (the configuration itself; ``reason`` says why). Bytes are per rank, tokens
-    per pack, rows those of the busiest context-parallel rank.
+    over all waves, ``busiest_rank`` the most local tokens of any rank.
     """
 
     status: str
@@ -74,7 +74,7 @@ def jobs(axes: Mapping[str, Sequence[Any]]) -> list[Job]:
         if not values:
             raise InputError(f"{name} has no values")
     if ("budget" in axes) == ("available" in axes):
-        raise InputError("give either budget (the device's total) or available (what is free)")
+        raise InputError("give either budget (the device's total) or available (for waves)")
     if "model" not in axes:
         raise InputError("model is missing: name at least one")
     if (count := math.prod(map(len, axes.values()))) > MOST_JOBS:
@@ -85,7 +85,7 @@ def jobs(axes: Mapping[str, Sequence[Any]]) -> list[Job]:
 
 
 def run_job(job: Job, source: Source) -> Outcome:
-    """Plan every wave of the rows under one configuration. Runs in a worker."""
+    """Plan every wave of a source under one configuration. Runs in a worker."""
     try:
         planner = job.planner()
     except WaveplanError as error:
@@ -134,7 +134,7 @@ def sweep(
     ``on_done(done, total)`` is called after each; `outcomes` gives them as they finish.
 
     Raises:
-        InputError: the rows cannot be read.
+        InputError: the file cannot be read.
         WaveplanError: a worker process died.
     """
     wanted = entries("configurations", configurations)
@@ -189,7 +189,7 @@ def outcomes(
 
 
 def leave(pool: Executor, *, whole: bool) -> None:
-    """Ends a pool: nobody waits for a configuration that is half done, as leaving would."""
+    """Shut a pool down; unless the work is `whole`, terminate its workers."""
     workers = [] if whole else list((getattr(pool, "_processes", None) or {}).values())
     pool.shutdown(wait=False, cancel_futures=True)
     for worker in workers:

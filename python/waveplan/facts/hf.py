@@ -1,4 +1,4 @@
-"""Reads Hugging Face ``config.json`` files.
+"""Read Hugging Face ``config.json`` files.
 
 A family's table states what its model class fixes in code and the config does not say (biases,
 norms, default keys). Nothing else is filled in: a key that is needed and absent is listed.

@@ -1,4 +1,4 @@
-"""The geometry of a decoder: everything a price needs to know about a model."""
+"""The sizes of a decoder, as far as a price depends on them."""
 
 from __future__ import annotations
 

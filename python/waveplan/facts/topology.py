@@ -34,12 +34,12 @@ class Topology:
     pp: int = _size("pipeline")
     ep: int = _size("expert")
     etp: int = _size("expert-tensor")
-    sequence_parallel: bool = switch(doc="divide the rows of norms over TP", option="facts")
+    sequence_parallel: bool = switch(doc="divide the tokens of norms over TP", option="facts")
 
     def __post_init__(self) -> None:
         check(self)
         if self.sequence_parallel and self.tp == 1:
-            raise InputError("sequence_parallel needs tp of at least 2: it divides rows over tp")
+            raise InputError("sequence_parallel needs tp of at least 2: it divides tokens over tp")
         stage = self.dp * self.tp * self.cp
         if stage % (self.ep * self.etp):
             raise InputError(
@@ -48,7 +48,7 @@ class Topology:
 
     @property
     def sp(self) -> int:
-        """Ranks that divide the rows of norms and residuals: tp with sequence parallelism."""
+        """Ranks that divide the tokens of norms and residuals: tp with sequence parallelism."""
         return self.tp if self.sequence_parallel else 1
 
     @property

@@ -1,4 +1,4 @@
-"""What a job trains and how it runs, as far as memory depends on it."""
+"""The training mode of a job, as far as memory depends on it."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class Training:
     routing: str = word(
         "safe",
         ("safe", "balanced"),
-        "rows assumed on the busiest expert rank (default: safe)",
+        "tokens assumed on the busiest expert rank (default: safe)",
         option="facts",
     )
     shared_overlap: bool = switch(doc="shared experts overlap the dispatch")

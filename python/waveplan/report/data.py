@@ -57,7 +57,7 @@ def collect(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> di
         else "",
         "refused": [
             {
-                "rows": item.indices.tolist(),
+                "requests": item.indices.tolist(),
                 "tokens": item.plan.logical_tokens,
                 "required": item.required,
                 "why": str(item).rpartition("; ")[2],
@@ -68,9 +68,9 @@ def collect(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> di
 
 
 def rank_prices(plan: Plan) -> list[Price]:
-    """The price of a forward on each context-parallel rank's own rows.
+    """The price of a forward with each context-parallel rank's local tokens.
 
-    Terms that do not follow a rank's rows (outputs, head, the worst rank's pending saves) are
+    Terms that do not follow local tokens (outputs, head, the worst rank's pending saves) are
     the same on every rank. The busiest rank's is the price of the forward.
     """
     forward, measures = plan.largest, plan.measures
@@ -114,14 +114,14 @@ def _memory(number: int, wave: Wave) -> dict[str, Any]:
     return {"number": number, "ranks": ranks, "explain": wave.plan.price.explain()}
 
 
-def _largest_group(wave: Wave) -> Pack | None:
+def _largest_pack(wave: Wave) -> Pack | None:
     packs = wave.plan.largest.packs
     return max(packs, key=lambda pack: pack.packed_tokens, default=None)
 
 
 def collect_tree(wave: Wave) -> dict[str, Any]:
-    """Boxes of the icicle: left edge and width as shares of the page, by rows through them."""
-    pack = _largest_group(wave)
+    """Boxes of the icicle: left edge and width as shares of the page, by sequences through them."""
+    pack = _largest_pack(wave)
     if pack is None:
         return {"nodes": [], "hidden": 0}
     tree, shared = pack.tree, pack.shared
@@ -130,18 +130,18 @@ def collect_tree(wave: Wave) -> dict[str, Any]:
     left = np.zeros(len(counts))
     used: dict[int, float] = {}
     nodes, hidden = [], 0
-    for i, (parent, rows) in enumerate(zip(tree.parent.tolist(), counts.tolist(), strict=True)):
+    for i, (parent, count) in enumerate(zip(tree.parent.tolist(), counts.tolist(), strict=True)):
         base = used.get(parent, left[parent] if parent >= 0 else 0.0)
         left[i] = base
-        width = rows / total
+        width = count / total
         used[parent] = base + width
         if width < HAIR:
             hidden += 1
             continue
         tokens = int(tree.end[i] - tree.start[i])
-        stored = bool(shared[i]) or rows == 1
+        stored = bool(shared[i]) or count == 1
         run = f"{tokens:,} token{'' if tokens == 1 else 's'}"
-        label = f"{run} x {rows:,} rows" if rows > 1 else run
+        label = f"{run} x {count:,} sequences" if count > 1 else run
         nodes.append(
             {
                 "left": float(base),
@@ -156,7 +156,7 @@ def collect_tree(wave: Wave) -> dict[str, Any]:
 
 def _attention(planner: Planner, wave: Wave) -> dict[str, Any] | None:
     """Modelled forward milliseconds of one layer's attention, per rank and part."""
-    pack = _largest_group(wave)
+    pack = _largest_pack(wave)
     if pack is None or pack.ownership is None or not len(pack.ownership.forward_ms):
         return None
     made = pack.ownership

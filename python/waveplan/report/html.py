@@ -29,7 +29,7 @@ def term_colours(names: Sequence[str]) -> dict[str, str]:
 
 
 SHOWN = 60
-"""Sequences of a table before the rest is folded away."""
+"""Rows of a table before the rest is folded away."""
 
 
 STYLE = """
@@ -141,7 +141,7 @@ def _waves(data: dict[str, Any]) -> str:
         return "<h2>Waves</h2><p>No wave was planned.</p>"
     several = len(waves[0]["rank_tokens"]) > 1
     right = ("wave", "requests", "tokens", "packed", "price", "busiest rank")
-    head = (*right, *(["rows per rank"] if several else []), "not wider because")
+    head = (*right, *(["tokens per rank"] if several else []), "not wider because")
     full = max(max(wave["rank_tokens"]) for wave in waves) or 1
     rows = [
         [
@@ -159,11 +159,11 @@ def _waves(data: dict[str, Any]) -> str:
     return "<h2>Waves</h2>" + _prices(waves, data["available"]) + _table(head, rows, right)
 
 
-def _rank_bars(rows: Sequence[int], full: int) -> Markup:
+def _rank_bars(rank_tokens: Sequence[int], full: int) -> Markup:
     return Markup(
         "".join(
-            _bar([(f"rank {rank}: {count:,} rows", count, COLOURS[rank % 8])], full)
-            for rank, count in enumerate(rows)
+            _bar([(f"rank {rank}: {count:,} tokens", count, COLOURS[rank % 8])], full)
+            for rank, count in enumerate(rank_tokens)
         )
     )
 
@@ -243,8 +243,8 @@ def _icicle(data: dict[str, Any]) -> str:
         else ""
     )
     return (
-        "<h2>Prefix tree</h2><p>Each box is a run of tokens, as wide as the rows that run through it; "
-        f"what hangs below continues it. Blue is stored once, grey is replayed by each row.{note}</p>"
+        "<h2>Prefix tree</h2><p>Each box is a run of tokens, as wide as the sequences that run through it; "
+        f"what hangs below continues it. Blue is stored once, grey is repeated in each sequence.{note}</p>"
         f'<div class="ice" style="height:{levels * height:.2f}rem">{boxes}</div>'
     )
 
@@ -287,21 +287,21 @@ def _probes(data: dict[str, Any]) -> str:
             probe["layout"],
             f"{probe['packed_tokens']:,}",
             format_bytes(probe["required"]),
-            "fits" if probe["fits"] else Markup('<span class="no">does not fit</span>'),
+            "yes" if probe["fits"] else Markup('<span class="no">no</span>'),
         )
         for probe in data["probes"]
     ]
-    head = ("wave", "width", "layout", "packed", "price", "verdict")
+    head = ("wave", "width", "layout", "packed", "price", "fits")
     return "<h2>Probes of the search</h2>" + _table(head, rows, right) if rows else ""
 
 
 def _off(data: dict[str, Any]) -> str:
     title = "<h2>Rules without a measurement</h2>"
     if not data["doubtful"]:
-        return f"{title}<p>None: every rule covers this job.</p>"
+        return f"{title}<p>None: every rule that matters is measured for this job.</p>"
     rows = [(item["rule"], item["state"], item["reason"]) for item in data["doubtful"]]
     return (
-        f"{title}<p>Rules that are off charge nothing, because no measurement covers this job. "
+        f"{title}<p>Uncharged rules charge nothing; unmeasured ones charge beyond where they were checked. "
         f"{escape(data['margin'])}</p>"
         f'<div class="long">{_table(("rule", "state", "why"), rows, ())}</div>'
     )
@@ -312,13 +312,13 @@ def _refused(data: dict[str, Any]) -> str:
         return ""
     rows = [
         (
-            ", ".join(str(row) for row in item["rows"]),
+            ", ".join(map(str, item["requests"])),
             f"{item['tokens']:,}",
             format_bytes(item["required"]),
             item["why"],
         )
         for item in data["refused"]
     ]
-    right = ("row", "tokens", "needs")
+    right = ("requests", "tokens", "needs")
     made = _table((*right, "why"), rows, right)
     return f"<h2>Refused requests</h2><p>These can never fit; the rest is planned.</p>{made}"

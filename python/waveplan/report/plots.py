@@ -71,20 +71,23 @@ def overview(data: dict[str, Any], path: Path) -> None:
 
 
 def _waves(axes: Any, items: Sequence[dict[str, Any]]) -> None:
-    """Sequences of every rank, wave by wave."""
+    """Local tokens of every rank, wave by wave."""
     ranks = len(items[0]["rank_tokens"]) if items else 0
     width = 0.8 / max(1, ranks)
     numbers = [item["number"] for item in items]
     for rank in range(ranks):
-        rows = [item["rank_tokens"][rank] for item in items]
+        tokens = [item["rank_tokens"][rank] for item in items]
         look = {"color": COLOURS[rank % 8], "label": f"rank {rank}"}
         if len(items) > BARS:
-            axes.plot(numbers, rows, linewidth=1, **look)
+            axes.plot(numbers, tokens, linewidth=1, **look)
         else:
             places = [number + (rank - (ranks - 1) / 2) * width for number in numbers]
-            axes.bar(places, rows, width, **look)
+            axes.bar(places, tokens, width, **look)
     axes.set(
-        xlabel="wave", ylabel="rows", title="Sequences per context-parallel rank", ylim=(0, None)
+        xlabel="wave",
+        ylabel="tokens",
+        title="Local tokens of each context-parallel rank",
+        ylim=(0, None),
     )
     if len(items) <= 20:
         axes.set_xticks(numbers)
@@ -125,7 +128,7 @@ def _attention(axes: Any, attention: dict[str, Any]) -> None:
         axes.barh(labels, sizes, left=left, color=COLOURS[i % 8], label=name)
         left = [a + b for a, b in zip(left, sizes, strict=True)]
     axes.invert_yaxis()
-    axes.set(xlabel="ms, modelled", title="Attention forward of one layer, its largest group")
+    axes.set(xlabel="ms, modelled", title="Attention forward of one layer, its largest pack")
     _legend(axes)
 
 

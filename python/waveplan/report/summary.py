@@ -1,4 +1,4 @@
-"""What is said about a job and its waves around their table."""
+"""Text about a job and its waves, around their table."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def memory(planner: Planner) -> dict[str, Any]:
             found = resident(planner.model, planner.topology, planner.training)
             used, terms = found.total, found.to_dict()["terms"]
     assert used is None or isinstance(used, int)
-    free = budget.resolve(used)
+    left = budget.resolve(used)
     return {
         "device": budget.device,
         "resident": used,
         "resident_terms": terms,
         "reserve": budget.reserved if budget.device is not None else None,
-        "free": free,
-        "margin": free - planner.available,
+        "before_margin": left,
+        "margin": left - planner.available,
         "available": planner.available,
     }
 
@@ -60,7 +60,7 @@ def memory(planner: Planner) -> dict[str, Any]:
 def memory_text(planner: Planner) -> str:
     """The same in one line."""
     parts = memory(planner)
-    text = f"{gigabytes(parts['free'])} free"
+    text = f"{gigabytes(parts['before_margin'])} available"
     if parts["device"] is not None:
         text = (
             f"{gigabytes(parts['device'])} device - {gigabytes(parts['resident'])} resident - "
@@ -86,7 +86,9 @@ def heading(job: Job, planner: Planner, requests: Requests) -> str:
     if job.dp > 1:
         lines.append(f"requests are over all {job.dp} data-parallel ranks; the rest is rank 0's")
     if job.cp > 1:
-        lines.append("busiest: rows of the busiest rank; balance: that over the mean of all ranks")
+        lines.append(
+            "busiest: local tokens of the busiest rank; balance: that over the mean of all ranks"
+        )
     return "\n".join(lines)
 
 
@@ -169,17 +171,17 @@ def _states(states: Sequence[Any]) -> list[str]:
     return [f"  {', '.join(names)}: {reason}" for reason, names in by_reason.items()]
 
 
-def _refused(refused: Sequence[WaveRefused], items: int) -> str:
+def _refused(refused: Sequence[WaveRefused], groups: int) -> str:
     needs = [item.required for item in refused]
     lines = [
-        f"refused: {integer(len(refused))} of {count(items, 'request')}, which can never fit in "
+        f"refused: {integer(len(refused))} of {count(groups, 'request')}, which can never fit in "
         f"{gigabytes(refused[0].available)}; they need {gigabytes(min(needs))} to "
         f"{gigabytes(max(needs))}"
     ]
     for item in refused[:SHOWN]:
         which = ", ".join(str(i) for i in item.indices.tolist()[:4])
         lines.append(
-            f"  row {which}: {count(item.plan.logical_tokens, 'token')}, needs "
+            f"  request {which}: {count(item.plan.logical_tokens, 'token')}, needs "
             f"{gigabytes(item.required)}"
         )
     if len(refused) > SHOWN:
@@ -187,7 +189,7 @@ def _refused(refused: Sequence[WaveRefused], items: int) -> str:
     hardest = max(refused, key=lambda item: item.required)
     changes = " or ".join(str(change) for change in hardest.change)
     if changes:
-        lines.append(f"  row {hardest.indices[0]}, the hardest, would fit with {changes}")
+        lines.append(f"  request {hardest.indices[0]}, the hardest, would fit with {changes}")
     return "\n".join(lines)
 
 
@@ -209,7 +211,7 @@ def states(planner: Planner) -> list[dict[str, str]]:
 
 
 def charges(price: Price) -> Table:
-    """Who gets the bytes of a price, largest first; they add up to what is required."""
+    """Return the charges of a price, largest first; they add up to what is required."""
     right = frozenset({"bytes", "share"})
     table = Table("", ("bytes", "share", "rule", "for"), right=right)
     shown, rest, margin, factor = parts(price, SHOWN)
@@ -254,19 +256,19 @@ def _shared(pack: Pack, number: int) -> Tree:
     saved = (tree.end - tree.start) * (tree.count - 1)
     proof = "proven best" if pack.optimal else f"work within {_gap(pack):.2%} of best"
     made = Tree(
-        f"group {number}: {int((stored & decisions).sum()):,} of "
+        f"pack {number}: {int((stored & decisions).sum()):,} of "
         f"{count(int(decisions.sum()), 'shared prefix').replace('prefixs', 'prefixes')} stored "
         f"once; layout {proof}"
     )
     order = [int(i) for i in (-saved).argsort(kind="stable") if decisions[i]]
     for i in order[:SHOWN]:
         run = f"tokens {int(tree.start[i]):,} to {int(tree.end[i]):,}"
-        what = f"{run} of {int(tree.count[i]):,} rows"
+        what = f"{run} of {int(tree.count[i]):,} sequences"
         if stored[i]:
             made.add(f"{what}: {int(saved[i]):,} tokens saved")
         else:
             made.add(
-                f"{what}: repeated in each row; {int(saved[i]):,} more tokens cost less than one "
+                f"{what}: repeated in each sequence; {int(saved[i]):,} more tokens cost less than one "
                 "more level of segments"
             )
     if len(order) > SHOWN:

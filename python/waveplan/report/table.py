@@ -37,7 +37,7 @@ class Markup(str):
 
 @dataclass
 class Table:
-    """Sequences of text under headings; columns named in ``right`` are aligned right.
+    """Rows of text under headings; columns named in ``right`` are aligned right.
 
     It is written as plain text (with a line under the headings where `ruled`), as Markdown or HTML,
     and through rich.
