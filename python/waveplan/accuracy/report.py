@@ -110,11 +110,6 @@ class Row:
         return None if value is None else value / self.observed
 
     @property
-    def estimate_ratio(self) -> float:
-        """Estimate over the observed peak."""
-        return self.estimate / self.observed
-
-    @property
     def required_ratio(self) -> float:
         """Required over the observed peak."""
         return self.required / self.observed
@@ -310,7 +305,7 @@ def _figures(row: Row) -> tuple[str, ...]:
     return (
         f"{row.observed / 1e9:.2f}",
         f"{row.estimate / 1e9:.2f}",
-        f"{row.estimate_ratio:.3f}",
+        f"{row.ratio('estimate'):.3f}",
         f"{row.required_ratio:.3f}",
         f"{reference:.3f}" if reference else "",
         "below" if row.below else "",
@@ -318,7 +313,7 @@ def _figures(row: Row) -> tuple[str, ...]:
 
 
 def _why(row: Row) -> str:
-    ratio = f"estimate {row.estimate_ratio:.3f}, required {row.required_ratio:.3f}"
+    ratio = f"estimate {row.ratio('estimate'):.3f}, required {row.required_ratio:.3f}"
     if row.balanced_required is not None:
         ratio += f", if balanced {row.balanced_required / row.observed:.3f}"
     return f"{EXPLAINED.get(row.id, 'not explained')} ({ratio})"

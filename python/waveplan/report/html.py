@@ -124,15 +124,13 @@ def _bar(
     return f'<div class="bar">{made}{mark}</div>'
 
 
-def _line(name: str, bar: str, value: str) -> str:
-    return f'<div class="row"><span>{escape(name)}</span>{bar}<span class="v">{escape(value)}</span></div>'
+def _line(rank: int, bar: str, value: str) -> str:
+    return f'<div class="row"><span>rank {rank}</span>{bar}<span class="v">{value}</span></div>'
 
 
 def _key(items: Iterable[tuple[str, str]]) -> str:
-    made = "".join(
-        f'<span><b style="background:{colour}"></b>{escape(name)}</span>' for name, colour in items
-    )
-    return f'<div class="key">{made}</div>'
+    spans = (f'<span><b style="background:{c}"></b>{escape(name)}</span>' for name, c in items)
+    return f'<div class="key">{"".join(spans)}</div>'
 
 
 def _waves(data: dict[str, Any]) -> str:
@@ -199,21 +197,10 @@ def _memory(data: dict[str, Any]) -> str:
     names = list(dict.fromkeys(name for rank in tightest["ranks"] for name, _ in rank["terms"]))
     colour = term_colours(names)
     full = max([available, *(rank["required"] for rank in tightest["ranks"])]) * 1.04
-    bars = "".join(
-        _line(
-            f"rank {rank['rank']}",
-            _bar(
-                [
-                    (f"{name}: {format_bytes(value)}", value, colour[name])
-                    for name, value in rank["terms"]
-                ],
-                full,
-                available,
-            ),
-            format_bytes(rank["required"]),
-        )
-        for rank in tightest["ranks"]
-    )
+    bars = ""
+    for rank in tightest["ranks"]:
+        parts = [(f"{name}: {format_bytes(v)}", v, colour[name]) for name, v in rank["terms"]]
+        bars += _line(rank["rank"], _bar(parts, full, available), format_bytes(rank["required"]))
     return (
         f"<h2>Memory of the tightest wave (wave {tightest['number']})</h2>"
         f"<p>Bytes per rank and term; the red line is what is available, {escape(format_bytes(available))}.</p>"
@@ -237,11 +224,8 @@ def _icicle(data: dict[str, Any]) -> str:
         f"{escape(node['label']) if node['width'] > 0.05 else ''}</span>"
         for node in tree["nodes"]
     )
-    note = (
-        f" Segments narrower than a hair ({tree['hidden']:,}) are left out."
-        if tree["hidden"]
-        else ""
-    )
+    hidden = tree["hidden"]
+    note = f" Segments narrower than a hair ({hidden:,}) are left out." if hidden else ""
     return (
         "<h2>Prefix tree</h2><p>Each box is a run of tokens, as wide as the sequences that run through it; "
         f"what hangs below continues it. Blue is stored once, grey is repeated in each sequence.{note}</p>"
@@ -255,20 +239,12 @@ def _attention(data: dict[str, Any]) -> str:
         return ""
     stages = attention["stages"]
     full = max(sum(rank["stage_ms"]) for rank in attention["ranks"]) or 1.0
-    bars = "".join(
-        _line(
-            f"rank {rank['rank']}",
-            _bar(
-                [
-                    (f"{stages[i]}: {value:.3f} ms", value, COLOURS[i % 8])
-                    for i, value in enumerate(rank["stage_ms"])
-                ],
-                full,
-            ),
-            f"{rank['forward_ms'] + rank['backward_ms']:.2f} ms",
-        )
-        for rank in attention["ranks"]
-    )
+    bars = ""
+    for rank in attention["ranks"]:
+        times = zip(stages, rank["stage_ms"], strict=True)
+        parts = [(f"{name}: {ms:.3f} ms", ms, COLOURS[i % 8]) for i, (name, ms) in enumerate(times)]
+        both = rank["forward_ms"] + rank["backward_ms"]
+        bars += _line(rank["rank"], _bar(parts, full), f"{both:.2f} ms")
     return (
         "<h2>Attention per rank</h2><p>Modelled forward compute of one layer of the tightest wave's "
         "largest pack: on the rank's own keys, then on the keys of each fetch from other ranks. The "

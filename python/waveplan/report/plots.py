@@ -106,29 +106,29 @@ def _legend(axes: Any) -> None:
 def _memory(axes: Any, tightest: dict[str, Any], available: int) -> None:
     """The tightest wave's bytes per rank and term, against what is available."""
     names = list(dict.fromkeys(name for rank in tightest["ranks"] for name, _ in rank["terms"]))
-    labels = [f"rank {rank['rank']}" for rank in tightest["ranks"]]
-    left = [0.0] * len(labels)
-    colours = term_colours(names)
-    for name in names:
-        sizes = [dict(rank["terms"]).get(name, 0) / GIB for rank in tightest["ranks"]]
-        axes.barh(labels, sizes, left=left, color=colours[name], label=name)
-        left = [a + b for a, b in zip(left, sizes, strict=True)]
+    tables = [dict(rank["terms"]) for rank in tightest["ranks"]]
+    sizes = {name: [table.get(name, 0) / GIB for table in tables] for name in names}
     axes.axvline(available / GIB, color=RED, label="available")
-    axes.invert_yaxis()
+    _stacked(axes, sizes, term_colours(names))
     axes.set(xlabel="GiB", title=f"Memory of the tightest wave, number {tightest['number']}")
-    _legend(axes)
 
 
 def _attention(axes: Any, attention: dict[str, Any]) -> None:
     """Time of each rank and part of the attention of one layer."""
-    labels = [f"rank {rank['rank']}" for rank in attention["ranks"]]
-    left = [0.0] * len(labels)
-    for i, name in enumerate(attention["stages"]):
-        sizes = [rank["stage_ms"][i] for rank in attention["ranks"]]
-        axes.barh(labels, sizes, left=left, color=COLOURS[i % 8], label=name)
-        left = [a + b for a, b in zip(left, sizes, strict=True)]
-    axes.invert_yaxis()
+    names, ranks = attention["stages"], attention["ranks"]
+    sizes = {name: [rank["stage_ms"][i] for rank in ranks] for i, name in enumerate(names)}
+    _stacked(axes, sizes, {name: COLOURS[i % 8] for i, name in enumerate(names)})
     axes.set(xlabel="ms, modelled", title="Attention forward of one layer, its largest pack")
+
+
+def _stacked(axes: Any, sizes: dict[str, list[float]], colours: dict[str, str]) -> None:
+    """One bar a rank, a part a name."""
+    left = [0.0] * len(next(iter(sizes.values())))
+    labels = [f"rank {rank}" for rank in range(len(left))]
+    for name, parts in sizes.items():
+        axes.barh(labels, parts, left=left, color=colours[name], label=name)
+        left = [a + b for a, b in zip(left, parts, strict=True)]
+    axes.invert_yaxis()
     _legend(axes)
 
 

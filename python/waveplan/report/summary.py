@@ -146,21 +146,17 @@ def count(number: int, what: str) -> str:
 
 
 def _why_not_wider(wave: Wave) -> str:
-    stopped = wave.stopped
+    stopped, binding = wave.stopped, wave.stopped.binding
     if stopped.kind != "memory" or stopped.plan is None:
         return ""
+    wider = f"; {count(stopped.width, 'request')}"
     if stopped.plan.required <= stopped.available:
-        return f"; {count(stopped.width, 'request')} do not fit on another rank"
-    binding = stopped.binding
-    where = ""
-    if binding is not None:
-        where = (
-            f" (rank {binding.rank}, {binding.phase}; most of it "
-            f"{binding.term or 'outputs'}, {gigabytes(binding.bytes)})"
-        )
-    return (
-        f"; {count(stopped.width, 'request')} would need {gigabytes(stopped.plan.required)}{where}"
-    )
+        return f"{wider} do not fit on another rank"
+    text = f"{wider} would need {gigabytes(stopped.plan.required)}"
+    if binding is None:
+        return text
+    term = f"{binding.term or 'outputs'}, {gigabytes(binding.bytes)}"
+    return f"{text} (rank {binding.rank}, {binding.phase}; most of it {term})"
 
 
 def _states(states: Sequence[Any]) -> list[str]:

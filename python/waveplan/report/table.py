@@ -124,18 +124,11 @@ class Tree:
 
     def plain(self) -> str:
         """The tree drawn with line characters, parents first."""
-        lines: list[str] = [self.label]
-        stack = [(child, "", i == len(self.children) - 1) for i, child in enumerate(self.children)]
-        stack.reverse()
-        while stack:
-            node, indent, last = stack.pop()
-            lines.append(f"{indent}{'└─ ' if last else '├─ '}{node.label}")
-            below = indent + ("   " if last else "│  ")
-            count = len(node.children)
-            stack += [
-                (child, below, i == count - 1)
-                for i, child in reversed(list(enumerate(node.children)))
-            ]
+        lines = [self.label]
+        for i, child in enumerate(self.children):
+            first, rest = ("├─ ", "│  ") if i + 1 < len(self.children) else ("└─ ", "   ")
+            top, *below = child.plain().split("\n")
+            lines += [first + top, *(rest + line for line in below)]
         return "\n".join(lines)
 
 
