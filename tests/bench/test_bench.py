@@ -82,7 +82,7 @@ def test_a_comparison_counts_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer, "Reference", _Agrees)
     (made,) = peer.compare(["unique10_195k"], [2], repeat=2)
     assert (made.sequences, made.tokens, made.width) == (10, 194_753, 10)
-    assert [len(made.reference_cold), len(made.cold), len(made.warm)] == [2, 6, 6]
+    assert [len(made.runs[kind]) for kind in ("reference_cold", "cold", "warm")] == [2, 6, 6]
     table = peer.search_table("", [made.to_dict()]).plain()
     assert "unique10_195k" in table
     assert json.loads(json.dumps(made.to_dict()))["ratio"] == made.ratio

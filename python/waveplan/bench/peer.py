@@ -1,11 +1,11 @@
 """Our search and the reference planner's on the same sequences, in turn, in one process.
 
 A *cold* search starts from nothing: no planning cache is filled and no profile but the given one
-is known. Ours goes from arrays of tokens and offsets to the planned wave (sequences, requests, tree,
-every price, the plan); the reference's from its finished requests to its decision. Neither
+is known. Ours goes from arrays of tokens and offsets to the planned wave (sequences, requests,
+tree, every price, the plan); the reference's from its finished requests to its decision. Neither
 counts the making of the planner, which a job does once. *Emptied* is a cold search of ours after
 the CPU's own caches were emptied of tokens, data and code, as after a training step. A *warm*
-search asks the same planner for the same wave again.
+search plans the same wave again with the same planner.
 
 Times are CPU seconds of the one thread that plans, so that other load on the machine does not
 count against either side.
@@ -18,6 +18,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ from waveplan.report.table import Table, integer, seconds
 __all__ = ["CPS", "Comparison", "Ours", "compare", "evict", "read_once", "search_table", "timed"]
 
 CPS = (1, 2, 4, 8)
+RUNS = ("reference_cold", "reference_warm", "reference_make", "cold", "emptied", "warm", "make")
+"""Kinds of runs; "make" is the making of a planner."""
 Tokens = NDArray[np.int64]
 _SWEEP = np.zeros(24 << 20)  # larger than any last-level cache of one socket's slice
 
@@ -112,50 +115,41 @@ class Ours:
 
 @dataclass
 class Comparison:
-    """One workload at one CP; seconds are medians, lists hold every run."""
+    """One workload at one CP; times in seconds."""
 
     workload: str
     cp: int
     sequences: int
     tokens: int
-    width: int
-    required: int
     read: float
     """To read the tokens once."""
-    reference_cold: list[float] = field(default_factory=list)
-    reference_warm: list[float] = field(default_factory=list)
-    cold: list[float] = field(default_factory=list)
-    emptied: list[float] = field(default_factory=list)
-    warm: list[float] = field(default_factory=list)
-    make: list[float] = field(default_factory=list)
-    """To make our planner."""
-    reference_make: list[float] = field(default_factory=list)
+    width: int = 0
+    required: int = 0
+    runs: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in RUNS})
+
+    def over(self, one: str, other: str) -> float:
+        """Return the ratio of the medians of two kinds of runs."""
+        return statistics.median(self.runs[one]) / statistics.median(self.runs[other])
 
     @property
     def ratio(self) -> float:
         """Times faster than the reference, cold."""
-        return _over(self.reference_cold, self.cold)
+        return self.over("reference_cold", "cold")
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: medians, ratios and all runs."""
-        made = asdict(self)
-        runs = {name: made.pop(name) for name in _RUNS}
-        made |= {name: statistics.median(values) for name, values in runs.items() if values}
-        return made | {
-            "ratio": self.ratio,
-            "emptied_ratio": _over(self.reference_cold, self.emptied),
-            "warm_ratio": _over(self.reference_warm, self.warm),
-            # Readings of the tokens from memory.
-            "passes": statistics.median(self.emptied) / self.read,
-            "runs": runs,
-        }
-
-
-_RUNS = ("reference_cold", "reference_warm", "reference_make", "cold", "emptied", "warm", "make")
-
-
-def _over(one: Sequence[float], other: Sequence[float]) -> float:
-    return statistics.median(one) / statistics.median(other)
+        medians = {name: statistics.median(times) for name, times in self.runs.items()}
+        return (
+            asdict(self)
+            | medians
+            | {
+                "ratio": self.ratio,
+                "emptied_ratio": self.over("reference_cold", "emptied"),
+                "warm_ratio": self.over("reference_warm", "warm"),
+                # Readings of the tokens from memory.
+                "passes": medians["emptied"] / self.read,
+            }
+        )
 
 
 def columns(sequences: Sequence[Tokens]) -> tuple[Tokens, Tokens]:
@@ -168,7 +162,7 @@ def columns(sequences: Sequence[Tokens]) -> tuple[Tokens, Tokens]:
 def compare(
     workloads: Sequence[str], cps: Sequence[int], repeat: int = 5, patience: float = 30.0
 ) -> Iterator[Comparison]:
-    """Compares whole searches, one workload and CP at a time.
+    """Compare whole searches, one workload and CP at a time.
 
     Args:
         repeat: runs of the reference; ours runs three times of each kind after each.
@@ -180,58 +174,53 @@ def compare(
     for name in workloads:
         make, available = WAVES[name]
         sequences = make()
-        tokens, offsets = columns(sequences)
-        read = read_once(tokens)
+        arrays = columns(sequences)
+        read = read_once(arrays[0])
         for cp in cps:
-            yield _compare(
-                name, cp, available, sequences, (tokens, offsets), read, repeat, patience
-            )
+            made = Comparison(name, cp, len(sequences), len(arrays[0]), read)
+            answers: set[tuple[int, int]] = set()
+            while len(made.runs["reference_cold"]) < repeat:
+                answers |= _round(made.runs, cp, available, sequences, arrays)
+                if sum(made.runs["reference_cold"]) > patience:
+                    break
+            if len(answers) != 1:
+                raise WaveplanError(f"{name} at CP {cp}: (width, bytes) differ: {sorted(answers)}")
+            made.width, made.required = answers.pop()
+            yield made
 
 
-def _compare(
-    name: str,
+def _round(
+    runs: dict[str, list[float]],
     cp: int,
     available: int,
     sequences: Sequence[Tokens],
     arrays: tuple[Tokens, Tokens],
-    read: float,
-    repeat: int,
-    patience: float,
-) -> Comparison:
-    total = len(arrays[0])
-    made = Comparison(name, cp, len(sequences), total, 0, 0, read)
-    answers = set()
+) -> set[tuple[int, int]]:
+    """Append one round of times to each kind of runs; return the answers of both planners."""
 
-    def run(times: list[float], search: Callable[[], tuple[int, int]]) -> None:
-        cost, answer = timed(search)
-        times.append(cost)
-        answers.add(answer)
+    def run(kind: str, call: Callable[[], Any]) -> Any:
+        cost, value = timed(call)
+        runs[kind].append(cost)
+        return value
 
-    for _ in range(repeat):
-        cost, reference = timed(lambda: Reference(cp, available))
-        made.reference_make.append(cost)
-        requests = reference.requests(sequences)
-        reference.trust(requests, total)
-        reference.forget()
-        gc.collect()
-        run(made.reference_cold, lambda: reference.search(requests))  # noqa: B023
-        for _ in range(3):
-            cost, ours = timed(lambda: Ours(cp, available, total))
-            made.make.append(cost)
-            run(made.cold, lambda: ours.cold(*arrays))  # noqa: B023
-        for _ in range(3):
-            ours = Ours(cp, available, total)
-            evict()
-            run(made.emptied, lambda: ours.cold(*arrays))  # noqa: B023
-        run(made.reference_warm, lambda: reference.search(requests))  # noqa: B023
-        for _ in range(3):
-            run(made.warm, ours.warm)
-        if sum(made.reference_cold) > patience:
-            break
-    if len(answers) != 1:
-        raise WaveplanError(f"{name} at CP {cp}: (width, bytes) differ: {sorted(answers)}")
-    made.width, made.required = answers.pop()
-    return made
+    def ours_made() -> Ours:
+        return Ours(cp, available, len(arrays[0]))
+
+    reference = run("reference_make", lambda: Reference(cp, available))
+    requests = reference.requests(sequences)
+    reference.trust(requests, len(arrays[0]))
+    reference.forget()
+    gc.collect()
+    answers = {run("reference_cold", lambda: reference.search(requests))}
+    for _ in range(3):
+        answers.add(run("cold", partial(run("make", ours_made).cold, *arrays)))
+    for _ in range(3):
+        ours = ours_made()
+        evict()
+        answers.add(run("emptied", partial(ours.cold, *arrays)))
+    answers.add(run("reference_warm", lambda: reference.search(requests)))
+    answers |= {run("warm", ours.warm) for _ in range(3)}
+    return answers
 
 
 def _whole(value: float) -> str:

@@ -1,4 +1,4 @@
-"""Pools of sequences for benchmarks, from seeded generators (numpy PCG64): lists of int64 sequences."""
+"""Pools of sequences for benchmarks, from seeded generators (numpy PCG64): lists of arrays."""
 
 from __future__ import annotations
 
@@ -157,4 +157,4 @@ WAVES: dict[str, tuple[Callable[[], Sequences], int]] = {
     "wave_779k_48req": (wave_779k, 128 << 30),
     "pool_4m_1024req": (pool_4m, 64 << 30),
 }
-"""Pools that searches are timed on: a function that makes the sequences, and bytes available for a wave."""
+"""Pools that searches are timed on: their generators, and bytes available for a wave."""

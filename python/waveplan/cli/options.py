@@ -128,7 +128,7 @@ def add_sequences(parser: argparse.ArgumentParser, *, optional: bool = False) ->
         "file",
         metavar="FILE",
         nargs="?" if optional else None,
-        help="sequences of token ids: .npz, .jsonl, .parquet or .arrow; - reads JSON lines from stdin",
+        help="sequences of tokens: .npz, .jsonl, .parquet or .arrow; - reads JSON lines from stdin",
     )
     add(data, *SOURCE.values())
 

@@ -19,7 +19,7 @@ from waveplan.cli.parser import apart, output_file, picture_file, whole
 from waveplan.cli.progress import Progress
 from waveplan.cli.status import DONE, INTERRUPTED, REFUSED
 from waveplan.desk.jobs import Job, Source, model_named
-from waveplan.desk.sweep import Outcome, jobs, leave, outcomes, process_pool
+from waveplan.desk.sweep import Outcome, jobs, outcomes
 from waveplan.errors import InputError
 from waveplan.files import write_text
 from waveplan.report.summary import count
@@ -71,7 +71,13 @@ def run(args: argparse.Namespace) -> int:
     interrupted = False
     with _source(args) as source:
         try:
-            _plan(source, wanted, args.jobs, found)
+            with (
+                Progress("planning", len(wanted)) as progress,
+                closing(outcomes(source, wanted, workers=args.jobs)) as coming,
+            ):
+                for i, outcome in coming:
+                    found[i] = outcome
+                    progress.advance(len(found), detail="configurations")
         except KeyboardInterrupt:
             interrupted = True
             print(
@@ -134,27 +140,6 @@ def _source(args: argparse.Namespace) -> Iterator[Source]:
         arrays: dict[str, Any] = {"tokens": read.tokens, "offsets": read.offsets, **read.columns}
         np.savez(path, **arrays)
         yield replace(source, path=str(path))
-
-
-def _plan(
-    source: Source,
-    wanted: list[Job],
-    most: int | None,
-    found: dict[int, Outcome],
-) -> None:
-    """Plan what is missing and fill `found`, with a progress line."""
-    pool, whole = process_pool(most or len(wanted)), False
-    try:
-        with (
-            Progress("planning", len(wanted)) as progress,
-            closing(outcomes(source, wanted, executor=pool)) as coming,
-        ):
-            for i, outcome in coming:
-                found[i] = outcome
-                progress.advance(len(found), detail="configurations")
-        whole = True
-    finally:
-        leave(pool, whole=whole)
 
 
 # Every axis that takes more than one value becomes a column.

@@ -46,8 +46,8 @@ class Source:
     """A file of sequences and the outputs of its requests.
 
     ``path`` is a file of sequences that every worker can read; ``targets`` is ``"all"`` tokens,
-    those from each sequence's ``first_target`` on (``"last-turn"``) or ``"none"``; ``limit`` keeps the
-    first sequences only.
+    those from each sequence's ``first_target`` on (``"last-turn"``) or ``"none"``; ``limit`` keeps
+    the first sequences only.
     """
 
     path: str

@@ -130,18 +130,18 @@ def collect_tree(wave: Wave) -> dict[str, Any]:
     left = np.zeros(len(counts))
     used: dict[int, float] = {}
     nodes, hidden = [], 0
-    for i, (parent, count) in enumerate(zip(tree.parent.tolist(), counts.tolist(), strict=True)):
+    for i, (parent, through) in enumerate(zip(tree.parent.tolist(), counts.tolist(), strict=True)):
         base = used.get(parent, left[parent] if parent >= 0 else 0.0)
         left[i] = base
-        width = count / total
+        width = through / total
         used[parent] = base + width
         if width < HAIR:
             hidden += 1
             continue
         tokens = int(tree.end[i] - tree.start[i])
-        stored = bool(shared[i]) or count == 1
+        stored = bool(shared[i]) or through == 1
         run = f"{tokens:,} token{'' if tokens == 1 else 's'}"
-        label = f"{run} x {count:,} sequences" if count > 1 else run
+        label = f"{run} x {through:,} sequences" if through > 1 else run
         nodes.append(
             {
                 "left": float(base),

@@ -69,8 +69,8 @@ def memory_text(planner: Planner) -> str:
     if parts["margin"]:
         states = len(planner.bound.uncharged) + len(planner.bound.unmeasured)
         text += (
-            f"\nfor waves: {gigabytes(parts['available'])}, after a margin of {planner.margin:.0%} for "
-            f"{count(states, 'rule')} without a measurement for this job"
+            f"\nfor waves: {gigabytes(parts['available'])}, after a margin of {planner.margin:.0%} "
+            f"for {count(states, 'rule')} without a measurement for this job"
         )
     return text
 
@@ -234,15 +234,14 @@ def short(text: str, most: int = 72) -> str:
 
 def explanation(wave: Wave, number: int) -> list[Table | Tree | str]:
     """Price tree of a wave and the segments that its packs share, largest savings first."""
-    forward = wave.plan.largest
-    parts: list[Table | Tree | str] = [
-        f"wave {number}: {count(len(wave.requests), 'request')}, {integer(wave.plan.packed_tokens)} "
-        f"packed of {integer(wave.plan.logical_tokens)} tokens, {gigabytes(wave.required)}",
-        charges(wave.plan.price),
-        wave.plan.price.explain(),
+    plan = wave.plan
+    return [
+        f"wave {number}: {count(len(wave.requests), 'request')}, {integer(plan.packed_tokens)} "
+        f"packed of {integer(plan.logical_tokens)} tokens, {gigabytes(wave.required)}",
+        charges(plan.price),
+        plan.price.explain(),
+        *(_shared(pack, number + 1) for number, pack in enumerate(plan.largest.packs)),
     ]
-    parts += [_shared(pack, index + 1) for index, pack in enumerate(forward.packs)]
-    return parts
 
 
 def _shared(pack: Pack, number: int) -> Tree:
@@ -260,13 +259,9 @@ def _shared(pack: Pack, number: int) -> Tree:
     for i in order[:SHOWN]:
         run = f"tokens {int(tree.start[i]):,} to {int(tree.end[i]):,}"
         what = f"{run} of {int(tree.count[i]):,} sequences"
-        if stored[i]:
-            made.add(f"{what}: {int(saved[i]):,} tokens saved")
-        else:
-            made.add(
-                f"{what}: repeated in each sequence; {int(saved[i]):,} more tokens cost less than one "
-                "more level of segments"
-            )
+        tokens = f"{int(saved[i]):,}"
+        again = f"repeated in each; {tokens} more tokens cost less than one more level of segments"
+        made.add(f"{what}: {f'{tokens} tokens saved' if stored[i] else again}")
     if len(order) > SHOWN:
         made.add(f"and {len(order) - SHOWN:,} smaller ones")
     return made
