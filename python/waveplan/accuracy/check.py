@@ -76,14 +76,14 @@ def check(
 
 
 def _id(index: int, record: Any) -> str:
-    """What a record is called in the report."""
+    """Return the id of a record in the report."""
     if isinstance(record, Mapping) and isinstance(record.get("id"), str):
         return one_line(record["id"])
     return f"record {index}"
 
 
 def _lacking(record: Any) -> str:
-    """What keeps a record from being read at all, or nothing."""
+    """Return why a record cannot be read, or nothing."""
     if not isinstance(record, Mapping):
         return f"malformed: a {type(record).__name__}, not an object with an id"
     if not isinstance(record.get("id"), str):
@@ -121,7 +121,7 @@ def _priced(record: Mapping[str, Any], made: Job, rules: RuleSet) -> Row:
 
 
 def _group(record: Mapping[str, Any], made: Job) -> str:
-    """The class of a record."""
+    """Return the class of a record."""
     full = made.training.recompute == "full"
     if made.model.is_moe:
         if not made.gradient:
@@ -144,7 +144,7 @@ def _group(record: Mapping[str, Any], made: Job) -> str:
 
 
 def _resident(record: Mapping[str, Any], seen: set[tuple[Any, ...]]) -> Row | None:
-    """What was allocated before a call, once per model, ranks and size."""
+    """Return the row of resident bytes of a record, once for each model and ranks."""
     observed = record.get("baseline_bytes")
     if not observed:
         return None

@@ -1,4 +1,4 @@
-"""Measured peaks as jobs: what a record says, made into a model, ranks, a mode and measures.
+"""Read measured peaks as jobs: model, ranks, training mode and measures of each record.
 
 The format is that of public peak collections: one JSON object per measurement with ``geometry``,
 ``topology``, ``recompute``, ``tokens``, ``observed`` and ``predicted``. A record that cannot be
@@ -61,12 +61,12 @@ class Job:
     local_tokens: int
     """Of the busiest rank."""
     assumed: tuple[str, ...]
-    """What the record does not state and was assumed."""
+    """Facts that the record does not state."""
 
 
 def model_of(record: Mapping[str, Any]) -> Model:
-    """The record's model: a bundled one of that name, cut to its layers and held against its
-    geometry; else one made of the geometry alone."""
+    """Return the record's model: a bundled one of that name, cut to its layers and compared with its
+    geometry; else one of the geometry alone."""
     geometry = record["geometry"]
     if missing := [name for name in _NEEDED if geometry.get(name) is None]:
         raise Unusable(f"the geometry lacks {', '.join(missing)}")
@@ -148,7 +148,7 @@ def job(record: Mapping[str, Any], rules: RuleSet | None = None) -> Job:
     """The record as a job; the rules (by default the default ones) weigh its ranks.
 
     Raises:
-        Unusable: it has no peak that a wave's price can be held against, or facts are missing.
+        Unusable: it has no peak of a whole wave, or facts are missing.
     """
     _check_kind(record)
     phase = str(record.get("phase") or "")

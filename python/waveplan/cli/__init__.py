@@ -62,7 +62,7 @@ def _say(text: str) -> None:
 
 
 def _leave(leaving: SystemExit) -> int:
-    """After help, the version or a complaint of the parser."""
+    """Return the exit status after help, the version or an error of the parser."""
     try:
         sys.stdout.flush()
     except OSError:

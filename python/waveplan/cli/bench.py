@@ -1,4 +1,4 @@
-"""``waveplan bench``: what planning costs here."""
+"""``waveplan bench``: the time that planning takes here."""
 
 from __future__ import annotations
 

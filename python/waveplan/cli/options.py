@@ -1,4 +1,4 @@
-"""Options of the commands, made from the fields of `Job` and `Source`, and what they spell."""
+"""Options of the commands, made from the fields of `Job` and `Source`, and their values."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def add_budget(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
 
 
 def add_rules(parser: argparse.ArgumentParser, *, margin: bool = False) -> None:
-    """Add which rules price; with ``margin`` also what happens where they do not cover a job."""
+    """Add the choice of rules; with ``margin`` also how doubtful rules are treated."""
     prices = parser.add_argument_group("prices")
     add(prices, *_group("rules"), *(_group("prices") if margin else ()))
 
@@ -134,7 +134,7 @@ def add_sequences(parser: argparse.ArgumentParser, *, optional: bool = False) ->
 
 
 def job_of(args: argparse.Namespace, **changed: Any) -> Job:
-    """Return the job that the options spell."""
+    """Return the job that the options describe."""
     values = {name: value for name, value in vars(args).items() if name in JOB}
     return Job(**{**values, **changed})
 
@@ -145,7 +145,7 @@ def source_of(args: argparse.Namespace) -> Source:
 
 
 def refuse_unused(args: argparse.Namespace, names: Iterable[str], why: str) -> None:
-    """Complain about an option that would change nothing.
+    """Refuse an option that would change nothing.
 
     Raises:
         InputError: one of them has another value than its default.

@@ -52,7 +52,7 @@ def register(subparsers: Any) -> None:
 
 
 def add_outputs(parser: argparse.ArgumentParser) -> None:
-    """What else is written, and how much is shown."""
+    """Add the options of further outputs."""
     parser.add_argument(
         "--explain",
         action="store_true",

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _requests(args: argparse.Namespace) -> Requests:
-    """Return the requests of a file, or made-up ones that share nothing."""
+    """Return the requests of a file, or generated ones that share nothing."""
     if (args.file is None) == (args.tokens is None):
         raise InputError("give either a file or --tokens N")
     if args.file is None:

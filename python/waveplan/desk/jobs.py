@@ -1,4 +1,4 @@
-"""A job in plain values, as a command line or a sweep spells it, and its planner."""
+"""A job in plain values, as a command line or a sweep gives it, and its planner."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ class Job(_Values):
         return {name: getattr(self, name) for name in names}
 
     def memory(self) -> Budget:
-        """What a rank may use."""
+        """Return the budget of a rank."""
         if (self.budget is None) == (self.available is None):
             raise InputError("give either budget (the device's total) or available (for waves)")
         if self.budget is not None:

@@ -31,7 +31,7 @@ _LAYER_TYPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Family:
-    """What a model class fixes in code."""
+    """Properties that a model class fixes in code."""
 
     qk_norm: bool = False
     qkv_bias: bool | None = None
@@ -126,16 +126,16 @@ class _Keys:
         self.missing: list[str] = []
 
     def get(self, *names: str) -> Any:
-        """The value of the first spelling present, None when all are absent or null."""
+        """The value of the first name present, None when all are absent or null."""
         return next((v for name in names if (v := self.values.get(name)) is not None), None)
 
     def word(self, *names: str) -> str:
-        """Text under the first spelling present, empty when all are absent."""
+        """Text under the first name present, empty when all are absent."""
         value = self.get(*names)
         return "" if value is None else text(names[0], value)
 
     def count(self, *names: str, least: int = 0) -> int | None:
-        """An integer under the first spelling present."""
+        """An integer under the first name present."""
         for name in names:
             if (value := self.values.get(name)) is not None:
                 most = MOST_LAYERS if name == "num_hidden_layers" else LARGEST_SIZE
@@ -151,7 +151,7 @@ class _Keys:
         return value
 
     def require(self, names: tuple[str, ...]) -> None:
-        """Notes those of the keys that are absent, under any spelling."""
+        """Note those of the keys that are absent, under any name."""
         for name in names:
             spellings = _EXPERTS if name in _EXPERTS else (name,)
             there = self.get(*spellings) is not None

@@ -130,7 +130,7 @@ def _training(model: Model, topology: Topology, training: Training) -> dict[str,
 
 
 def _adapters(model: Model, training: Training) -> dict[str, int]:
-    """What carries an adapter, as flags and counts."""
+    """The modules that have an adapter, as flags and counts."""
     names = {
         adapter.module
         for kind, moe in _layers(model)

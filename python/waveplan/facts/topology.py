@@ -1,4 +1,4 @@
-"""How the ranks of a job are arranged."""
+"""The parallel groups of a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a planned pool looks like: data for a page, for plots, for a program."""
+"""Data of a planned pool, for a page, plots or a program."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHOWN_TERMS = 8
 
 
 def collect(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> dict[str, Any]:
-    """Plain data of what the page shows: JSON types only, bytes and milliseconds."""
+    """Return the data of a page: JSON types only, bytes and milliseconds."""
     tightest = max(range(len(waves)), key=lambda i: waves[i].required) if waves else None
     widest = max((wave.width for wave in waves), default=0)
     return {
@@ -68,7 +68,7 @@ def collect(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> di
 
 
 def rank_prices(plan: Plan) -> list[Price]:
-    """The price of a forward with each context-parallel rank's local tokens.
+    """Return the price of a forward with each context-parallel rank's local tokens.
 
     Terms that do not follow local tokens (outputs, head, the worst rank's pending saves) are
     the same on every rank. The busiest rank's is the price of the forward.

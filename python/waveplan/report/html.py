@@ -18,7 +18,7 @@ COLOURS = tuple(
 )
 
 REST = {"smaller terms": "#b5bbc1", "safety factor": "#6b747d", "margin": "#4a5158"}
-"""Colours of what is no rule."""
+"""Colours of the parts of a price that are no rule."""
 
 
 def term_colours(names: Sequence[str]) -> dict[str, str]:
@@ -65,7 +65,7 @@ pre{background:var(--wash);padding:.8rem;overflow-x:auto;font-size:.8rem;line-he
 
 
 def page(data: dict[str, Any]) -> str:
-    """The page of what `waveplan.report.collect` gathered."""
+    """Return the page of the data of `waveplan.report.data.collect`."""
     sections = [
         _head(data),
         _waves(data),

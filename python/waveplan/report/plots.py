@@ -25,7 +25,7 @@ BARS = 60
 
 
 def require_matplotlib() -> None:
-    """Say early that plots cannot be drawn."""
+    """Raise InputError where matplotlib is not installed."""
     _figure(1, 1)
 
 
@@ -51,7 +51,7 @@ def _save(figure: Any, path: Path) -> None:
 
 
 def overview(data: dict[str, Any], path: Path) -> None:
-    """What `waveplan.report.collect` gathered: waves, memory of the tightest, its attention."""
+    """Draw the data of `waveplan.report.data.collect`: waves, memory, attention."""
     tightest, attention = data["tightest"], data["attention"]
     ranks = len(tightest["ranks"]) if tightest else 1
     heights = [3.2]
@@ -133,7 +133,7 @@ def _stacked(axes: Any, sizes: dict[str, list[float]], colours: dict[str, str]) 
 
 
 def heat_map(results: Sequence[tuple[Job, Outcome]], path: Path) -> None:
-    """The widest wave of every configuration: ranks and mode down, memory across."""
+    """Draw the widest wave of every configuration: ranks and mode down, memory across."""
     names = ("model", "recompute", "lora_rank", "rule_set")
     several = [name for name in names if len({getattr(job, name) for job, _ in results}) > 1]
     rows: dict[str, None] = {}
@@ -174,7 +174,7 @@ def _number(value: int | None) -> float:
 
 
 def predicted_observed(report: Report, path: Path) -> None:
-    """Required bytes of every priced record over its observed peak, against that peak in GiB."""
+    """Draw required bytes of every priced record over its observed peak, against that peak in GiB."""
     classes: dict[str, list[tuple[float, float]]] = {}
     for row in report.rows:
         if row.required is not None and row.observed:

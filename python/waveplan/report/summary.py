@@ -34,7 +34,7 @@ SHOWN = 10
 
 
 def memory(planner: Planner) -> dict[str, Any]:
-    """Where the bytes of a rank go before a wave, and what is left for waves."""
+    """Return the bytes of a rank: device, resident, reserve, margin, available to waves."""
     budget, used = planner.budget, None
     terms: list[dict[str, Any]] = []
     if isinstance(budget.device, int):
@@ -58,7 +58,7 @@ def memory(planner: Planner) -> dict[str, Any]:
 
 
 def memory_text(planner: Planner) -> str:
-    """The same in one line."""
+    """Return the memory of a rank as text."""
     parts = memory(planner)
     text = f"{gigabytes(parts['before_margin'])} available"
     if parts["device"] is not None:
@@ -93,7 +93,7 @@ def heading(job: Job, planner: Planner, requests: Requests) -> str:
 
 
 def summary(planner: Planner, waves: list[Wave], run: Waves, elapsed: float) -> list[str]:
-    """How many waves, which is tightest and why, what was not priced, what was refused."""
+    """Return the number of waves, the tightest, the doubtful rules and the refusals, as text."""
     parts = []
     if waves:
         widest = max(wave.width for wave in waves)
@@ -122,7 +122,7 @@ def summary(planner: Planner, waves: list[Wave], run: Waves, elapsed: float) -> 
 
 
 def reason(wave: Wave) -> str:
-    """Why the wave is not wider, in a few words."""
+    """Return why the wave is not wider, in a few words."""
     stopped = wave.stopped
     if stopped.kind == "end":
         text = "the pool ends"
@@ -222,7 +222,7 @@ def charges(price: Price) -> Table:
         if value > 0:
             table.add(gigabytes(value), f"{value / max(1, price.required):.0%}", name, why)
     peak = f"in {price.explanation.phase}"
-    table.add(gigabytes(price.required), "100%", "required", f"the peak lies {peak}")
+    table.add(gigabytes(price.required), "100%", "required", f"the peak is {peak}")
     return table
 
 
