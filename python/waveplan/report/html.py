@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from waveplan.budget import format_bytes
@@ -32,36 +33,7 @@ SHOWN = 60
 """Rows of a table before the rest is folded away."""
 
 
-STYLE = """
-:root{color-scheme:light dark;--ink:#1b1f24;--soft:#5b6673;--line:#d8dee4;--paper:#fff;--wash:#f4f6f8}
-@media(prefers-color-scheme:dark){:root{--ink:#e8ebee;--soft:#9aa5b1;--line:#343c45;--paper:#14181c;--wash:#1d2329}}
-*{box-sizing:border-box}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);margin:0 auto;max-width:1180px;padding:1.2rem}
-h1{font-size:1.5rem;margin:.2rem 0}h2{font-size:1.15rem;margin:2.2rem 0 .4rem;border-top:1px solid var(--line);padding-top:1rem}
-p{margin:.4rem 0;color:var(--soft)}
-.scroll{overflow-x:auto}
-table{border-collapse:collapse;width:100%;font-size:.88rem}
-th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
-th.n,td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-th{color:var(--soft);font-weight:600}
-td .bar{min-width:7rem;height:.4rem;margin:2px 0}
-.bar{position:relative;display:flex;height:1.5rem;background:var(--wash);overflow:hidden;border-radius:3px}
-.bar i{display:block;height:100%}
-.available{position:absolute;top:0;bottom:0;width:2px;background:#c00}
-.row{display:grid;grid-template-columns:6.5rem 1fr 8rem;gap:.6rem;align-items:center;margin:.25rem 0;font-size:.88rem}
-.row .v{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-.key{display:flex;flex-wrap:wrap;gap:.3rem 1rem;font-size:.85rem;margin:.5rem 0}
-.key b{display:inline-block;width:.8rem;height:.8rem;border-radius:2px;margin-right:.35rem;vertical-align:-1px}
-.ice{position:relative;background:var(--wash);border-radius:3px;overflow:hidden;min-width:100%}
-.ice span{position:absolute;overflow:hidden;border:1px solid var(--paper);font-size:.7rem;line-height:1.1rem;padding:0 .2rem;white-space:nowrap;text-overflow:ellipsis;color:#fff}
-.ice span.again{background:#7c858e}
-svg{display:block;width:100%;height:7rem;background:var(--wash);border-radius:3px}
-details{margin:.6rem 0}summary{cursor:pointer;color:var(--soft)}
-.no{color:#c0392b}@media(prefers-color-scheme:dark){.no{color:#ff8a75}}
-h1,p{overflow-wrap:anywhere}td:not(.n):last-child{min-width:11rem}.long td:last-child{min-width:21rem}
-pre{background:var(--wash);padding:.8rem;overflow-x:auto;font-size:.8rem;line-height:1.35;border-radius:3px}
-@media(max-width:600px){.row{grid-template-columns:4rem 1fr 5.6rem;font-size:.78rem}body{padding:.7rem;font-size:14px}}
-"""
+STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 
 
 def page(data: dict[str, Any]) -> str:
@@ -85,7 +57,7 @@ def page(data: dict[str, Any]) -> str:
         '<meta http-equiv="Content-Security-Policy" content="'
         "default-src 'none'; style-src 'unsafe-inline'; img-src data:\">"
         '<link rel="icon" href="data:,">'
-        f"<title>{escape(data['title'])}</title><style>{STYLE}</style></head><body>"
+        f"<title>{escape(data['title'])}</title><style>\n{STYLE}</style></head><body>"
         + "".join(sections)
         + f'<script type="application/json" id="waveplan-data">{embedded}</script>'
         "</body></html>\n"
