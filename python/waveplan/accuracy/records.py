@@ -65,7 +65,7 @@ class Job:
 
 
 def model_of(record: Mapping[str, Any]) -> Model:
-    """Return the record's model: a bundled one of that name, cut to its layers and compared with its
+    """Return the bundled model that a record names, cut to its layers and compared with its
     geometry; else one of the geometry alone."""
     geometry = record["geometry"]
     if missing := [name for name in _NEEDED if geometry.get(name) is None]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
+from waveplan.budget import format_bytes
 from waveplan.cli import options
 from waveplan.cli.output import refusal, write_json
 from waveplan.cli.parser import apart, output_file, picture_file
@@ -15,8 +16,8 @@ from waveplan.cli.progress import Progress
 from waveplan.cli.status import DONE, INTERRUPTED, REFUSED
 from waveplan.desk.jobs import Job, Source
 from waveplan.files import write_text
-from waveplan.report.summary import explanation, heading, memory, reason, states, summary
-from waveplan.report.table import gigabytes, integer, show
+from waveplan.report.summary import explanation, heading, memory, reason, states, summary, unit_of
+from waveplan.report.table import integer, show
 
 if TYPE_CHECKING:
     from waveplan.planner import Waves
@@ -131,10 +132,8 @@ def _stream(found: Waves, waves: list[Wave], out: TextIO, several: bool, most: i
                     print(_wave_line(len(waves), wave, several), file=out, flush=True)
                 progress.advance(found.start, detail=f"{integer(len(waves))} waves")
     except KeyboardInterrupt:
-        print(
-            f"interrupted: these waves end at request {integer(found.start)} of {integer(groups)}",
-            file=sys.stderr,
-        )
+        where = f"{unit_of(found.pool)} {integer(found.start)} of {integer(groups)}"
+        print(f"interrupted: these waves end at {where}", file=sys.stderr)
         return True
     finally:
         if most is not None and len(waves) > most:
@@ -158,7 +157,7 @@ def _wave_line(number: int, wave: Wave, several: bool) -> str:
         integer(plan.logical_tokens),
         integer(plan.packed_tokens),
         f"{saved:.0%}",
-        gigabytes(wave.required),
+        format_bytes(wave.required),
         integer(int(local.max(initial=0))),
         f"{balance:.2f}",
     ]

@@ -7,12 +7,13 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from waveplan.budget import format_bytes
 from waveplan.cli import options
 from waveplan.cli.output import write_json
 from waveplan.cli.parser import whole
 from waveplan.errors import InputError
 from waveplan.report.summary import charges, memory, memory_text, states
-from waveplan.report.table import gigabytes, integer, show
+from waveplan.report.table import integer, show
 
 if TYPE_CHECKING:
     from waveplan.sequences.requests import Requests
@@ -61,13 +62,13 @@ def run(args: argparse.Namespace) -> int:
     out = sys.stderr if args.json else sys.stdout
     verdict = ""
     if bounded:
-        verdict = f"; {'fits' if fits else 'does not fit'} in {gigabytes(available)}"
+        verdict = f"; {'fits' if fits else 'does not fit'} in {format_bytes(available)}"
         print(f"memory of a rank: {memory_text(planner)}", file=out)
     busiest = int(plan.rank_tokens.max(initial=0))
     print(
         f"{integer(plan.logical_tokens)} tokens, {integer(plan.packed_tokens)} packed, "
         f"{integer(busiest)} on the busiest rank of {job.ranks_text()}: "
-        f"{gigabytes(plan.required)}{verdict}",
+        f"{format_bytes(plan.required)}{verdict}",
         file=out,
         end="\n\n",
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from waveplan.budget import format_bytes
 from waveplan.cli import options
 from waveplan.cli.output import write_json
 from waveplan.cli.parser import apart, output_file, picture_file, whole
@@ -23,7 +24,7 @@ from waveplan.desk.sweep import Outcome, jobs, outcomes
 from waveplan.errors import InputError
 from waveplan.files import write_text
 from waveplan.report.summary import count
-from waveplan.report.table import Table, gigabytes, integer, show
+from waveplan.report.table import Table, integer, show
 
 AXES = ("model", *options.RANKS, "recompute", "lora_rank", "rule_set")
 EXAMPLE = """\
@@ -180,7 +181,7 @@ def _tables(results: Sequence[tuple[Job, Outcome]]) -> list[Table | str]:
             integer(outcome.widest),
             integer(outcome.packed_tokens),
             integer(outcome.busiest_rank),
-            gigabytes(outcome.required) if outcome.waves else "",
+            format_bytes(outcome.required) if outcome.waves else "",
             integer(outcome.refused),
             integer(outcome.doubtful),
         )

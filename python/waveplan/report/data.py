@@ -9,7 +9,7 @@ import numpy as np
 
 from waveplan.pricing import Measures, Price, price
 from waveplan.pricing.language import PACK
-from waveplan.report.summary import count, memory_text, parts, reason, states
+from waveplan.report.summary import count, memory_text, parts, reason, states, unit_of
 from waveplan.stages import stage_times
 
 if TYPE_CHECKING:
@@ -28,12 +28,13 @@ SHOWN_TERMS = 8
 def collect(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> dict[str, Any]:
     """Return the data of a page: JSON types only, bytes and milliseconds."""
     tightest = max(range(len(waves)), key=lambda i: waves[i].required) if waves else None
+    unit = unit_of(run.pool)
     widest = max((wave.width for wave in waves), default=0)
     return {
         "title": f"waveplan: {job.model} on {job.ranks_text()}",
         "job": [job.training_text(), *f"memory of a rank: {memory_text(planner)}".split("\n")],
-        "summary": f"{count(len(waves), 'wave')}, the widest {count(widest, 'request')}; "
-        f"{count(len(run.refused), 'request')} refused",
+        "summary": f"{count(len(waves), 'wave')}, the widest {count(widest, unit)}; "
+        f"{count(len(run.refused), unit)} refused",
         "available": planner.available,
         "waves": [_wave(i + 1, wave) for i, wave in enumerate(waves)],
         "tightest": None if tightest is None else _memory(tightest + 1, waves[tightest]),

@@ -138,21 +138,22 @@ def heat_map(results: Sequence[tuple[Job, Outcome]], path: Path) -> None:
     several = [name for name in names if len({getattr(job, name) for job, _ in results}) > 1]
     rows: dict[str, None] = {}
     columns: dict[str, None] = {}
-    widest: dict[tuple[str, str], int | None] = {}
+    widest: dict[tuple[str, str], float] = {}
     for job, outcome in results:
         words = {"lora_rank": f"LoRA {job.lora_rank}"}
         said = [words.get(name, str(getattr(job, name))) for name in several]
         row = ", ".join([*said, job.ranks_text()])
         column = job.memory_text()
         rows[row] = columns[column] = None
-        widest[row, column] = None if outcome.status == "impossible" else outcome.widest
-    possible = [row for row in rows if any(widest.get((row, c)) is not None for c in columns)]
+        if outcome.status != "impossible":
+            widest[row, column] = outcome.widest
+    possible = [row for row in rows if any((row, column) in widest for column in columns)]
     if not possible:
         raise InputError("every configuration is impossible: there is nothing to draw")
     longest = max(map(len, possible))
     figure = _figure(2.2 + 0.085 * longest + 1.2 * len(columns), 1.4 + 0.34 * len(possible))
     axes = figure.add_subplot()
-    grid = [[_number(widest.get((row, column))) for column in columns] for row in possible]
+    grid = [[widest.get((row, column), math.nan) for column in columns] for row in possible]
     top = max(value for line in grid for value in line if not math.isnan(value))
     image = axes.imshow(grid, aspect="auto", cmap="viridis", vmin=0, vmax=max(1, top))
     axes.set_xticks(range(len(columns)), list(columns))
@@ -169,12 +170,8 @@ def heat_map(results: Sequence[tuple[Job, Outcome]], path: Path) -> None:
     _save(figure, path)
 
 
-def _number(value: int | None) -> float:
-    return math.nan if value is None else value
-
-
 def predicted_observed(report: Report, path: Path) -> None:
-    """Draw required bytes of every priced record over its observed peak, against that peak in GiB."""
+    """Draw required over observed bytes of every priced record, against its peak in GiB."""
     classes: dict[str, list[tuple[float, float]]] = {}
     for row in report.rows:
         if row.required is not None and row.observed:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from waveplan.report.table import Table, Tree, gigabytes, integer, seconds
+from waveplan.budget import format_bytes
+from waveplan.report.table import Table, Tree, integer, seconds
 
 if TYPE_CHECKING:
     from waveplan.desk.jobs import Job
@@ -28,6 +29,7 @@ __all__ = [
     "short",
     "states",
     "summary",
+    "unit_of",
 ]
 
 SHOWN = 10
@@ -60,17 +62,18 @@ def memory(planner: Planner) -> dict[str, Any]:
 def memory_text(planner: Planner) -> str:
     """Return the memory of a rank as text."""
     parts = memory(planner)
-    text = f"{gigabytes(parts['before_margin'])} available"
+    sizes = {name: format_bytes(part) for name, part in parts.items() if isinstance(part, int)}
+    text = f"{sizes['before_margin']} available"
     if parts["device"] is not None:
         text = (
-            f"{gigabytes(parts['device'])} device - {gigabytes(parts['resident'])} resident - "
-            f"{gigabytes(parts['reserve'])} reserve = {text}"
+            f"{sizes['device']} device - {sizes['resident']} resident - {sizes['reserve']} reserve "
+            f"= {text}"
         )
     if parts["margin"]:
-        states = len(planner.bound.uncharged) + len(planner.bound.unmeasured)
+        rules = count(len(states(planner)), "rule")
         text += (
-            f"\nfor waves: {gigabytes(parts['available'])}, after a margin of {planner.margin:.0%} "
-            f"for {count(states, 'rule')} without a measurement for this job"
+            f"\nfor waves: {sizes['available']}, after a margin of {planner.margin:.0%} "
+            f"for {rules} without a measurement for this job"
         )
     return text
 
@@ -94,15 +97,16 @@ def heading(job: Job, planner: Planner, requests: Requests) -> str:
 
 def summary(planner: Planner, waves: list[Wave], run: Waves, elapsed: float) -> list[str]:
     """Return the number of waves, the tightest, the doubtful rules and the refusals, as text."""
-    parts = []
+    parts, groups = [], run.pool.group_sizes
+    unit = unit_of(run.pool)
     if waves:
         widest = max(wave.width for wave in waves)
         tightest = max(waves, key=lambda wave: wave.required)
         lines = [
-            f"{count(len(waves), 'wave')}, the widest {count(widest, 'request')}, planned in "
+            f"{count(len(waves), 'wave')}, the widest {count(widest, unit)}, planned in "
             f"{seconds(elapsed)}",
-            f"tightest: wave {waves.index(tightest) + 1} needs {gigabytes(tightest.required)} of "
-            f"{gigabytes(planner.available)}{_why_not_wider(tightest)}",
+            f"tightest: wave {waves.index(tightest) + 1} needs {format_bytes(tightest.required)} "
+            f"of {format_bytes(planner.available)}{_why_not_wider(tightest, unit)}",
         ]
         trust = sum(wave.stopped.kind == "trust" for wave in waves)
         if trust:
@@ -117,7 +121,7 @@ def summary(planner: Planner, waves: list[Wave], run: Waves, elapsed: float) -> 
             )
         )
     if run.refused:
-        parts.append(_refused(run.refused, len(run.pool.group_sizes)))
+        parts.append(_refused(run.refused, count(len(groups), unit)))
     return parts
 
 
@@ -131,13 +135,18 @@ def reason(wave: Wave) -> str:
             "trust: no profile yet" if stopped.width == wave.width else "trust: profile too small"
         )
     elif stopped.plan is None:
-        text = f"{integer(stopped.width)} do not fit"
+        text = f"width {integer(stopped.width)} does not fit"
     elif stopped.plan.required <= stopped.available:
-        text = f"{integer(stopped.width)} do not fit on another rank"
+        text = f"width {integer(stopped.width)} does not fit on another rank"
     else:
-        text = f"{integer(stopped.width)} need {gigabytes(stopped.plan.required)}"
+        text = f"width {integer(stopped.width)} needs {format_bytes(stopped.plan.required)}"
     parts = len(wave.plan.forwards)
     return f"{text}; runs as {parts} forwards" if parts > 1 else text
+
+
+def unit_of(pool: Requests) -> str:
+    """Return the name of what a width counts: requests, or groups of them."""
+    return "request" if len(pool.group_sizes) == len(pool) else "group"
 
 
 def count(number: int, what: str) -> str:
@@ -145,17 +154,17 @@ def count(number: int, what: str) -> str:
     return f"{integer(number)} {what}{'' if number == 1 else 's'}"
 
 
-def _why_not_wider(wave: Wave) -> str:
+def _why_not_wider(wave: Wave, unit: str) -> str:
     stopped, binding = wave.stopped, wave.stopped.binding
     if stopped.kind != "memory" or stopped.plan is None:
         return ""
-    wider = f"; {count(stopped.width, 'request')}"
+    wider = f"; {count(stopped.width, unit)}"
     if stopped.plan.required <= stopped.available:
         return f"{wider} do not fit on another rank"
-    text = f"{wider} would need {gigabytes(stopped.plan.required)}"
+    text = f"{wider} would need {format_bytes(stopped.plan.required)}"
     if binding is None:
         return text
-    term = f"{binding.term or 'outputs'}, {gigabytes(binding.bytes)}"
+    term = f"{binding.term or 'outputs'}, {format_bytes(binding.bytes)}"
     return f"{text} (rank {binding.rank}, {binding.phase}; most of it {term})"
 
 
@@ -167,18 +176,18 @@ def _states(states: Sequence[Any]) -> list[str]:
     return [f"  {', '.join(names)}: {reason}" for reason, names in by_reason.items()]
 
 
-def _refused(refused: Sequence[WaveRefused], groups: int) -> str:
+def _refused(refused: Sequence[WaveRefused], of: str) -> str:
     needs = [item.required for item in refused]
     lines = [
-        f"refused: {integer(len(refused))} of {count(groups, 'request')}, which can never fit in "
-        f"{gigabytes(refused[0].available)}; they need {gigabytes(min(needs))} to "
-        f"{gigabytes(max(needs))}"
+        f"refused: {integer(len(refused))} of {of}, which can never fit in "
+        f"{format_bytes(refused[0].available)}; they need {format_bytes(min(needs))} to "
+        f"{format_bytes(max(needs))}"
     ]
     for item in refused[:SHOWN]:
         which = ", ".join(str(i) for i in item.indices.tolist()[:4])
         lines.append(
             f"  request {which}: {count(item.plan.logical_tokens, 'token')}, needs "
-            f"{gigabytes(item.required)}"
+            f"{format_bytes(item.required)}"
         )
     if len(refused) > SHOWN:
         lines.append(f"  and {integer(len(refused) - SHOWN)} more; --json has them all")
@@ -220,9 +229,9 @@ def charges(price: Price) -> Table:
     ]
     for value, name, why in rows:
         if value > 0:
-            table.add(gigabytes(value), f"{value / max(1, price.required):.0%}", name, why)
+            table.add(format_bytes(value), f"{value / max(1, price.required):.0%}", name, why)
     peak = f"in {price.explanation.phase}"
-    table.add(gigabytes(price.required), "100%", "required", f"the peak is {peak}")
+    table.add(format_bytes(price.required), "100%", "required", f"the peak is {peak}")
     return table
 
 
@@ -237,7 +246,7 @@ def explanation(wave: Wave, number: int) -> list[Table | Tree | str]:
     plan = wave.plan
     return [
         f"wave {number}: {count(len(wave.requests), 'request')}, {integer(plan.packed_tokens)} "
-        f"packed of {integer(plan.logical_tokens)} tokens, {gigabytes(wave.required)}",
+        f"packed of {integer(plan.logical_tokens)} tokens, {format_bytes(wave.required)}",
         charges(plan.price),
         plan.price.explain(),
         *(_shared(pack, number + 1) for number, pack in enumerate(plan.largest.packs)),

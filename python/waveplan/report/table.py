@@ -8,19 +8,12 @@ from dataclasses import InitVar, dataclass, field
 from html import escape
 from typing import Any, TextIO
 
-from waveplan.budget import format_bytes
-
-__all__ = ["Markup", "Table", "Tree", "gigabytes", "integer", "seconds", "show"]
+__all__ = ["Markup", "Table", "Tree", "integer", "seconds", "show"]
 
 
 def integer(value: int) -> str:
     """12,345."""
     return f"{value:,}"
-
-
-def gigabytes(value: int) -> str:
-    """Bytes in the binary unit that a budget is usually given in."""
-    return format_bytes(value)
 
 
 def seconds(value: float) -> str:
