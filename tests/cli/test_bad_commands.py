@@ -157,7 +157,7 @@ def test_few_letters_and_names_that_are_no_text(tmp_path: Path) -> None:
     assert (done.returncode, b"tightest" in done.stdout) == (0, True), done.stderr
 
 
-def test_ctrl_c_while_rows_are_awaited(tmp_path: Path) -> None:
+def test_ctrl_c_while_a_file_is_read(tmp_path: Path) -> None:
     pipe = tmp_path / "rows.jsonl"
     os.mkfifo(pipe)
     line = (

@@ -25,7 +25,7 @@ MODEL = ["--model", "qwen3.6-35b-a3b"]
 
 @pytest.fixture
 def rows(tmp_path: Path) -> str:
-    """Six rows of which four share a prefix."""
+    """Six sequences of which four share a prefix."""
     rng = np.random.default_rng(7)
     prefix = rng.integers(0, 1000, 300)
     made = [np.concatenate([prefix, rng.integers(0, 1000, 50 + i)]) for i in range(4)]
@@ -237,7 +237,7 @@ def test_many_waves_are_cut_short_unless_all_are_asked_for(
     assert "more (--all" not in run(capsys, *argv, "--all")[1]
 
 
-def test_rows_from_stdin(tmp_path: Path) -> None:
+def test_sequences_from_stdin(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "waveplan", "plan", "-", *MODEL, "--available", "40GiB"]
     records = [
         {"prompt_ids": [1, 2, 3], "completion_ids": [4]},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from waveplan.checks import MOST_RANKS
+from waveplan.checks import MOST_RANKS, instance
 from waveplan.errors import InputError
 from waveplan.facts.fields import check, count, switch
 from waveplan.facts.model import Model
@@ -63,6 +63,7 @@ class Topology:
 
     def check(self, model: Model) -> None:
         """Raise InputError with the reason when ``model`` cannot be divided this way."""
+        instance("model", model, Model)
         for name in ("ep", "etp"):
             if getattr(self, name) > 1 and not model.experts:
                 raise InputError(f"{name} is {getattr(self, name)}, but the model has no experts")
