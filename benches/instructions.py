@@ -1,9 +1,9 @@
-"""Instructions of five fixed pieces of work, which other load on a machine cannot change.
+"""Count the instructions of five fixed pieces of work; other load on a machine changes none.
 
     python benches/instructions.py            # counts them, writes benches/instructions.json
     python benches/instructions.py --check    # compares with the kept counts, fails beyond 5%
 
-Needs cargo and valgrind (callgrind). Counts depend on the compiler: a newer one may ask for new
+Needs cargo and valgrind (callgrind). Counts depend on the compiler: a newer one may need new
 counts, with the reason in the commit.
 """
 
@@ -23,7 +23,7 @@ TOLERANCE = 0.05
 
 
 def build() -> Path:
-    """The program that does the work; its path."""
+    """Build the program that does the work; return its path."""
     command = ["cargo", "build", "--quiet", "--locked", "--profile", "counted"]
     command += ["--example", "instructions", "--message-format", "json"]
     done = subprocess.run(command, cwd=HERE.parent, check=True, capture_output=True, text=True)
@@ -32,7 +32,7 @@ def build() -> Path:
 
 
 def count(program: Path, name: str) -> dict[str, int]:
-    """Instructions of one piece of work, and its answer."""
+    """Count the instructions of one piece of work; return them and its answer."""
     command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
     command += [f"--toggle-collect=*measured_{name}*", str(program), name]
     done = subprocess.run(command, check=True, capture_output=True, text=True)

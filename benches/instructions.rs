@@ -35,17 +35,17 @@ impl Numbers {
     }
 }
 
-/// Tokens and offsets of `packs` times eight rows. Every row takes a random part of an earlier
-/// row of its pack and goes on by itself.
+/// Tokens and offsets of `packs` times eight sequences. Every sequence takes a random part of an earlier
+/// sequence of its pack and goes on by itself.
 fn pool(seed: u64, packs: usize, length: (u64, u64)) -> (Vec<i64>, Vec<i64>) {
     let mut numbers = Numbers(seed);
     let (mut tokens, mut offsets) = (Vec::new(), vec![0]);
     for _ in 0..packs {
         let mut made: Vec<Vec<i64>> = Vec::new();
-        for row in 0..8_usize {
+        for sequence in 0..8_usize {
             let mut next = Vec::new();
-            if row > 0 {
-                let other = &made[numbers.within(0, row as u64 - 1)];
+            if sequence > 0 {
+                let other = &made[numbers.within(0, sequence as u64 - 1)];
                 next.extend_from_slice(&other[..numbers.within(1, other.len() as u64)]);
             }
             let more = numbers.within(length.0, length.1);
@@ -139,10 +139,10 @@ fn measured_tree(tokens: &[i64], offsets: &[i64]) -> Result<i64> {
     let tree = Tree::build(&Sequences::new(tokens, offsets)?)?;
     let mut sum: i64 = tree.packed_prefixes().packed.iter().sum();
     for wave in 0..16 {
-        let rows: Vec<u32> = (0..tree.sequences() as u32)
+        let sequences: Vec<u32> = (0..tree.sequences() as u32)
             .filter(|r| r % 16 <= wave)
             .collect();
-        sum += tree.restrict(&rows)?.packed_tokens();
+        sum += tree.restrict(&sequences)?.packed_tokens();
     }
     Ok(sum)
 }
@@ -161,7 +161,7 @@ fn measured_layout(tree: &Tree) -> Result<i64> {
 
 /// Chunks and segments of one pack to four and to eight ranks.
 #[inline(never)]
-fn measured_assignment(tree: &Tree, shared: &[bool]) -> Result<i64> {
+fn measured_ownership(tree: &Tree, shared: &[bool]) -> Result<i64> {
     let segments = layout::shape(tree, shared)?.segments;
     let mut work = (ownership::Workspace::default(), gdn::Workspace::default());
     let mut sum = 0;
@@ -212,7 +212,7 @@ fn engine(tokens: &[i64], offsets: &[i64]) -> Result<Engine> {
     ];
     let mut roots = vec![0; ROOTS.len()];
     roots[root::REQUIRED] = 3;
-    roots[root::EXECUTED_ROW..=root::OUTPUT_ROW].fill(4);
+    roots[root::EXECUTED_TOKEN..=root::OUTPUT_TOKEN].fill(4);
     let settings = Settings {
         reference: true,
         margin: true,
@@ -254,7 +254,7 @@ fn run(name: &str) -> Result<i64> {
         return measured_layout(&tree);
     }
     let shared = layout::choose(&tree, &scoring(2), Method::Full)?.shared;
-    measured_assignment(&tree, &shared)
+    measured_ownership(&tree, &shared)
 }
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {

@@ -1,11 +1,11 @@
-"""Exact against reference layouts on real rollouts and synthetic pools: work saved, time.
+"""Compare exact with reference layouts on real rollouts and synthetic pools: work saved, time.
 
 Usage: python benches/layouts.py [--data FOLDER] [--repeat N] [--json FILE] [NAME ...]
 
-Waves are runs of consecutive rows, of several widths. Each is laid out under the scores of two
-fitted tables at CP 1, 2 and 4. "saved" is how much less work the exact layout is predicted to
-take than the one of the reference bounded search; both are scored alike. Times are medians of
-one layout on a tree that is already built.
+Waves are runs of consecutive sequences, of several widths. Each is laid out under the scores of
+two fitted tables at CP 1, 2 and 4. "saved" is the predicted work that the exact layout saves
+over the layout of the reference bounded search. Times are medians of one layout on a tree that
+is already built.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TIMES = ("exact_us", "bounded_us", "reference_us")
 
 
 def scorings():
-    """(name, scoring) of every table and CP size."""
+    """Yield (name, scoring) of every table and CP size."""
     for table, (layers, gdn) in TABLES.items():
         for cp in (1, 2, 4):
             score = from_table(table, layers=layers, gdn_layers=gdn, cp=cp)
@@ -51,7 +51,7 @@ def scorings():
 
 
 def chosen(tree, scoring, method, counts, repeat):
-    """A layout by the core, and the median microseconds of a call."""
+    """Return a layout, and the median microseconds of a call."""
     times = []
     for _ in range(repeat):
         start = time.perf_counter()
@@ -60,9 +60,9 @@ def chosen(tree, scoring, method, counts, repeat):
     return layout, statistics.median(times) * 1e6
 
 
-def waves(rows):
-    """Trees of runs of consecutive rows, and of all rows."""
-    tree = waveplan.tree(rows)
+def waves(sequences):
+    """Yield the width and the tree of runs of consecutive sequences, and of all."""
+    tree = waveplan.tree(sequences)
     count = tree.sequence_count
     for width in WIDTHS:
         if width < count:
@@ -71,10 +71,10 @@ def waves(rows):
     yield count, tree
 
 
-def measure(rows, repeat):
-    """One record a wave and score."""
+def measure(sequences, repeat):
+    """Return one record a wave and score."""
     records = []
-    for width, tree in waves(rows):
+    for width, tree in waves(sequences):
         for name, scoring in scorings():
             exact, exact_us = chosen(tree, scoring, "exact", False, repeat)
             bounded, bounded_us = chosen(tree, scoring, "reference", True, repeat)
@@ -85,9 +85,9 @@ def measure(rows, repeat):
                 {
                     "width": width,
                     "score": name,
-                    "saved": 1 - exact.score[0] / bounded.score[0],
+                    "saved": 1 - exact.score.work / bounded.score.work,
                     "optimal": exact.optimal,
-                    "gap": 0.0 if exact.optimal else 1 - exact.bound / exact.score[0],
+                    "gap": 0.0 if exact.optimal else 1 - exact.bound / exact.score.work,
                     "same": exact.score == bounded.score,
                     "exact_us": exact_us,
                     "bounded_us": bounded_us,
@@ -98,7 +98,7 @@ def measure(rows, repeat):
 
 
 def line(name, records):
-    """One line of the report."""
+    """Return one line of the report."""
     saved = [100 * r["saved"] for r in records]
     most = max(r["width"] for r in records)
     widest = [r for r in records if r["width"] == most]
@@ -111,12 +111,12 @@ def line(name, records):
     equal = sum(r["same"] for r in records)
     return (
         f"{name:20s} {len(records):5d} waves, {equal:5d} same; saved % min {min(saved):.3f} "
-        f"mean {statistics.mean(saved):.3f} max {max(saved):.3f}; {proof}; all rows, us: {times}"
+        f"mean {statistics.mean(saved):.3f} max {max(saved):.3f}; {proof}; all of them, us: {times}"
     )
 
 
 def corpus(path):
-    """The rows of a corpus file."""
+    """Read the sequences of a corpus file."""
     with np.load(path) as data:
         return waveplan.Sequences(data["tokens"].astype(np.int64), data["offsets"])
 

@@ -1,4 +1,4 @@
-"""Our planner beside the reference one: searches, growth, memory, threads, and a plot.
+"""Measure our planner beside the reference one: searches, growth, memory, threads; plot it.
 
     python benches/peer.py [--repeat N] [--quick]
 
@@ -31,7 +31,7 @@ DOCS = HERE.parent / "docs"
 
 
 def measure(repeat: int, quick: bool) -> dict[str, Any]:
-    """Everything, as JSON."""
+    """Return all measurements, as JSON."""
     searches = []
     for one in peer.compare(list(WAVES), peer.CPS, repeat, 1.0 if quick else 30.0):
         searches.append(one.to_dict())
@@ -53,7 +53,7 @@ def measure(repeat: int, quick: bool) -> dict[str, Any]:
 
 
 def plot(made: dict[str, Any], path: Path) -> None:
-    """Planning time against tokens."""
+    """Plot planning time against tokens."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -65,7 +65,7 @@ def plot(made: dict[str, Any], path: Path) -> None:
     styles = {
         "reference": ("openpipe-art, cold", "#b3261e", "o"),
         "ours": ("waveplan, cold, CPU caches emptied", "#1f5fa8", "o"),
-        "warm": ("waveplan, the pool known", "#6fa8dc", "s"),
+        "warm": ("waveplan, pool known", "#6fa8dc", "s"),
         "read": ("reading the tokens once", "#777777", "."),
     }
     for key, (label, color, marker) in styles.items():
@@ -80,13 +80,13 @@ def plot(made: dict[str, Any], path: Path) -> None:
     axes.set_ylabel("seconds to plan the first wave")
     axes.grid(alpha=0.25, which="both")
     axes.legend(frameon=False, fontsize=9)
-    axes.set_title("64 rows at CP 2; crosses: the eight pools of the table", fontsize=10)
+    axes.set_title("64 sequences at CP 2; crosses: the eight pools of the table", fontsize=10)
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
 
 def summary(made: dict[str, Any]) -> str:
-    """The tables of docs/speed.md."""
+    """Return the tables of docs/speed.md."""
     exponents = {
         name: scaling.exponent(rows, name, "ours") for name, rows in made["growth"].items()
     }
@@ -102,20 +102,20 @@ def summary(made: dict[str, Any]) -> str:
         "",
         f"A planner is made in {seconds(min(makes))} to {seconds(max(makes))}.",
         "",
-        "64 rows, tokens double (CP 2, everything fits):",
+        "64 sequences, tokens double (CP 2, all fit):",
         "",
         scaling.growth_table("", made["growth"]["tokens"]).markdown(),
         "",
         "Sequences of 2,000 tokens, their number doubles:",
         "",
-        scaling.growth_table("", made["growth"]["rows"]).markdown(),
+        scaling.growth_table("", made["growth"]["sequences"]).markdown(),
         "",
         f"Growth exponents over the upper half: with tokens {exponents['tokens']:.2f} (reference "
-        f"{theirs['tokens']:.2f}), with rows {exponents['rows']:.2f} (reference "
-        f"{theirs['rows']:.2f}).",
+        f"{theirs['tokens']:.2f}), with sequences {exponents['sequences']:.2f} "
+        f"(reference {theirs['sequences']:.2f}).",
         "",
-        f"Memory: {memory['beyond'] / memory['input']:.3f} times the input beyond it, for "
-        f"{memory['tokens']:,} tokens in {memory['rows']:,} rows.",
+        f"Memory: the input, and {memory['beyond'] / memory['input']:.3f} times as much, for "
+        f"{memory['tokens']:,} tokens in {memory['sequences']:,} sequences.",
         "",
         "Two planners that search at the same time, beside one:",
         "",
@@ -125,7 +125,7 @@ def summary(made: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Measure, write, print."""
+    """Measure, write and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="write nothing, a minute or two")

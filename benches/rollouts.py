@@ -1,9 +1,9 @@
-"""Plan real rollouts on Qwen3.6-35B-A3B over context-parallel sizes and budgets; print the table.
+"""Plan real rollouts on Qwen3.6-35B-A3B for several CP sizes and available bytes; print a table.
 
     python benches/rollouts.py [FOLDER]        # FOLDER of *_open.npz, by default tests/data
 
-LoRA rank 8, every token labelled, full recompute. "seconds" is the whole pool, cold: from the rows
-in memory to the last wave. Expert parallelism is off, so that all experts are on every rank.
+LoRA rank 8, every token labelled, full recompute. "seconds" is the whole pool, cold: from the
+sequences in memory to the last wave. Expert parallelism is off: all experts are on every rank.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ FILES = ("tau_retail_open", "tau_turns_open", "coding_open", "math_grpo_open")
 
 
 def main(folder: Path) -> None:
-    """Plan every file under every configuration."""
-    right = ("CP", "free", "waves", "widest", "packed tokens", "busiest rank", "refused", "seconds")
+    """Plan every file in every configuration."""
+    right = (
+        *("CP", "available", "waves", "widest", "packed tokens", "busiest rank"),
+        *("refused", "seconds"),
+    )
     table = Table("", ("rollouts", *right), right=frozenset(right))
     for name in FILES:
         requests = Source(path=str(folder / f"{name}.npz")).requests()

@@ -1,4 +1,4 @@
-"""How a search grows with rows and tokens, what memory it takes, and what two threads do."""
+"""Measure how a search grows with sequences and tokens, its memory, and two at the same time."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from waveplan.report.table import Table, integer, seconds
 
 CP = 2
 EVERYTHING = 1 << 60
-"""Bytes in which every pool fits, so that every search grows to the whole pool."""
-SERIES = ("rows", "tokens")
+"""Bytes available in which every pool fits: every search grows to the whole pool."""
+SERIES = ("sequences", "tokens")
 
 
 def series(name: str, smallest: bool = False) -> list[tuple[int, Sequences]]:
-    """Pools of one series, smallest first: (size, rows). Groups of eight share a prompt.
+    """Return the pools of one series, smallest first: (size, sequences). Eight share a prompt.
 
-    "rows": 8 to 4,096 rows of 2,000 tokens; "tokens": 64 rows with 16 k to 16 M tokens in all.
+    "sequences": 8 to 4,096 of 2,000 tokens; "tokens": 64 with 16 k to 16 M tokens in all.
     """
-    if name == "rows":
+    if name == "sequences":
         sizes = [8 << i for i in range(10)]
         make: Callable[[int], Sequences] = lambda n: _pool(n, 2_000)  # noqa: E731
     else:
@@ -43,24 +43,24 @@ def series(name: str, smallest: bool = False) -> list[tuple[int, Sequences]]:
     return [(size, make(size)) for size in (sizes[:2] if smallest else sizes)]
 
 
-def _pool(rows: int, length: int) -> Sequences:
-    """Sequences of about one length, a quarter of it shared by eight."""
+def _pool(count: int, length: int) -> Sequences:
+    """Return sequences of about one length, a quarter of it shared by eight."""
     quarter = length // 4
     low, high = 3 * quarter - quarter // 8, 3 * quarter + quarter // 8
-    return grpo(rows, rows // 8, 8, (quarter, quarter), (low, high))
+    return grpo(count, count // 8, 8, (quarter, quarter), (low, high))
 
 
 def growth(
     name: str, reference: bool, repeat: int = 5, patience: float = 20.0, smallest: bool = False
 ) -> list[dict[str, Any]]:
-    """Medians along a series: ours, one reading of the tokens, and the reference's.
+    """Return medians along a series: ours, one reading of the tokens, and the reference's.
 
     Args:
         reference: time the reference planner too, until one search takes `patience` seconds.
     """
     table = []
-    for size, rows in series(name, smallest):
-        tokens, offsets = peer.columns(rows)
+    for size, sequences in series(name, smallest):
+        tokens, offsets = peer.columns(sequences)
         total = len(tokens)
         times, tables = [], []
         for _ in range(repeat):
@@ -70,22 +70,23 @@ def growth(
             tables.append(peer.timed(ours.warm)[0])
         made: dict[str, Any] = {
             "size": size,
-            "rows": len(rows),
+            "sequences": len(sequences),
             "tokens": total,
             "ours": statistics.median(times),
             "warm": statistics.median(tables),
             "read": peer.read_once(tokens, repeat),
         }
         if reference:
-            made["reference"] = _reference(rows, total)
+            made["reference"] = _reference(sequences, total)
             reference = made["reference"] < patience
         table.append(made)
     return table
 
 
-def _reference(rows: Sequences, total: int) -> float:
+def _reference(sequences: Sequences, total: int) -> float:
+    """Return the seconds of a cold search by the reference planner."""
     rank = Reference(CP, EVERYTHING)
-    requests = rank.requests(rows)
+    requests = rank.requests(sequences)
     rank.trust(requests, total)
     rank.forget()
     gc.collect()
@@ -93,7 +94,7 @@ def _reference(rows: Sequences, total: int) -> float:
 
 
 def exponent(table: Sequence[dict[str, Any]], size: str, time: str) -> float:
-    """Slope of the logarithm of time over that of size, over the upper half of a series."""
+    """Fit the slope of the logarithm of time over that of size, in the upper half of a series."""
     known = [row for row in table if time in row]
     upper = known[len(known) // 2 :]
     x = np.log([row[size] for row in upper])
@@ -101,15 +102,15 @@ def exponent(table: Sequence[dict[str, Any]], size: str, time: str) -> float:
     return float(np.polyfit(x, y, 1)[0])
 
 
-def memory(tokens: int = 1 << 24, rows: int = 1024) -> dict[str, int]:
-    """Bytes of the input, and the most a cold search takes beyond it, in a process of its own.
+def memory(tokens: int = 1 << 24, sequences: int = 1024) -> dict[str, int]:
+    """Measure the bytes of the input and of a cold search beyond it, in a process of its own.
 
     Linux only: reads the process's peak of resident memory.
     """
-    command = [sys.executable, __file__, str(tokens), str(rows)]
+    command = [sys.executable, __file__, str(tokens), str(sequences)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     given, beyond = map(int, done.stdout.split())
-    return {"tokens": tokens, "rows": rows, "input": given, "beyond": beyond}
+    return {"tokens": tokens, "sequences": sequences, "input": given, "beyond": beyond}
 
 
 def _resident(name: str) -> int:
@@ -117,11 +118,12 @@ def _resident(name: str) -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(name))
 
 
-def _measure(tokens: int, rows: int) -> None:
+def _measure(tokens: int, sequences: int) -> None:
+    """Print the bytes of the input, and of a cold search beyond it."""
     # The first search loads code; only the second's memory is the search's own.
     small, offsets = peer.columns(_pool(8, 100))
     peer.Ours(CP, EVERYTHING, len(small)).cold(small, offsets)
-    values, offsets = peer.columns(_pool(rows, tokens // rows))
+    values, offsets = peer.columns(_pool(sequences, tokens // sequences))
     ours = peer.Ours(CP, EVERYTHING, len(values))
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):
@@ -133,17 +135,16 @@ def _measure(tokens: int, rows: int) -> None:
 
 
 def threads(groups: int = 8, k: int = 8, searches: int = 30, repeat: int = 60) -> dict[str, Any]:
-    """Cold searches a second of one planner and of two, in threads and in processes.
+    """Count cold searches a second of one planner and of two, in threads and in processes.
 
-    Two processes share nothing but the machine, so what two threads lose beside them is what they
-    lose to each other. One and two take turns in short windows; rates are those that one window in
-    twenty reaches (other load on the machine can only take away), `of_processes` is the median
-    over pairs of windows next to each other.
+    Two processes share nothing but the machine, so threads are compared with them. One and two
+    take turns in short windows; a rate is the 95th percentile over windows (other load can only
+    lower it), `of_processes` the median over pairs of neighbouring windows.
 
     Args:
-        packs: of each planner's pool, `k` rows each. searches: in one window.
+        groups: of each planner's pool, `k` sequences each. searches: in one window.
     """
-    given = (packs, k, searches)
+    given = (groups, k, searches)
     ours: list[Connection] = []
     theirs: list[Connection] = []
     spawn = multiprocessing.get_context("spawn")
@@ -172,7 +173,7 @@ def threads(groups: int = 8, k: int = 8, searches: int = 30, repeat: int = 60) -
         end.send(False)
     one, process, two, processes = np.quantile(rates, 0.95, axis=0).tolist()
     return {
-        "rows": packs * k,
+        "sequences": groups * k,
         "one": one,
         "two": two,
         "ratio": two / one,
@@ -182,9 +183,9 @@ def threads(groups: int = 8, k: int = 8, searches: int = 30, repeat: int = 60) -
 
 
 def halves(tokens: int, repeat: int = 40) -> tuple[float, float]:
-    """Seconds on the clock to read tokens once in one thread, and half of them in another.
+    """Return the seconds on the clock to read tokens once in one thread, and as halves in two.
 
-    Medians; caches are emptied before each. It is what a search with a second core would gain.
+    Medians; caches are emptied before each. A search with a second core would gain as much.
     """
     values = np.ones(tokens, np.int64)
     first, second = values[: tokens // 2], values[tokens // 2 :]
@@ -206,7 +207,7 @@ def halves(tokens: int, repeat: int = 40) -> tuple[float, float]:
 
 
 def _serve(end: Connection, seed: int, groups: int, k: int, searches: int) -> None:
-    """Plans the same pool whenever asked, until told to stop."""
+    """Plan the same pool each time that `end` receives True, until it receives False."""
     tokens, offsets = peer.columns(grpo(8 + seed, groups=groups, k=k))
     ours = peer.Ours(CP, 64 << 30, len(tokens))
     ours.cold(tokens, offsets)
@@ -218,12 +219,20 @@ def _serve(end: Connection, seed: int, groups: int, k: int, searches: int) -> No
 
 
 def growth_table(title: str, made: Sequence[dict[str, Any]]) -> Table:
-    """One line a size."""
-    right = ("rows", "tokens", "reference", "ours, emptied", "ratio", "x reading", "ours, warm")
+    """Return a table with one line a size."""
+    right = (
+        "sequences",
+        "tokens",
+        "reference",
+        "ours, emptied",
+        "ratio",
+        "x reading",
+        "ours, warm",
+    )
     table = Table(title, right, right=frozenset(right))
     for row in made:
         table.add(
-            integer(row["rows"]),
+            integer(row["sequences"]),
             integer(row["tokens"]),
             seconds(row["reference"]) if "reference" in row else "",
             seconds(row["ours"]),
@@ -235,12 +244,18 @@ def growth_table(title: str, made: Sequence[dict[str, Any]]) -> Table:
 
 
 def threads_table(title: str, made: Sequence[dict[str, Any]]) -> Table:
-    """Two planners at the same time beside one: see `threads`."""
-    right = ("rows", "searches a second", "two threads", "two processes", "threads of processes")
+    """Return a table of two planners at the same time beside one: see `threads`."""
+    right = (
+        "sequences",
+        "searches a second",
+        "two threads",
+        "two processes",
+        "threads of processes",
+    )
     table = Table(title, right, right=frozenset(right))
     for row in made:
         table.add(
-            integer(row["rows"]),
+            integer(row["sequences"]),
             integer(round(row["one"])),
             f"{row['ratio']:.2f}",
             f"{row['processes']:.2f}",

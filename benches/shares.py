@@ -1,11 +1,11 @@
-"""Where the time of cold searches goes, by the functions that run.
+"""Profile cold searches: the share of CPU cycles of each part of the work.
 
     python benches/shares.py pool_4m_1024req:1 near_identical_64x4k:8 unique10_195k:1
     python benches/shares.py --emptied unique10_195k:1   # the CPU's caches emptied before each
 
 Needs Linux's perf, and a release build with its symbols (`maturin develop --release`). Each search
-is a new planner's on a pool it has not seen; nothing but the searches is counted. Shares are of
-the CPU cycles of the one planning thread.
+is by a new planner, on a pool it has not read; only the searches are counted, on the one planning
+thread.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ from pathlib import Path
 from waveplan.bench import peer
 from waveplan.bench.workloads import WAVES
 
-# The first that fits a library and function names what it works on.
+# The first pattern that matches "library function" names the part.
 PARTS = (
-    ("every token checked, columns of requests", r"_core.*(PyPool|refuse_negative|pool::|mixes)"),
+    (
+        "every token checked, columns of requests",
+        r"_core.*(refuse_negative|sequences::|pool::|mixes)",
+    ),
     ("shared prefixes compared, tree", r"memcmp|_core.*(waveplan::tree|common_prefix)"),
     ("layouts", r"_core.*waveplan::layout"),
-    ("chunks to ranks", r"_core.*waveplan::(assign|segments)"),
+    ("chunks to ranks", r"_core.*waveplan::(ownership|segments)"),
     ("gdn segments", r"_core.*waveplan::gdn"),
-    ("measures and prices", r"_core.*waveplan::(measures|price|heads|split)"),
+    ("measures and prices", r"_core.*waveplan::(measures|price|heads|scattered)"),
     ("search, the rest of the core", r"_core"),
     ("interpreter", r"python"),
     ("numpy", r"numpy|_multiarray|openblas"),
@@ -42,7 +45,7 @@ PARTS = (
 
 
 class Recorder:
-    """perf on this thread, counting between `start` and `stop` alone."""
+    """Run perf on this thread, counting between `start` and `stop` only."""
 
     def __init__(self, folder: Path) -> None:
         self.data = folder / "perf.data"
@@ -56,20 +59,20 @@ class Recorder:
         self.control = os.open(control, os.O_RDWR)
         self.acknowledged = os.open(acknowledged, os.O_RDWR)
 
-    def _tell(self, word: bytes) -> None:
+    def _send(self, word: bytes) -> None:
         os.write(self.control, word + b"\n")
         os.read(self.acknowledged, 16)
 
     def start(self) -> None:
-        """Counts from here on."""
-        self._tell(b"enable")
+        """Start to count."""
+        self._send(b"enable")
 
     def stop(self) -> None:
-        """Counts no further."""
-        self._tell(b"disable")
+        """Stop counting."""
+        self._send(b"disable")
 
     def functions(self) -> Counter[tuple[str, str]]:
-        """Ends; share of each (library, function), in percent."""
+        """End perf; return the share of each (library, function), in percent."""
         os.write(self.control, b"stop\n")
         self.perf.wait()
         command = ["perf", "report", "-i", str(self.data), "--stdio", "-t", "|"]
@@ -84,13 +87,13 @@ class Recorder:
 
 
 def profile(name: str, cp: int, runs: int, emptied: bool) -> Counter[tuple[str, str]]:
-    """Shares of the functions that `runs` cold searches of a workload run."""
-    make, free = WAVES[name]
+    """Return the shares of the functions in `runs` cold searches of a workload."""
+    make, available = WAVES[name]
     tokens, offsets = peer.columns(make())
-    planners = [peer.Ours(cp, free, len(tokens)) for _ in range(runs + 3)]
+    planners = [peer.Ours(cp, available, len(tokens)) for _ in range(runs + 3)]
     for planner in planners[runs:]:
         planner.cold(tokens, offsets)
-    gc.freeze()  # no collection looks at what waits here
+    gc.freeze()  # no collection visits the planners that wait
     with tempfile.TemporaryDirectory() as folder:
         recorder = Recorder(Path(folder))
         for planner in planners[:runs]:
@@ -103,13 +106,13 @@ def profile(name: str, cp: int, runs: int, emptied: bool) -> Counter[tuple[str, 
 
 
 def part_of(library: str, function: str) -> str:
-    """The part of the work that a function belongs to."""
+    """Return the part of the work that a function belongs to."""
     named = f"{library} {function}"
     return next((part for part, pattern in PARTS if re.search(pattern, named)), "other")
 
 
 def main() -> int:
-    """One table of parts, a column a workload, then each workload's largest functions."""
+    """Print a table of parts, a column a workload, then each workload's largest functions."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("workloads", nargs="+", help="workload:CP")
     parser.add_argument("--emptied", action="store_true", help="empty the CPU's caches first")

@@ -1,8 +1,8 @@
-"""Random pools through the whole planner for as long as asked, profiles learning all the while.
+"""Plan random pools for `--minutes`, observing every wave: does memory or time grow?
 
 `python benches/soak.py --minutes 30` writes benches/results/soak.json and docs/soak.svg:
-resident memory, what is allocated of it, and what a fixed pool costs in processor time, beside the
-same for fixed work without waveplan. Linux with glibc only: both are asked for memory.
+resident memory, allocated memory, and the processor time of a fixed search beside that of fixed
+work without waveplan. Linux with glibc only.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EVERY = 10.0
 
 
 def pool(rng: np.random.Generator) -> list[np.ndarray]:
-    """A pool of a random kind and size, up to about half a million tokens."""
+    """Return a pool of a random kind and size, up to about half a million tokens."""
     seed = int(rng.integers(1 << 31))
     kind = int(rng.integers(7))
     n = int(rng.integers(2, 120))
@@ -51,59 +51,59 @@ def pool(rng: np.random.Generator) -> list[np.ndarray]:
 
 
 def job(rng: np.random.Generator) -> Planner:
-    """A planner of a random job; one in three makes the reference planner's decisions."""
+    """Return a planner of a random job, one in three in reference mode."""
     model: Model = models.get(MODELS[int(rng.integers(len(MODELS)))])
     topology = Topology(cp=int(2 ** rng.integers(0, 4)))
     training = Training(recompute="full", lora_rank=8)
-    free = f"{int(rng.integers(8, 80))}GiB"
+    available = f"{int(rng.integers(8, 80))}GiB"
     return Planner(
-        model, topology, training, free, mode="reference" if rng.random() < 1 / 3 else "best"
+        model, topology, training, available, mode="reference" if rng.random() < 1 / 3 else "best"
     )
 
 
-def step(plans: Planner, rng: np.random.Generator) -> int:
-    """Plans a pool to its end and observes every wave. Returns the number of waves."""
-    rows = pool(rng)
-    requests = Requests(rows)
-    waves = plans.waves(requests, on_refusal="skip")
+def step(planner: Planner, rng: np.random.Generator) -> int:
+    """Plan a pool to its end and observe every wave; return the number of waves."""
+    sequences = pool(rng)
+    requests = Requests(sequences)
+    waves = planner.waves(requests, on_refusal="skip")
     ahead = rng.random() < 0.3
     count = 0
     for wave in waves:
         count += 1
         if ahead:
             waves.prefetch()
-        plans.observe(wave, int(wave.required * rng.uniform(0.5, 1.1)))
+        planner.observe(wave, int(wave.required * rng.uniform(0.5, 1.1)))
     if rng.random() < 0.1:
-        json.dumps(plans.profiles.to_dict())
-        tree(rows)
-        pack(rows)
+        json.dumps(planner.profiles.to_dict())
+        tree(sequences)
+        pack(sequences)
     return count
 
 
 class Fixed:
-    """Work that is the same each time: what it costs must not grow."""
+    """Work that is the same each time: its cost must not grow."""
 
     def __init__(self) -> None:
-        self.rows = Requests(workloads.grpo(7, groups=16, k=8))
+        self.requests = Requests(workloads.grpo(7, groups=16, k=8))
         self.numbers = np.arange(1 << 19, dtype=np.float64)
 
     def search(self) -> None:
-        """A cold search of one pool with a planner of its own."""
+        """Plan one pool with a new planner."""
         model = models.get(MODELS[0])
-        plans = Planner(model, Topology(cp=2), Training(), "40GiB")
+        planner = Planner(model, Topology(cp=2), Training(), "40GiB")
         try:
-            for _ in plans.waves(self.rows):
+            for _ in planner.waves(self.requests):
                 pass
         except WaveRefused:
             raise SystemExit("the fixed pool no longer fits") from None
 
     def control(self) -> None:
-        """Arithmetic without waveplan."""
+        """Do arithmetic without waveplan."""
         for _ in range(8):
             float(np.sqrt(self.numbers).sum())
 
     def cost(self, work: Any) -> float:
-        """Median processor milliseconds of this thread."""
+        """Return the median processor milliseconds of this thread."""
         times = []
         for _ in range(9):
             start = time.thread_time_ns()
@@ -113,7 +113,7 @@ class Fixed:
 
 
 def resident() -> float:
-    """Resident memory of this process, MB."""
+    """Return the resident memory of this process, MB."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
@@ -131,15 +131,15 @@ class _Heap(ctypes.Structure):
 
 
 def allocated() -> float:
-    """Bytes that are allocated and not freed, MB: arrays and the core's memory, not objects."""
-    ask = ctypes.CDLL(None).mallinfo2
-    ask.restype = _Heap
-    heap = ask()
+    """Return what is allocated and not freed, MB: arrays and the core's memory, not objects."""
+    mallinfo = ctypes.CDLL(None).mallinfo2
+    mallinfo.restype = _Heap
+    heap = mallinfo()
     return (heap.uordblks + heap.hblkhd) / 1e6
 
 
 def soak(minutes: float, seed: int) -> dict[str, Any]:
-    """Runs, and takes a reading every few seconds."""
+    """Plan pools until the time is over, with a reading every `EVERY` seconds."""
     rng = np.random.default_rng(seed)
     fixed, readings = Fixed(), []
     jobs = [job(rng) for _ in range(6)]
@@ -166,7 +166,7 @@ def soak(minutes: float, seed: int) -> dict[str, Any]:
                 "waves": waves,
                 "search": fixed.cost(fixed.search),
                 "control": fixed.cost(fixed.control),
-                "profiles": sum(len(plans.profiles) for plans in jobs),
+                "profiles": sum(len(planner.profiles) for planner in jobs),
             }
         )
         if now - start >= 60 * minutes:
@@ -174,7 +174,7 @@ def soak(minutes: float, seed: int) -> dict[str, Any]:
 
 
 def summary(made: dict[str, Any]) -> str:
-    """The figures in a line each; the first third is warm-up."""
+    """Return the figures, one a line; the first third of the readings is warm-up."""
     readings = made["readings"]
     warm = readings[len(readings) // 3 :]
     half = len(warm) // 2
@@ -205,7 +205,7 @@ def summary(made: dict[str, Any]) -> str:
 
 
 def draw(made: dict[str, Any], path: Path) -> None:
-    """Memory, and the cost of the fixed search relative to the control, against time."""
+    """Plot memory, and the cost of the fixed search relative to the control, against time."""
     from matplotlib.figure import Figure
 
     readings = made["readings"]
@@ -230,7 +230,7 @@ def draw(made: dict[str, Any], path: Path) -> None:
 
 
 def main() -> None:
-    """Runs, or draws the kept readings again."""
+    """Run, or draw the kept readings again."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,7 +1,7 @@
-"""Every stage of planning, ours alone: `pytest benches/test_stages.py` (pytest-benchmark).
+"""Time every stage of planning, ours alone: `pytest benches/test_stages.py` (pytest-benchmark).
 
-The pools are those of `waveplan.bench.workloads`; searches are in reference mode at CP 2, so that
-they can be read beside docs/speed.md. With `--benchmark-disable` every stage runs once, untimed.
+The pools are those of `waveplan.bench.workloads`; searches are in reference mode at CP 2,
+as in docs/speed.md. With `--benchmark-disable` every stage runs once, untimed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from waveplan.stages import tree as build_tree
 
 CP = 2
 SCORING = from_table("gdn-moe-h2048", layers=40, gdn_layers=30, cp=CP)
-QUOTES = 7
-"""Quotes that the search may ask of one width."""
 pools = pytest.mark.parametrize("name", list(WAVES))
 
 
@@ -35,28 +33,28 @@ def arrays(name: str) -> tuple[Any, Any]:
 
 
 @cache
-def rows(name: str) -> Any:
+def sequences(name: str) -> Any:
     return waveplan.Sequences(*arrays(name))
 
 
 @cache
 def requests(name: str, labels: str) -> Any:
-    """All tokens labelled, the second half of each row, or runs of 1 to 64 and gaps as long."""
+    """Label all tokens, the second half of each sequence, or runs of 1 to 64 with such gaps."""
     if labels == "all":
-        return waveplan.Requests(rows(name))
+        return waveplan.Requests(sequences(name))
     offsets = arrays(name)[1]
     if labels == "answers":
-        return waveplan.Requests(rows(name), targets=np.diff(offsets) // 2)
+        return waveplan.Requests(sequences(name), targets=np.diff(offsets) // 2)
     rng = np.random.default_rng(7)
     total = int(offsets[-1])
     lengths = rng.integers(1, 65, size=total // 16 + 2)
     mask = np.repeat(np.arange(len(lengths)) % 2 == 0, lengths)[:total]
-    return waveplan.Requests(rows(name), targets=np.split(mask, offsets[1:-1]))
+    return waveplan.Requests(sequences(name), targets=np.split(mask, offsets[1:-1]))
 
 
 @cache
 def tree(name: str) -> Any:
-    return build_tree(rows(name))
+    return build_tree(sequences(name))
 
 
 @cache
@@ -79,22 +77,22 @@ def packing(name: str) -> Any:
 
 @cache
 def splitting(name: str) -> tuple[Any, int]:
-    """A planner and the fewest bytes (to a thousandth) with which the whole pool is one split."""
+    """Return a planner, and the fewest bytes (to 0.1 %) in which the pool runs as one split."""
     model, topology = waveplan.facts.models.get("Qwen3.6-35B-A3B"), waveplan.Topology(cp=CP)
     planner = waveplan.Planner(model, topology, waveplan.Training(lora_rank=8), "1TiB")
     pool = requests(name, "all")
     tokens = int(pool.lengths.sum())
-    # Little stays of each forward until its backward: else no split helps.
+    # Little of each forward stays until its backward: else no split fits.
     seen = Observed(later=((tokens, 0),), retained=((tokens, 1 << 20),), here=True)
     planner.profiles[planner.signature_of(pool)] = seen
     low, high = 0, planner.plan(pool).required
     while high - low > high // 1000:
-        limit = (low + high) // 2
+        available = (low + high) // 2
         try:
-            planner.plan(pool, available=limit)
-            high = limit
+            planner.plan(pool, available=available)
+            high = available
         except WaveRefused:
-            low = limit
+            low = available
     return planner, high
 
 
@@ -110,12 +108,12 @@ def test_requests(benchmark: Any, name: str) -> None:
 
 @pools
 def test_tree(benchmark: Any, name: str) -> None:
-    benchmark(lambda: build_tree(rows(name)))
+    benchmark(lambda: build_tree(sequences(name)))
 
 
 @pools
 def test_restrict(benchmark: Any, name: str) -> None:
-    half = np.arange(len(rows(name)) // 2)
+    half = np.arange(len(sequences(name)) // 2)
     benchmark(lambda: tree(name).restrict(half))
 
 
@@ -127,7 +125,7 @@ def test_layout(benchmark: Any, name: str, method: str) -> None:
 
 @pools
 def test_layout_within_tokens(benchmark: Any, name: str) -> None:
-    """The best layout where a quarter of what sharing saves is room."""
+    """The best layout that keeps three quarters of the tokens that sharing saves."""
     whole, packed = len(arrays(name)[0]), tree(name).packed()
     most = packed + (whole - packed) // 4
     benchmark(lambda: waveplan.choose_layout(tree(name), SCORING, "exact", most_tokens=most))
@@ -136,13 +134,14 @@ def test_layout_within_tokens(benchmark: Any, name: str) -> None:
 @pools
 def test_pack(benchmark: Any, name: str) -> None:
     """The pack of a layout."""
-    benchmark(layout(name).pack)
+    built, shared = tree(name), layout(name).shared
+    benchmark(lambda: built.pack(shared))
 
 
 @pools
-def test_pack_rows(benchmark: Any, name: str) -> None:
+def test_pack_tokens(benchmark: Any, name: str) -> None:
     """The pack of tokens, everything shared."""
-    benchmark(lambda: waveplan.pack(rows(name)))
+    benchmark(lambda: waveplan.pack(sequences(name)))
 
 
 @pools
@@ -154,7 +153,7 @@ def test_packed_ids(benchmark: Any, name: str) -> None:
 
 @pools
 def test_packed_tokens(benchmark: Any, name: str) -> None:
-    """The packed tokens themselves, and where each row's lie."""
+    """The packed tokens themselves, and the positions of each sequence."""
     tokens, offsets = arrays(name)
     parts = np.split(tokens, offsets[1:-1])
     packed = packing(name)
@@ -175,14 +174,14 @@ def test_attention_slices(benchmark: Any, name: str) -> None:
 
 @pools
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_assign(benchmark: Any, name: str, ranks: int) -> None:
+def test_own(benchmark: Any, name: str, ranks: int) -> None:
     packed = packing(name)
     benchmark(lambda: waveplan.own(packed, ranks))
 
 
 @pools
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_recurrent(benchmark: Any, name: str, ranks: int) -> None:
+def test_gdn(benchmark: Any, name: str, ranks: int) -> None:
     packed = packing(name)
     ownership = waveplan.own(packed, ranks)
     settings = waveplan.GdnSettings.from_shape(2048, 16, 32, 128, 128, 4)
@@ -192,7 +191,7 @@ def test_recurrent(benchmark: Any, name: str, ranks: int) -> None:
 @pools
 @pytest.mark.parametrize("labels", ["all", "answers", "runs"])
 def test_measures(benchmark: Any, name: str, labels: str) -> None:
-    """Everything a price needs of one layout, head rows and gdn schedules included."""
+    """All measures of one layout, head tokens and gdn schedules included."""
     pool, built, shared = requests(name, labels)._core, tree(name), layout(name).shared
     everything = np.arange(len(pool))
 
@@ -206,7 +205,7 @@ def test_measures(benchmark: Any, name: str, labels: str) -> None:
 
 @pools
 def test_measures_bound(benchmark: Any, name: str) -> None:
-    """The same without a layout: what no layout can go below."""
+    """The measures that bound every layout from below."""
     pool, packed = requests(name, "all")._core, tree(name).packed()
     everything = np.arange(len(pool))
 
@@ -227,25 +226,25 @@ def test_price(benchmark: Any, name: str) -> None:
 
 
 @pools
-def test_ladder(benchmark: Any, name: str) -> None:
-    """The split ladder up to the rung that fits."""
-    planner, limit = splitting(name)
+def test_splits(benchmark: Any, name: str) -> None:
+    """The attempts up to the split that fits."""
+    planner, available = splitting(name)
     pool = requests(name, "all")
-    assert planner.plan(pool, available=limit).split
-    benchmark(lambda: planner.plan(pool, available=limit))
+    assert planner.plan(pool, available=available).split
+    benchmark(lambda: planner.plan(pool, available=available))
 
 
 @pools
-def test_ladder_refused(benchmark: Any, name: str) -> None:
-    """The split ladder where no rung fits."""
-    planner, limit = splitting(name)
+def test_splits_refused(benchmark: Any, name: str) -> None:
+    """The attempts where no split fits."""
+    planner, available = splitting(name)
     pool = requests(name, "all")
 
-    def climb() -> None:
+    def refuse() -> None:
         with pytest.raises(WaveRefused):
-            planner.plan(pool, available=limit // 2)
+            planner.plan(pool, available=available // 2)
 
-    benchmark(climb)
+    benchmark(refuse)
 
 
 @pools

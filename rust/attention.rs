@@ -1,4 +1,4 @@
-//! Who attends whom in a pack: the parser of per-token ids, and the attention slices.
+//! Attention between the segments of a pack: the parser of per-token ids, and the slices.
 
 use rustc_hash::FxHashMap;
 
@@ -6,14 +6,14 @@ use crate::cancel;
 use crate::error::{Error, Result};
 use crate::segments::{NONE, Segments};
 
-/// The pack id of padding, and the parent id that lets the first run be a root.
+/// The id of padding, and the parent id that lets the first run be a root.
 const PADDING: i64 = -1;
 
-/// One run of equal pack ids.
+/// One run of equal ids.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     start: usize,
-    pack: i64,
+    id: i64,
     parent: i64,
 }
 
@@ -24,7 +24,7 @@ struct Run {
 /// be a tail; a last run whose negative parent repeats an earlier (pack, parent) pair counts
 /// as padding too. The tokens of the answer are the valid ones; the rest is padding.
 ///
-/// Checked in this order: lengths, padding, one parent per run, one run per pack, known parents.
+/// Checked in this order: lengths, padding, one parent per run, one run per id, known parents.
 pub fn parse(group_ids: &[i64], parent_ids: &[i64]) -> Result<Segments> {
     if group_ids.len() != parent_ids.len() {
         return Err(Error::input(format!(
@@ -36,7 +36,7 @@ pub fn parse(group_ids: &[i64], parent_ids: &[i64]) -> Result<Segments> {
     let valid = unpadded(group_ids)?;
     let mut runs = scan(&group_ids[..valid], &parent_ids[..valid])?;
     let valid = cut_terminal_repeat(&mut runs, valid);
-    let index = index_packs(&runs)?;
+    let index = index_ids(&runs)?;
     build(&runs, &index, valid)
 }
 
@@ -44,7 +44,7 @@ pub fn parse(group_ids: &[i64], parent_ids: &[i64]) -> Result<Segments> {
 fn unpadded(group_ids: &[i64]) -> Result<usize> {
     let valid = group_ids
         .iter()
-        .position(|&pack| pack == PADDING)
+        .position(|&id| id == PADDING)
         .unwrap_or(group_ids.len());
     if let Some(after) = group_ids[valid..].iter().position(|&g| g != PADDING) {
         return Err(Error::input(format!(
@@ -56,22 +56,22 @@ fn unpadded(group_ids: &[i64]) -> Result<usize> {
     Ok(valid)
 }
 
-/// Runs of equal pack ids, each with one parent.
+/// Runs of equal ids, each with one parent.
 fn scan(group_ids: &[i64], parent_ids: &[i64]) -> Result<Vec<Run>> {
     let mut runs: Vec<Run> = Vec::new();
-    for (at, (&pack, &parent)) in group_ids.iter().zip(parent_ids).enumerate() {
+    for (at, (&id, &parent)) in group_ids.iter().zip(parent_ids).enumerate() {
         match runs.last() {
-            Some(run) if run.pack == pack => {
+            Some(run) if run.id == id => {
                 if run.parent != parent {
                     return Err(Error::input(format!(
-                        "parent_ids[{at}] is {parent} in the run of pack {pack} that starts at {} with parent {}: a run has one parent",
+                        "parent_ids[{at}] is {parent} in the run of group id {id} that starts at {} with parent {}: a run has one parent",
                         run.start, run.parent
                     )));
                 }
             }
             _ => runs.push(Run {
                 start: at,
-                pack,
+                id,
                 parent,
             }),
         }
@@ -87,7 +87,7 @@ fn cut_terminal_repeat(runs: &mut Vec<Run>, valid: usize) -> usize {
     let repeats = last.parent < 0
         && before
             .iter()
-            .any(|run| (run.pack, run.parent) == (last.pack, last.parent));
+            .any(|run| (run.id, run.parent) == (last.id, last.parent));
     if !repeats {
         return valid;
     }
@@ -96,31 +96,31 @@ fn cut_terminal_repeat(runs: &mut Vec<Run>, valid: usize) -> usize {
     start
 }
 
-/// Which run holds each pack.
-fn index_packs(runs: &[Run]) -> Result<FxHashMap<i64, u32>> {
+/// The run of each id.
+fn index_ids(runs: &[Run]) -> Result<FxHashMap<i64, u32>> {
     if runs.len() >= NONE as usize {
         return Err(Error::Overflow("the number of segments"));
     }
     let mut index = FxHashMap::with_capacity_and_hasher(runs.len(), rustc_hash::FxBuildHasher);
     for (i, run) in runs.iter().enumerate() {
-        if index.insert(run.pack, i as u32).is_some() {
+        if index.insert(run.id, i as u32).is_some() {
             return Err(Error::input(format!(
-                "pack {} starts again at {}: a pack is one contiguous run",
-                run.pack, run.start
+                "group id {} starts again at {}: a segment is one contiguous run",
+                run.id, run.start
             )));
         }
     }
     Ok(index)
 }
 
-/// Segments from checked runs. A parent found earlier has also ended: packs are single runs.
+/// Segments from checked runs. A parent found earlier has also ended: segments are single runs.
 fn build(runs: &[Run], index: &FxHashMap<i64, u32>, valid: usize) -> Result<Segments> {
     let mut segments = Segments {
         starts: Vec::with_capacity(runs.len() + 1),
         parents: Vec::with_capacity(runs.len()),
     };
     for (i, run) in runs.iter().enumerate() {
-        let root = run.pack == run.parent || (run.start == 0 && run.parent == PADDING);
+        let root = run.id == run.parent || (run.start == 0 && run.parent == PADDING);
         let parent = if root {
             NONE
         } else {
@@ -128,8 +128,8 @@ fn build(runs: &[Run], index: &FxHashMap<i64, u32>, valid: usize) -> Result<Segm
                 Some(&parent) if (parent as usize) < i => parent,
                 _ => {
                     return Err(Error::input(format!(
-                        "parent_ids[{}] is {}: pack {} needs its parent's run before it",
-                        run.start, run.parent, run.pack
+                        "parent_ids[{}] is {}: group id {} needs its parent's run before it",
+                        run.start, run.parent, run.id
                     )));
                 }
             }
@@ -187,8 +187,8 @@ pub fn slices(segments: &Segments) -> Result<(Vec<i64>, Vec<i64>)> {
 mod tests {
     use super::*;
 
-    fn refusal(packs: &[i64], parents: &[i64]) -> String {
-        parse(packs, parents).unwrap_err().to_string()
+    fn refusal(ids: &[i64], parents: &[i64]) -> String {
+        parse(ids, parents).unwrap_err().to_string()
     }
 
     #[test]
@@ -200,8 +200,8 @@ mod tests {
 
     #[test]
     fn padding_alone_has_no_segments() {
-        for pack in [&[][..], &[-1, -1]] {
-            let parsed = parse(pack, pack).unwrap();
+        for ids in [&[][..], &[-1, -1]] {
+            let parsed = parse(ids, ids).unwrap();
             assert!(parsed.is_empty());
             assert_eq!(parsed.tokens(), 0);
         }
@@ -211,7 +211,7 @@ mod tests {
     fn cuts_one_terminal_repeat() {
         let parsed = parse(&[1, 2, 2, 1, 1], &[-1, 1, 1, -1, -1]).unwrap();
         assert_eq!(parsed.starts, [0, 1, 3]);
-        // A parent that is not negative is a repeated pack, not padding.
+        // A parent that is not negative is a repeated id, not padding.
         assert!(refusal(&[1, 2, 1], &[1, 1, 1]).contains("starts again at 2"));
         // Only the last run is cut.
         assert!(refusal(&[1, 2, 1, 2, 1], &[-1, 1, -1, 1, -1]).contains("starts again at 2"));
@@ -222,10 +222,10 @@ mod tests {
         assert!(refusal(&[1], &[1, 1]).contains("2 entries for 1"));
         assert!(refusal(&[1, -1, 1], &[1, 1, 2]).contains("padding must be a tail"));
         assert!(refusal(&[1, 2, 1, 2, 2], &[1, 9, 1, 8, 9]).contains("one parent"));
-        assert!(refusal(&[1, 2, 1], &[1, 9, 1]).contains("pack 1 starts again"));
-        assert!(refusal(&[1, 2], &[1, 9]).contains("pack 2 needs its parent's run"));
-        assert!(refusal(&[1, 2], &[2, 2]).contains("pack 1 needs its parent's run"));
-        assert!(refusal(&[1, 2], &[1, -1]).contains("pack 2 needs its parent's run"));
+        assert!(refusal(&[1, 2, 1], &[1, 9, 1]).contains("group id 1 starts again"));
+        assert!(refusal(&[1, 2], &[1, 9]).contains("group id 2 needs its parent's run"));
+        assert!(refusal(&[1, 2], &[2, 2]).contains("group id 1 needs its parent's run"));
+        assert!(refusal(&[1, 2], &[1, -1]).contains("group id 2 needs its parent's run"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Cancels a long call when the caller asks to (Ctrl-C), without knowing Python.
 //!
 //! Loops that can run long call [`check`]: between probes, per round of a search, per block of a
-//! pass over the rows. Nothing is handed from function to function for it.
+//! pass over the sequences. Nothing is handed from function to function for it.
 
 use std::cell::Cell;
 use std::sync::OnceLock;

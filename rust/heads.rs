@@ -1,8 +1,8 @@
-//! Head sequences: how many packs the output head projects.
+//! Counts the tokens that the output head projects.
 //!
-//! A labelled sequence that several requests share is projected once. Counting works on intervals
+//! A labelled token that several requests share is projected once. Counting works on intervals
 //! of positions over the segments that a layout stores once. A request's intervals are cut at
-//! the end of its deepest shared segment: what lies behind is its own, what lies before joins
+//! the end of its deepest shared segment: the part after it is its own, the part before joins
 //! the union of a shared segment. As long as that union is one interval it stays one, and is
 //! cut again at each shared ancestor on the way to the root; intervals apart from it are
 //! marked in a bit map of the segment that stores them.
@@ -113,7 +113,7 @@ impl Unions<'_> {
         }
     }
 
-    /// Sequences of a request whose deepest shared segment is `deepest`: those behind it; the
+    /// Tokens of a request whose deepest shared segment is `deepest`: those after it; the
     /// others join its union and those above.
     fn spread(&mut self, stored: &Stored<'_>, runs: &[(i64, i64)], deepest: u32) -> i64 {
         let end = stored.end(deepest);
@@ -128,7 +128,7 @@ impl Unions<'_> {
         own
     }
 
-    /// Sequences of the union of `segment`; its part before the segment joins the next one above.
+    /// Tokens of the union of `segment`; its part before the segment joins the next one above.
     fn settle(&mut self, stored: &Stored<'_>, segment: u32) -> i64 {
         let (low, high) = self.span[segment as usize];
         let above = stored.above(segment);
@@ -150,7 +150,7 @@ impl Unions<'_> {
     }
 }
 
-/// Packed sequences that the head projects for `requests`, under the layout that stores the
+/// Packed tokens that the head projects for `requests`, under the layout that stores the
 /// segments marked in `shared` once. Sequence `i` of the tree is `requests[i]`.
 #[must_use]
 pub fn union(
@@ -184,7 +184,7 @@ pub fn union(
         map: &mut work.map,
         words: &mut work.words,
     };
-    let mut sequences = 0;
+    let mut tokens = 0;
     for (&request, &terminal) in requests.iter().zip(&tree.terminal) {
         if terminal == NONE {
             continue;
@@ -192,27 +192,23 @@ pub fn union(
         let r = request as usize;
         let deepest = work.holder[terminal as usize];
         let whole = [(0, pool.lengths[r])];
-        let runs = if pool.whole_pack(r) {
-            &whole
-        } else {
-            pool.runs(r)
-        };
+        let runs = if pool.whole(r) { &whole } else { pool.runs(r) };
         if let &[(low, high)] = runs {
             let end = stored.end(deepest);
-            sequences += (high - low.max(end)).max(0);
+            tokens += (high - low.max(end)).max(0);
             if low < end {
                 unions.join(&stored, deepest, low, high.min(end));
             }
         } else {
-            sequences += unions.spread(&stored, runs, deepest);
+            tokens += unions.spread(&stored, runs, deepest);
         }
     }
     for s in (0..segments).rev() {
         if shared[s] {
-            sequences += unions.settle(&stored, s as u32);
+            tokens += unions.settle(&stored, s as u32);
         }
     }
-    sequences
+    tokens
 }
 
 #[cfg(test)]
@@ -271,8 +267,8 @@ mod tests {
         let mut work = HeadWork::default();
         let full = [true, true, false, false, false];
         // 0..4: 0..3 and 3; 4..10: 5..8 and 9; tails: 13, 10, 4
-        let sequences = union(&pool, &[0, 1, 2], &tree(), &full, &mut work);
-        assert_eq!(sequences, 4 + 4 + 3);
+        let tokens = union(&pool, &[0, 1, 2], &tree(), &full, &mut work);
+        assert_eq!(tokens, 4 + 4 + 3);
     }
 
     /// The same count with a set of packed positions.
@@ -281,7 +277,7 @@ mod tests {
         for (sequence, &request) in requests.iter().enumerate() {
             let r = request as usize;
             let mut wanted: Vec<i64> = pool.runs(r).iter().flat_map(|run| run.0..run.1).collect();
-            if pool.whole_pack(r) {
+            if pool.whole(r) {
                 wanted = (0..pool.lengths[r]).collect();
             }
             for position in wanted {

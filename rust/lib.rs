@@ -1,9 +1,9 @@
 //! Plans micro-batch waves for LLM post-training.
 //!
-//! One way through the house, each stage taking the value of the stage before it:
-//! rows, tree, layout, attention, assign, gdn, price, width, split. The core knows
-//! numbers only: no model, no rule name, no Python. `python/` is the one folder that names
-//! `PyO3`; it exists with the feature `python`.
+//! Stages, each computing from the value of the stage before it: sequences, tree, layout,
+//! ownership, gdn, measures, price, search. The core knows numbers only: no model, no rule name.
+//! The border to Python exists with the feature `python`: `python/`, and the `python` blocks of
+//! [`fields`] beside the types that Python sees.
 
 pub mod attention;
 pub mod cancel;

@@ -1,4 +1,4 @@
-//! What a plan's price depends on: integers known once a plan exists.
+//! The measures of a plan: the integers that its price depends on.
 //!
 //! A price program reads nothing else of a plan. The names here are the whole vocabulary of
 //! measures; rules that name anything else are refused when they are bound.
@@ -58,12 +58,12 @@ columns! {
         PACKED "pack_tokens" "packed tokens, unpadded";
         PADDED "padded_tokens" "packed tokens padded to a multiple of TP";
         LOGICAL "pack_logical_tokens" "tokens of its requests";
-        SEGMENTS "segments" "segments of the pack; in bounds 2 per request (no sharing), 1 (full sharing), 0 (ladder)";
+        SEGMENTS "segments" "segments of the pack; in bounds 2 per request (no sharing), 1 (full sharing), 0 (split)";
         LOCAL "local_tokens" "tokens of the busiest rank, padded to TP: all at CP 1; max(attention, gdn), at least 1, at CP > 1; ceil(padded / CP) in a lower bound";
-        HEAD_ROWS "head_tokens" "projected tokens to price, uncapped: the packed union of an exact layout, else the sum, or the longest request's in a rejection bound";
+        HEAD_TOKENS "head_tokens" "projected tokens to price, uncapped: the packed union of an exact layout, else the sum, or the longest request's in a rejection bound";
         HEAD_SUM "head_sum" "projected tokens summed over requests";
         HEAD_LONGEST "head_longest" "projected tokens of the request with the most";
-        HEAD_TARGET_ROWS "head_target_tokens" "labelled tokens of the request with the most";
+        HEAD_TARGET_TOKENS "head_target_tokens" "labelled tokens of the request with the most";
         HEAD_BOUND "head_bound" "1 in a rejection bound: of the head, only what every layout needs may be charged";
         HEAD_LABELS "head_labels" "target entries, ignored ones included";
         HEAD_TOPK "head_topk" "top-k entries: tokens times k over its requests with top-k";
@@ -84,7 +84,7 @@ columns! {
 /// Names of the plan measures, by index.
 pub const PLAN: &[&str] = &plan::NAMES;
 /// Names of the pack measures, by index.
-pub const GROUP: &[&str] = &pack::NAMES;
+pub const PACK: &[&str] = &pack::NAMES;
 
 /// The integers a price program reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,13 +110,13 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_in_index_order() {
-        for names in [PLAN, GROUP] {
+        for names in [PLAN, PACK] {
             let mut sorted = names.to_vec();
             sorted.sort_unstable();
             sorted.dedup();
             assert_eq!(sorted.len(), names.len());
         }
         assert_eq!(PLAN[plan::LEARNED], "learned_bytes");
-        assert_eq!(GROUP[pack::HEAD_ROWS], "head_tokens");
+        assert_eq!(PACK[pack::HEAD_TOKENS], "head_tokens");
     }
 }

@@ -37,7 +37,7 @@ results! {
     CHECKPOINT_WORKSPACE "checkpoint_workspace" "Workspace bytes of the checkpoint floor alone.";
     GDN_RETAINED "gdn_retained" "Retained bytes of the gdn floor alone.";
     GDN_WORKSPACE "gdn_workspace" "Workspace bytes of the gdn floor alone.";
-    LADDER_WORKSPACE "ladder_workspace" "Workspace of one part of a split: the largest one, and first-call charges.";
+    LADDER_WORKSPACE "split_workspace" "Workspace of one part of a split: the largest one, and first-call charges.";
     INPUT_GRADIENT "input_gradient" "Input gradient of the backward pass.";
     ADAPTER_GRADIENT "adapter_gradient" "Adapter gradients not allocated yet, beyond released boundaries.";
     BUFFERS "buffers" "Growth of communication buffers, before the factor.";
@@ -45,9 +45,9 @@ results! {
     PACKED_PRICED "packed_priced" "1 if a profile prices packed and logical tokens apart.";
     LOGICAL_BYTES "logical_bytes" "Bytes of the logical tokens that a profile keeps apart.";
     APART_BYTES "apart_bytes" "All bytes that a profile keeps apart: of logical tokens and of gdn states.";
-    EXECUTED_ROW "executed_row" "Bytes a gdn layer saves per executed token; weighs ranks (known before any token).";
+    EXECUTED_TOKEN "executed_token" "Bytes a gdn layer saves per executed token; weighs ranks (known before any token).";
     STATE "state" "Bytes of one gdn state; weighs ranks.";
-    OUTPUT_ROW "output_row" "Bytes a gdn layer saves per packed token; weighs ranks.";
+    OUTPUT_TOKEN "output_token" "Bytes a gdn layer saves per packed token; weighs ranks.";
     MARGIN "margin" "The part of `REQUIRED` that stands in for uncharged rules.";
     DOUBTFUL "doubtful" "How many rules that matter to this plan are uncharged or unmeasured.";
 }
@@ -265,9 +265,9 @@ impl Program {
             ))),
         };
         Ok([
-            weight(root::EXECUTED_ROW)?,
+            weight(root::EXECUTED_TOKEN)?,
             weight(root::STATE)?,
-            weight(root::OUTPUT_ROW)?,
+            weight(root::OUTPUT_TOKEN)?,
         ])
     }
 

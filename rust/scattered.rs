@@ -1,7 +1,7 @@
-//! Sequences and labels that lie in arrays of their own, as another package holds them.
+//! Sequences and labels in arrays of their own, as another package holds them.
 //!
-//! Nothing here copies what it reads: hashes of sequences, the tokens of a pack, and the head
-//! sequences of requests whose packed positions are known token by token.
+//! Hashes sequences, gathers the tokens of a pack, and counts the tokens that the head projects,
+//! of requests whose packed positions are known token by token.
 
 use crate::cancel;
 use crate::error::{Error, Result};
@@ -75,9 +75,7 @@ pub fn gather(packing: &Packing, sequences: &[&[i64]]) -> Result<Vec<i64>> {
         let end = start + segments.length(s) as usize;
         let part = (packing.sequences_of(s).first())
             .and_then(|&sequence| sequences[sequence as usize].get(start..end))
-            .ok_or_else(|| {
-                Error::input(format!("segment {s} does not lie in its first sequence"))
-            })?;
+            .ok_or_else(|| Error::input(format!("segment {s} is not in its first sequence")))?;
         tokens.extend_from_slice(part);
     }
     Ok(tokens)
@@ -120,7 +118,7 @@ pub fn positions(packing: &Packing) -> Result<(Vec<i64>, Vec<i64>)> {
 
 /// What one request asks of the head.
 #[derive(Debug, Clone, Copy)]
-pub struct HeadRow<'a> {
+pub struct HeadTokens<'a> {
     /// Packed position of each token.
     pub positions: &'a [i64],
     /// Labels, the same number for each token; `None` without targets.
@@ -129,7 +127,7 @@ pub struct HeadRow<'a> {
     pub every: bool,
 }
 
-impl HeadRow<'_> {
+impl HeadTokens<'_> {
     /// Positions that are projected; those with a label alone if `labelled`.
     fn projected(&self, labelled: bool) -> impl Iterator<Item = i64> {
         let width = match self.labels {
@@ -163,7 +161,7 @@ pub fn labelled(labels: &[i64], tokens: usize) -> usize {
 }
 
 /// Checks positions and labels; returns one past the largest position.
-fn check(requests: &[HeadRow<'_>]) -> Result<usize> {
+fn check(requests: &[HeadTokens<'_>]) -> Result<usize> {
     let mut size = 0;
     for (i, request) in requests.iter().enumerate() {
         let tokens = request.positions.len();
@@ -217,7 +215,7 @@ impl Marks {
 }
 
 /// Distinct positions that the head projects; counts no further than `most`.
-pub fn projected_tokens(requests: &[HeadRow<'_>], most: usize) -> Result<usize> {
+pub fn projected_tokens(requests: &[HeadTokens<'_>], most: usize) -> Result<usize> {
     let mut marks = Marks::new(check(requests)?);
     for request in requests {
         for position in request.projected(false) {
@@ -230,9 +228,9 @@ pub fn projected_tokens(requests: &[HeadRow<'_>], most: usize) -> Result<usize> 
     Ok(marks.count)
 }
 
-/// Sequences of the head's first chunk that holds a position of a request with labels: the largest
+/// Tokens of the head's first chunk that holds a position of a request with labels: the largest
 /// chunk whose backward runs, as only the last may be short.
-pub fn target_chunk(requests: &[HeadRow<'_>], chunk: usize) -> Result<usize> {
+pub fn target_chunk(requests: &[HeadTokens<'_>], chunk: usize) -> Result<usize> {
     let size = check(requests)?;
     let (mut projected, mut targeted) = (Marks::new(size), Marks::new(size));
     for request in requests {
@@ -257,8 +255,8 @@ pub fn target_chunk(requests: &[HeadRow<'_>], chunk: usize) -> Result<usize> {
 mod tests {
     use super::*;
 
-    fn sequence<'a>(positions: &'a [i64], labels: Option<&'a [i64]>, every: bool) -> HeadRow<'a> {
-        HeadRow {
+    fn head<'a>(positions: &'a [i64], labels: Option<&'a [i64]>, every: bool) -> HeadTokens<'a> {
+        HeadTokens {
             positions,
             labels,
             every,
@@ -270,9 +268,9 @@ mod tests {
         let shared = [0, 1, 2, 3];
         let labels = [-100, 7, 7, -100];
         let requests = [
-            sequence(&shared, Some(&labels), false),
-            sequence(&[0, 1, 64, 65], Some(&[7, -100, -100, 7]), false),
-            sequence(&[200], None, false),
+            head(&shared, Some(&labels), false),
+            head(&[0, 1, 64, 65], Some(&[7, -100, -100, 7]), false),
+            head(&[200], None, false),
         ];
         let count = |most| projected_tokens(&requests, most).unwrap();
         assert_eq!((count(usize::MAX), count(3)), (4, 3));
@@ -284,10 +282,7 @@ mod tests {
     #[test]
     fn the_target_chunk_starts_at_a_multiple() {
         let every: Vec<i64> = (0..10).collect();
-        let requests = [
-            sequence(&every, None, true),
-            sequence(&[9], Some(&[1]), false),
-        ];
+        let requests = [head(&every, None, true), head(&[9], Some(&[1]), false)];
         let chunk = |size| target_chunk(&requests, size).unwrap();
         assert_eq!((chunk(4), chunk(3), chunk(100)), (2, 1, 10));
         assert_eq!(target_chunk(&requests[..1], 4), Ok(0));
@@ -296,10 +291,10 @@ mod tests {
     #[test]
     fn refuses_positions_and_labels_that_lie() {
         for bad in [
-            sequence(&[-1], None, true),
-            sequence(&[i64::MAX], None, true),
-            sequence(&[0, 1], Some(&[1, 2, 3]), false),
-            sequence(&[], Some(&[1]), false),
+            head(&[-1], None, true),
+            head(&[i64::MAX], None, true),
+            head(&[0, 1], Some(&[1, 2, 3]), false),
+            head(&[], Some(&[1]), false),
         ] {
             assert!(projected_tokens(&[bad], 9).is_err());
         }

@@ -70,8 +70,8 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(ROOT / "tests" / "data" / "peaks.json", folder)
     from waveplan import Sequences
 
-    rows = Sequences.load(folder / "rollouts.jsonl")
-    arrays: dict[str, Any] = {"tokens": rows.tokens, "offsets": rows.offsets, **rows.columns}
+    made = Sequences.load(folder / "rollouts.jsonl")
+    arrays: dict[str, Any] = {"tokens": made.tokens, "offsets": made.offsets, **made.columns}
     np.savez(folder / "rollouts.npz", **arrays)
     return folder
 
@@ -180,7 +180,8 @@ def test_python(
 
 
 def test_links_lead_somewhere() -> None:
-    for page in PAGES:
+    others = (ROOT / f"{name}.md" for name in ("CONTRIBUTING", "SECURITY", "CHANGELOG"))
+    for page in [*PAGES, *others]:
         text = page.read_text(encoding="utf-8")
         for target in re.findall(r"\]\(([^)#]+)", text):
             if not target.startswith("http"):
@@ -252,7 +253,7 @@ def test_the_page_of_json_names_every_field(
     assert not missing
 
 
-def test_the_example_script_plans_every_row() -> None:
+def test_the_example_script_plans_every_request() -> None:
     script = ROOT / "examples" / "plan_waves.py"
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
     widths = [int(found) for found in re.findall(r"wave \d+: (\d+) requests", done.stdout)]

@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/how-it-works.md from the bundled rollouts.
+"""Draw the pictures of docs/how-it-works.md from the bundled rollouts.
 
 python docs/pictures/make.py [FOLDER]
 """
@@ -31,7 +31,7 @@ def box(x: float, y: float, width: float, height: float, colour: str) -> str:
 
 
 def tree(wave: Wave) -> str:
-    """The prefix tree of a wave: blue is stored once, grey is repeated in each row."""
+    """Draw the prefix tree of a wave: blue is stored once, grey is repeated in each sequence."""
     nodes = [node for node in collect_tree(wave)["nodes"] if node["width"] > 1 / 300]
     levels = 1 + max(node["depth"] for node in nodes)
     parts = [HEAD.format(width=760, height=20 * levels + 8)]
@@ -46,29 +46,29 @@ def tree(wave: Wave) -> str:
 
 
 def owners(wave: Wave) -> str:
-    """Chunks of the pack by the rank that owns them, and each rank's rows."""
+    """Draw the chunks of a pack by the rank that owns them, and the tokens of each rank."""
     pack = wave.packs[0]
-    made = pack.ownership
-    assert made is not None
-    scale = 752 / made.tokens
-    parts = [HEAD.format(width=760, height=44 + 20 * made.ranks)]
-    starts = made.chunk_starts
-    for i, owner in enumerate(made.owners.tolist()):
+    ownership = pack.ownership
+    assert ownership is not None
+    scale = 752 / ownership.tokens
+    parts = [HEAD.format(width=760, height=44 + 20 * ownership.ranks)]
+    starts = ownership.chunk_starts
+    for i, owner in enumerate(ownership.owners.tolist()):
         width = float(starts[i + 1] - starts[i]) * scale
         parts.append(box(4 + float(starts[i]) * scale, 4, width, 22, COLOURS[owner]))
     longest = int(pack.rank_tokens.max())
-    for rank, rows in enumerate(pack.rank_tokens.tolist()):
+    for rank, tokens in enumerate(pack.rank_tokens.tolist()):
         y = 36 + 20 * rank
         parts += [
             text(4, y + 13, f"rank {rank}"),
-            box(60, y, 600 * rows / longest, 18, COLOURS[rank]),
+            box(60, y, 600 * tokens / longest, 18, COLOURS[rank]),
         ]
-        parts.append(text(756, y + 13, f"{rows:,} rows", anchor="end"))
+        parts.append(text(756, y + 13, f"{tokens:,} tokens", anchor="end"))
     return "".join([*parts, "</svg>\n"])
 
 
 def search(wave: Wave) -> str:
-    """The prices that the search asked for, in order, against the limit."""
+    """Draw the probes of a search in order: bytes required, against the bytes available."""
     probes = wave.probes
     top = max(probe.required for probe in probes) * 1.1
     left, bottom, width, height = 60.0, 190.0, 680.0, 170.0
@@ -83,23 +83,23 @@ def search(wave: Wave) -> str:
     parts.append(
         f'<line x1="{left}" x2="{left + width}" y1="{line:.1f}" y2="{line:.1f}" stroke="#c00"/>'
     )
-    parts.append(text(left - 4, line + 4, "limit", "#c00", "end"))
+    parts.append(text(left - 4, line + 4, "available", "#c00", "end"))
     parts.append(
-        text(left + width / 2, bottom + 30, "requests of each probe, in order", anchor="middle")
+        text(left + width / 2, bottom + 30, "width of each probe, in order", anchor="middle")
     )
     return "".join([*parts, "</svg>\n"])
 
 
 def main(folder: Path) -> None:
-    """Write the three pictures."""
+    """Write the three pictures into a folder."""
     with as_file(files("waveplan") / "data" / "demo.npz") as path:
-        rows = Sequences.load(path)
+        sequences = Sequences.load(path)
     model = models.get("qwen3.6-35b-a3b")
     job = (Training(recompute="full", lora_rank=8), Budget(available="16 GiB"))
-    wave = Planner(model, Topology(cp=4), *job).wave(Requests(rows))
+    wave = Planner(model, Topology(cp=4), *job).wave(Requests(sequences))
     folder.mkdir(parents=True, exist_ok=True)
-    for name, made in (("tree", tree(wave)), ("owners", owners(wave)), ("search", search(wave))):
-        (folder / f"{name}.svg").write_text(made, encoding="utf-8")
+    for draw in (tree, owners, search):
+        (folder / f"{draw.__name__}.svg").write_text(draw(wave), encoding="utf-8")
 
 
 if __name__ == "__main__":

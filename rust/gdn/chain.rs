@@ -1,4 +1,4 @@
-//! Which segments to chain: a small beam search over packs of segments.
+//! Chooses the segments to chain: a small beam search over batches of segments.
 
 use super::GdnSettings;
 use super::forest::{Forest, Legal};
@@ -22,7 +22,7 @@ struct Decision {
     open: bool,
 }
 
-/// What a candidate pack is made of.
+/// The origin of a batch.
 #[derive(Debug, Clone, Copy)]
 enum Source {
     /// One segment, by position.
@@ -31,7 +31,7 @@ enum Source {
     Siblings(u32),
 }
 
-/// A candidate pack and how promising it is.
+/// A batch and how promising it is.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
     /// Sums of relief and length, largest locality, sum of what locality misses, size; then,
@@ -65,9 +65,9 @@ pub(super) struct Search {
     members: Vec<u32>,
     best: usize,
     evaluations: usize,
-    /// Candidate pack `g`: `pack_members[pack_ends[g - 1]..pack_ends[g]]`.
-    pack_members: Vec<u32>,
-    pack_ends: Vec<usize>,
+    /// Batch `g`: `batch_members[batch_ends[g - 1]..batch_ends[g]]`.
+    batch_members: Vec<u32>,
+    batch_ends: Vec<usize>,
     siblings: Siblings,
     beam: Vec<usize>,
     expanded: Vec<usize>,
@@ -79,13 +79,13 @@ pub(super) struct Search {
 /// Legal children that share a parent with another one.
 #[derive(Debug, Default)]
 struct Siblings {
-    /// Positions of pack `g`: `members[first[g]..first[g + 1]]`, ascending.
+    /// Positions of batch `g`: `members[first[g]..first[g + 1]]`, ascending.
     first: Vec<u32>,
     members: Vec<u32>,
-    /// Per pack: what chaining all of it relieves the busiest rank of.
+    /// Per batch: tokens that chaining all of it takes from the busiest rank.
     relief: Vec<i64>,
-    /// Per position of a parent: its pack, `NONE` without.
-    pack: Vec<u32>,
+    /// Per position of a parent: its batch, `NONE` without.
+    batch: Vec<u32>,
     counts: Vec<u32>,
 }
 
@@ -129,7 +129,7 @@ impl Search {
         let all = self.decide(0, &mut scoring);
         self.close(none, &mut scoring)?;
         self.replace_best(all, &mut scoring)?;
-        self.collect_packs(forest, settings.candidates.max(1) as usize);
+        self.collect_batches(forest, settings.candidates.max(1) as usize);
         let width = settings.beam_width.max(1) as usize;
         self.beam.clear();
         self.beam.extend([none, all]);
@@ -184,13 +184,13 @@ impl Search {
         &self.members[first..last]
     }
 
-    fn packs(&self) -> usize {
-        self.pack_ends.len()
+    fn batches(&self) -> usize {
+        self.batch_ends.len()
     }
 
-    fn pack(&self, pack: usize) -> &[u32] {
-        let first = pack.checked_sub(1).map_or(0, |g| self.pack_ends[g]);
-        &self.pack_members[first..self.pack_ends[pack]]
+    fn batch(&self, batch: usize) -> &[u32] {
+        let first = batch.checked_sub(1).map_or(0, |g| self.batch_ends[g]);
+        &self.batch_members[first..self.batch_ends[batch]]
     }
 
     /// The decision for the set at the end of `members`, a new one unless it was met before.
@@ -236,7 +236,7 @@ impl Search {
             .then_with(|| compare_segments(forest, self.set(a), self.set(b)))
     }
 
-    /// Fills `expanded` with what one toggled pack makes of each state of the beam.
+    /// Fills `expanded` with each state of the beam, one batch toggled.
     fn expand(&mut self, scoring: &mut Scoring<'_>) {
         self.expanded.clear();
         for state in 0..self.beam.len() {
@@ -267,107 +267,107 @@ impl Search {
         self.marks[at as usize] == 1
     }
 
-    /// Packs to toggle: the first that the marked set does not contain; if they are fewer than
+    /// Batches to toggle: the first that the marked set does not contain; if they are fewer than
     /// `branch`, then from the end those that overlap it.
     fn pick(&mut self, branch: usize) {
         let mut picked = std::mem::take(&mut self.picked);
         picked.clear();
-        let contained = |pack: usize| self.pack(pack).iter().all(|&at| self.marked(at));
-        let overlaps = |pack: usize| self.pack(pack).iter().any(|&at| self.marked(at));
-        picked.extend((0..self.packs()).filter(|&g| !contained(g)).take(branch));
-        for pack in (0..self.packs()).rev() {
+        let contained = |batch: usize| self.batch(batch).iter().all(|&at| self.marked(at));
+        let overlaps = |batch: usize| self.batch(batch).iter().any(|&at| self.marked(at));
+        picked.extend((0..self.batches()).filter(|&g| !contained(g)).take(branch));
+        for batch in (0..self.batches()).rev() {
             if picked.len() >= branch {
                 break;
             }
-            if overlaps(pack) && !picked.contains(&pack) {
-                picked.push(pack);
+            if overlaps(batch) && !picked.contains(&batch) {
+                picked.push(batch);
             }
         }
         self.picked = picked;
     }
 
-    /// Appends the marked set with a pack removed if it contains it, else added.
-    fn toggle(&mut self, state: usize, pack: usize) -> usize {
+    /// Appends the marked set with a batch removed if it contains it, else added.
+    fn toggle(&mut self, state: usize, batch: usize) -> usize {
         let made = self.members.len();
         let Decision { first, last, .. } = self.decisions[state];
-        let begin = pack.checked_sub(1).map_or(0, |g| self.pack_ends[g]);
-        let end = self.pack_ends[pack];
-        let remove = (self.pack(pack).iter()).all(|&at| self.marked(at));
+        let begin = batch.checked_sub(1).map_or(0, |g| self.batch_ends[g]);
+        let end = self.batch_ends[batch];
+        let remove = (self.batch(batch).iter()).all(|&at| self.marked(at));
         let mut toggled = begin;
         for index in first..last {
             let at = self.members[index];
-            while toggled < end && self.pack_members[toggled] < at {
-                // Only when adding: a contained pack has no member between two of the set.
-                self.members.push(self.pack_members[toggled]);
+            while toggled < end && self.batch_members[toggled] < at {
+                // Only when adding: a contained batch has no member between two of the set.
+                self.members.push(self.batch_members[toggled]);
                 toggled += 1;
             }
-            let both = toggled < end && self.pack_members[toggled] == at;
+            let both = toggled < end && self.batch_members[toggled] == at;
             toggled += usize::from(both);
             if !(both && remove) {
                 self.members.push(at);
             }
         }
         self.members
-            .extend_from_slice(&self.pack_members[toggled..end]);
+            .extend_from_slice(&self.batch_members[toggled..end]);
         made
     }
 
-    /// The candidate packs, in order, at most `limit`.
-    fn collect_packs(&mut self, forest: &Forest, limit: usize) {
-        self.pack_members.clear();
-        self.pack_ends.clear();
+    /// The batches, in order, at most `limit`.
+    fn collect_batches(&mut self, forest: &Forest, limit: usize) {
+        self.batch_members.clear();
+        self.batch_ends.clear();
         // The positions of all legal segments are the second decision's set, ascending.
         let Decision { first, last, .. } = self.decisions[1];
         let is_root = |at: u32| forest.parent[at as usize] == NONE;
         for kept in [|_| true, |root| root, |root: bool| !root] {
-            let begin = self.pack_members.len();
+            let begin = self.batch_members.len();
             for &at in &self.members[first..last] {
                 if kept(is_root(at)) {
-                    self.pack_members.push(at);
+                    self.batch_members.push(at);
                 }
             }
-            self.close_pack(begin);
+            self.close_batch(begin);
         }
         self.siblings.fill(forest);
         for candidate in ranked(forest, &self.siblings, limit) {
-            let begin = self.pack_members.len();
+            let begin = self.batch_members.len();
             match candidate.source {
-                Source::Single(at) => self.pack_members.push(at),
-                Source::Siblings(pack) => {
-                    let together = self.siblings.members(pack);
-                    self.pack_members.extend_from_slice(together);
+                Source::Single(at) => self.batch_members.push(at),
+                Source::Siblings(batch) => {
+                    let together = self.siblings.members(batch);
+                    self.batch_members.extend_from_slice(together);
                 }
             }
-            self.close_pack(begin);
+            self.close_batch(begin);
         }
-        self.pack_ends.truncate(limit);
+        self.batch_ends.truncate(limit);
     }
 
-    /// Makes a pack of the members from `begin` on, unless they are none or a pack already.
-    fn close_pack(&mut self, begin: usize) {
-        let made = &self.pack_members[begin..];
-        // Ranked packs differ from one another: only the first three can be repeated.
-        let repeated = (0..self.packs().min(3)).any(|pack| self.pack(pack) == made);
+    /// Makes a batch of the members from `begin` on, unless they are none or a batch already.
+    fn close_batch(&mut self, begin: usize) {
+        let made = &self.batch_members[begin..];
+        // Ranked batches differ from one another: only the first three can be repeated.
+        let repeated = (0..self.batches().min(3)).any(|batch| self.batch(batch) == made);
         if made.is_empty() || repeated {
-            self.pack_members.truncate(begin);
+            self.batch_members.truncate(begin);
         } else {
-            self.pack_ends.push(self.pack_members.len());
+            self.batch_ends.push(self.batch_members.len());
         }
     }
 }
 
 impl Siblings {
-    /// Number of packs.
+    /// Number of batches.
     fn len(&self) -> u32 {
         self.relief.len() as u32
     }
 
-    fn members(&self, pack: u32) -> &[u32] {
-        let pack = pack as usize;
-        &self.members[self.first[pack] as usize..self.first[pack + 1] as usize]
+    fn members(&self, batch: u32) -> &[u32] {
+        let batch = batch as usize;
+        &self.members[self.first[batch] as usize..self.first[batch + 1] as usize]
     }
 
-    /// Packs the legal segments by parent, numbered by their first legal child.
+    /// Batches the legal segments by parent, numbered by their first legal child.
     fn fill(&mut self, forest: &Forest) {
         self.counts.clear();
         self.counts.resize(forest.len(), 0);
@@ -379,17 +379,17 @@ impl Siblings {
         for (_, parent) in parents() {
             self.counts[parent as usize] += 1;
         }
-        self.pack.clear();
-        self.pack.resize(forest.len(), NONE);
+        self.batch.clear();
+        self.batch.resize(forest.len(), NONE);
         self.first.clear();
         let mut total = 0;
         for (_, parent) in parents() {
-            let (count, pack) = (
+            let (count, batch) = (
                 self.counts[parent as usize],
-                &mut self.pack[parent as usize],
+                &mut self.batch[parent as usize],
             );
-            if count > 1 && *pack == NONE {
-                *pack = self.first.len() as u32;
+            if count > 1 && *batch == NONE {
+                *batch = self.first.len() as u32;
                 self.first.push(total);
                 total += count;
             }
@@ -400,15 +400,15 @@ impl Siblings {
         self.members.clear();
         self.members.resize(total as usize, 0);
         for (at, parent) in parents() {
-            let pack = self.pack[parent as usize];
-            if pack != NONE {
+            let batch = self.batch[parent as usize];
+            if batch != NONE {
                 // Counts down to nought: children of a parent come in order.
                 let left = &mut self.counts[parent as usize];
-                let end = self.first[pack as usize + 1];
+                let end = self.first[batch as usize + 1];
                 self.members[(end - *left) as usize] = at;
                 *left -= 1;
                 let legal = &forest.legal[forest.legal_at[at as usize] as usize];
-                self.relief[pack as usize] += forest.length[at as usize] - legal.longest;
+                self.relief[batch as usize] += forest.length[at as usize] - legal.longest;
             }
         }
     }
@@ -469,7 +469,7 @@ impl Ranking {
     }
 }
 
-/// The `limit` most promising packs. Equal ones come in the walk order of a set.
+/// The `limit` most promising batches. Equal ones come in the walk order of a set.
 fn ranked(forest: &Forest, siblings: &Siblings, limit: usize) -> Vec<Candidate> {
     let ranking = rank(forest, siblings, &[], limit);
     if !ranking.tied() {
@@ -479,25 +479,24 @@ fn ranked(forest: &Forest, siblings: &Siblings, limit: usize) -> Vec<Candidate> 
         let start = forest.start[at as usize];
         (start, start + forest.length[at as usize])
     };
-    let singles =
-        (forest.legal.iter()).map(|l| set_order::pack_hash(std::iter::once(range(&l.at))));
-    let packs = (0..siblings.len())
-        .map(|pack| set_order::pack_hash(siblings.members(pack).iter().map(range)));
-    let hashes: Vec<u64> = singles.chain(packs).collect();
+    let singles = (forest.legal.iter()).map(|l| set_order::set_hash(std::iter::once(range(&l.at))));
+    let batches = (0..siblings.len())
+        .map(|batch| set_order::set_hash(siblings.members(batch).iter().map(range)));
+    let hashes: Vec<u64> = singles.chain(batches).collect();
     rank(forest, siblings, &set_order::walk_ranks(&hashes), limit).best
 }
 
 /// Ranks all candidates; `walk` gives their places in the walk, or is empty. Singles come first
-/// there, but packs relieve more: ranked first, they spare most singles a look.
+/// there, but batches relieve more: ranked first, they spare most singles a look.
 fn rank(forest: &Forest, siblings: &Siblings, walk: &[u32], limit: usize) -> Ranking {
     let mut ranking = Ranking::new(limit);
     let walked = |index: usize| -walk.get(index).map_or(0, |&rank| i64::from(rank));
-    for pack in 0..siblings.len() {
-        if !ranking.admits(siblings.relief[pack as usize]) {
+    for batch in 0..siblings.len() {
+        if !ranking.admits(siblings.relief[batch as usize]) {
             continue;
         }
         let mut key = [0; 6];
-        for &at in siblings.members(pack) {
+        for &at in siblings.members(batch) {
             let one = key_of(forest, &forest.legal[forest.legal_at[at as usize] as usize]);
             let largest = key[2].max(one[2]);
             for (total, value) in key.iter_mut().zip(one) {
@@ -505,8 +504,8 @@ fn rank(forest: &Forest, siblings: &Siblings, walk: &[u32], limit: usize) -> Ran
             }
             key[2] = largest;
         }
-        key[5] = walked(forest.legal.len() + pack as usize);
-        let source = Source::Siblings(pack);
+        key[5] = walked(forest.legal.len() + batch as usize);
+        let source = Source::Siblings(batch);
         ranking.offer(Candidate { key, source });
     }
     for (index, legal) in forest.legal.iter().enumerate() {

@@ -1,7 +1,7 @@
-//! The pack as a forest in walk order, with what placement asks of it.
+//! The pack as a forest in walk order, with all that placement reads.
 //!
-//! Everything is indexed by *position*: roots in order, depth first, children in order. Packed
-//! packs made by this crate are in that order already; others are permuted once.
+//! Everything is indexed by *position*: roots in order, depth first, children in order. Packs
+//! made by this crate are in that order already; others are permuted once.
 
 use super::{GdnSettings, KERNEL_CHUNK};
 use crate::ownership::Ownership;

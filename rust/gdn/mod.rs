@@ -3,7 +3,7 @@
 //! Gdn layers run along a segment, so they cannot use the attention layout's chunks.
 //! Each segment is owned by one rank, or *chained*: cut into one shard per rank, in order.
 //! [`gdn`] chooses the chained segments by a small beam search under a time model, then
-//! places the rest greedily. A rank then holds the larger of its attention and gdn packs.
+//! places the rest greedily. A rank then holds the larger of its attention and gdn tokens.
 
 mod chain;
 mod forest;
@@ -59,7 +59,7 @@ result! {
 
         /// Tokens of a model with both kinds of layers on each rank: the larger of both.
         #[getter(model_tokens)]
-        fn py_model_rows<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+        fn py_model_tokens<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
             let pairs = self.rank_tokens.iter().zip(&self.attention_tokens);
             pairs.map(|(&mine, &theirs)| mine.max(theirs)).collect::<Vec<i64>>().give(py)
         }
@@ -67,16 +67,16 @@ result! {
 }
 
 impl Gdn {
-    /// Sequences of a model with both kinds of layers: the larger of both layouts, per rank.
+    /// Tokens of a model with both kinds of layers: the larger of both layouts, per rank.
     #[must_use]
     pub fn model_tokens(&self, ownership: &Ownership) -> Vec<i64> {
         let pairs = self.rank_tokens.iter().zip(&ownership.rank_tokens);
         pairs.map(|(&mine, &theirs)| mine.max(theirs)).collect()
     }
 
-    /// Sequences of the busiest rank over both layouts.
+    /// Tokens of the busiest rank over both layouts.
     #[must_use]
-    pub fn busiest_rows(&self, ownership: &Ownership) -> i64 {
+    pub fn busiest_tokens(&self, ownership: &Ownership) -> i64 {
         let pairs = self.rank_tokens.iter().zip(&ownership.rank_tokens);
         pairs
             .map(|(&mine, &theirs)| mine.max(theirs))
@@ -103,7 +103,7 @@ pub fn gdn(
     workspace: &mut Workspace,
 ) -> Result<Gdn> {
     settings.check()?;
-    check_assignment(segments, ownership)?;
+    check_ownership(segments, ownership)?;
     settings.check_sizes(segments)?;
     let Workspace {
         forest,
@@ -140,7 +140,7 @@ pub fn gdn(
 }
 
 /// The ownership must be one of this pack.
-fn check_assignment(segments: &Segments, ownership: &Ownership) -> Result<()> {
+fn check_ownership(segments: &Segments, ownership: &Ownership) -> Result<()> {
     if segments.is_empty() {
         return Err(Error::input(
             "the pack has no segments: gdn layers need at least one token",

@@ -17,7 +17,7 @@ impl Padded {
         self.count += count;
     }
 
-    /// Sequences of the bucket: every column is as long as the longest.
+    /// Tokens of the bucket: every column is as long as the longest.
     fn work(self) -> i64 {
         self.longest * self.count
     }

@@ -1,6 +1,6 @@
-//! How gated-delta-net layers execute a tree: buckets of columns, and what they keep.
+//! The bucket schedule of gated-delta-net layers over a tree, and the states that they keep.
 //!
-//! The kernel runs one bucket after another; a bucket is a batch of columns, a column the packs
+//! The kernel runs one bucket after another; a bucket is a batch of columns, a column the tokens
 //! of one segment. Roots with children run up to their last whole kernel chunk, and every child
 //! replays the tail that is left, so that chunk borders fall where they would without sharing.
 
@@ -9,14 +9,14 @@ use crate::fields::result;
 use crate::segments::Segments;
 
 result! {
-    /// What one pass of a gated-delta-net layer executes and keeps, in packs.
+    /// Tokens that one pass of a gated-delta-net layer executes and keeps.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub struct Schedule as "GdnSchedule" {
-        /// Sequences that run through the kernel, replayed tails included.
+        /// Tokens that run through the kernel, replayed tails included.
         pub executed_tokens: i64,
         /// Gdn states kept: one per column, two in a bucket that hands states on.
         pub states: i64,
-        /// Sequences of the output.
+        /// Tokens of the output.
         pub packed_tokens: i64,
     }
     python {
@@ -56,7 +56,7 @@ pub fn gdn_schedule(segments: &Segments) -> Schedule {
     let mut executed = 0_i64;
     for s in 0..segments.len() {
         let length = segments.length(s);
-        let packs = match segments.parent(s) {
+        let own = match segments.parent(s) {
             None if parents[s] => {
                 if length >= KERNEL_CHUNK {
                     roots.add(true);
@@ -76,7 +76,7 @@ pub fn gdn_schedule(segments: &Segments) -> Schedule {
                 length.saturating_add(replayed)
             }
         };
-        executed = executed.saturating_add(packs);
+        executed = executed.saturating_add(own);
     }
     Schedule {
         executed_tokens: executed,
@@ -112,7 +112,7 @@ pub fn gdn_schedule_per_rank(segments: &Segments, gdn: &Gdn) -> Vec<Schedule> {
             let length = pieces.length(segments, s, piece);
             let tail = length % KERNEL_CHUNK;
             let bucket = &mut buckets[rank * levels + depths[s] as usize];
-            let packs = match segments.parent(s) {
+            let own = match segments.parent(s) {
                 None if parents[s] => {
                     let stays = if replayed[piece] {
                         length - tail
@@ -139,7 +139,7 @@ pub fn gdn_schedule_per_rank(segments: &Segments, gdn: &Gdn) -> Vec<Schedule> {
                 }
             };
             let executed = &mut schedules[rank].executed_tokens;
-            *executed = executed.saturating_add(packs);
+            *executed = executed.saturating_add(own);
         }
     }
     for (rank, schedule) in schedules.iter_mut().enumerate() {
@@ -149,7 +149,7 @@ pub fn gdn_schedule_per_rank(segments: &Segments, gdn: &Gdn) -> Vec<Schedule> {
     schedules
 }
 
-/// The pieces of all segments in one sequence: one of an owned segment, C of a chained one.
+/// The pieces of all segments one after another: one of an owned segment, C of a chained one.
 struct Pieces<'a> {
     gdn: &'a Gdn,
     ranks: usize,

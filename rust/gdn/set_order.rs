@@ -1,6 +1,6 @@
 //! The order in which a `CPython` set of frozensets of integer triples is walked.
 //!
-//! The reference planner breaks ties between candidate packs by the walk order of a Python
+//! The reference planner breaks ties between batches of segments by the walk order of a Python
 //! set. Only integers are hashed, so it is a fixed function of what was inserted, and of
 //! nothing else: tuples hash by the xxHash scheme, frozensets by a symmetric mix of their
 //! members' hashes, and the table probes ten neighbours before it jumps.
@@ -30,7 +30,7 @@ fn triple(start: i64, end: i64) -> u64 {
 }
 
 /// Hash of the frozenset of the triples of `ranges`.
-pub(super) fn pack_hash(ranges: impl Iterator<Item = (i64, i64)>) -> u64 {
+pub(super) fn set_hash(ranges: impl Iterator<Item = (i64, i64)>) -> u64 {
     let (mut mixed, mut count) = (0_u64, 0_u64);
     for (start, end) in ranges {
         let hash = triple(start, end);
@@ -104,12 +104,12 @@ fn grow(table: &[u32], used: usize, hashes: &[u64]) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    /// `[list(s).index(g) for g in packs]` of `CPython` 3.11 and 3.12, s filled in order.
+    /// `[list(s).index(g) for g in batches]` of `CPython` 3.11 and 3.12, s filled in order.
     #[test]
     fn walks_as_cpython_does() {
-        let packs: Vec<Vec<(i64, i64)>> = WALKED.iter().map(|(g, _)| g.to_vec()).collect();
-        let hashes: Vec<u64> = (packs.iter())
-            .map(|pack| pack_hash(pack.iter().copied()))
+        let batches: Vec<Vec<(i64, i64)>> = WALKED.iter().map(|(g, _)| g.to_vec()).collect();
+        let hashes: Vec<u64> = (batches.iter())
+            .map(|batch| set_hash(batch.iter().copied()))
             .collect();
         let expected: Vec<u32> = WALKED.iter().map(|(_, rank)| *rank).collect();
         assert_eq!(walk_ranks(&hashes), expected);
@@ -119,7 +119,7 @@ mod tests {
     fn every_member_has_its_own_place() {
         for count in [0, 1, 4, 5, 6, 100, 70_000] {
             let hashes: Vec<u64> = (0..count)
-                .map(|i| pack_hash(std::iter::once((i * 7, i * 7 + 3))))
+                .map(|i| set_hash(std::iter::once((i * 7, i * 7 + 3))))
                 .collect();
             let mut ranks = walk_ranks(&hashes);
             ranks.sort_unstable();

@@ -75,9 +75,9 @@ settings! {
         min_gain_ms: f64 = 2.0, at_least(0);
         /// States of the beam (at least 1 counts).
         beam_width: i64 = 2;
-        /// Candidate packs tried from each state (at least 1 counts).
+        /// Candidate batches of segments tried from each state (at least 1 counts).
         branch: i64 = 4;
-        /// Candidate packs in all (at least 1 counts).
+        /// Candidate batches of segments in all (at least 1 counts).
         candidates: i64 = 16;
         /// Steps of the beam.
         max_steps: i64 = 4;

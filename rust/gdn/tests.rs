@@ -257,9 +257,9 @@ proptest! {
         prop_assert_eq!(&again, &answer);
 
         let schedules = gdn_schedule_per_rank(&pack, &answer);
-        for (schedule, &packs) in schedules.iter().zip(&answer.rank_tokens) {
-            prop_assert_eq!(schedule.packed_tokens, packs);
-            prop_assert!(schedule.executed_tokens >= packs);
+        for (schedule, &tokens) in schedules.iter().zip(&answer.rank_tokens) {
+            prop_assert_eq!(schedule.packed_tokens, tokens);
+            prop_assert!(schedule.executed_tokens >= tokens);
         }
         if ranks == 1 {
             prop_assert_eq!(schedules[0], gdn_schedule(&pack));

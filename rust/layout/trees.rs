@@ -47,8 +47,8 @@ pub(super) fn tree(sequences: &[Vec<i64>]) -> Tree {
         ..Tree::default()
     };
     let mut tasks = vec![((0..sequences.len()).collect::<Vec<_>>(), 0_usize, NONE)];
-    while let Some((rows_here, start, parent)) = tasks.pop() {
-        let active: Vec<usize> = rows_here
+    while let Some((here, start, parent)) = tasks.pop() {
+        let active: Vec<usize> = here
             .into_iter()
             .filter(|&r| sequences[r].len() > start)
             .collect();

@@ -1,4 +1,4 @@
-//! Fills the measures of a plan: first what needs no layout, then each pack's layout or bound.
+//! Fills the measures of a plan: first those without a layout, then each pack's layout or bound.
 
 use crate::error::{Error, Result};
 use crate::fields::{at_least, settings};
@@ -10,11 +10,11 @@ use crate::ownership::Ownership;
 use crate::segments::{NONE, Segments};
 use crate::tree::Tree;
 
-/// Sequences that the head projects at once; from here on the head's dense part no longer grows.
+/// Tokens that the head projects at once; from here on the head's dense part no longer grows.
 const HEAD_CHUNK: i64 = 512;
 
 settings! {
-    /// What measures depend on besides the requests and their layouts.
+    /// Facts that measures depend on besides the requests and their layouts.
     #[derive(Eq)]
     pub struct Settings as "MeasureSettings" {
         /// Tensor-parallel size: packs are padded to a multiple of it.
@@ -23,7 +23,7 @@ settings! {
         cp: i64 = 1, at_least(1);
         /// The model has gdn layers.
         gdn: bool = false;
-        /// Pending bytes of the gdn schedule per executed row, state row and pack:
+        /// Pending bytes of the gdn schedule per executed token, state and packed token:
         /// they decide which rank counts as the busiest.
         gdn_weights: [i64; 3] = [1, 0, 0];
         /// Rank of each adapter slot, from slot 0 on; missing ones count as 0.
@@ -51,11 +51,12 @@ pub enum Bound {
     NoSharing,
     /// Full sharing, so many packed tokens: a lower bound, fit to reject a plan.
     FullSharing(i64),
-    /// Full sharing spread evenly over the context-parallel ranks: the split ladder's bound.
-    Ladder(i64),
+    /// Full sharing spread evenly over the context-parallel ranks: a lower bound for a part of a
+    /// split.
+    Split(i64),
 }
 
-/// How the projected rows of an exact layout are counted.
+/// How the projected tokens of an exact layout are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadCount {
     /// The union of packed positions.
@@ -65,12 +66,12 @@ pub enum HeadCount {
     UnionOrSum,
 }
 
-/// The layout of one pack, and what its ranks run of it.
+/// The layout of one pack and its parts on the ranks.
 #[derive(Debug, Clone, Copy)]
 pub struct Exact<'a> {
     /// Canonical tree of the pack's requests, in the pack's order.
     pub tree: &'a Tree,
-    /// Which of its segments are stored once.
+    /// The segments of it that are stored once.
     pub shared: &'a [bool],
     /// The pack, without padding.
     pub segments: &'a Segments,
@@ -78,11 +79,11 @@ pub struct Exact<'a> {
     pub ownership: Option<&'a Ownership>,
     /// Gdn layout of the padded pack; `None` at CP 1 or without gdn layers.
     pub gdn: Option<&'a Gdn>,
-    /// How to count head rows.
+    /// How to count projected tokens.
     pub head: HeadCount,
 }
 
-/// Starts the measures of a plan for `requests`: everything that needs no layout.
+/// Starts the measures of a plan for `requests`: those without a layout.
 pub fn start(
     pool: &Pool,
     requests: &[u32],
@@ -94,11 +95,11 @@ pub fn start(
     measures.plan[plan::COLD] = 1;
     measures.packs.clear();
     measures.packs.resize(packs.len(), [0; pack::COUNT]);
-    for (g, row) in measures.packs.iter_mut().enumerate() {
-        start_pack(pool, packs, g, settings, row)?;
+    for (g, into) in measures.packs.iter_mut().enumerate() {
+        start_pack(pool, packs, g, settings, into)?;
     }
     entries(pool, requests, &mut measures.plan)?;
-    let all_gradient = measures.packs.iter().all(|row| row[pack::GRADIENT] == 1);
+    let all_gradient = measures.packs.iter().all(|into| into[pack::GRADIENT] == 1);
     let priceable = !packs.is_empty()
         && all_gradient
         && requests.iter().all(|&r| pool.packed_priceable(r as usize));
@@ -106,7 +107,7 @@ pub fn start(
     Ok(())
 }
 
-/// Counts of what the requests ask for.
+/// Counts the outputs of the requests.
 fn entries(pool: &Pool, requests: &[u32], plan: &mut [i64; plan::COUNT]) -> Result<()> {
     for &request in requests {
         let r = request as usize;
@@ -137,62 +138,62 @@ fn start_pack(
     packs: &Packs,
     g: usize,
     settings: &Settings,
-    row: &mut [i64; pack::COUNT],
+    into: &mut [i64; pack::COUNT],
 ) -> Result<()> {
     let key = packs.key(g);
-    row[pack::GRADIENT] = i64::from(key.gradient);
-    row[pack::ADAPTER_RANK] = match settings.adapter_ranks.get(key.slot as usize) {
+    into[pack::GRADIENT] = i64::from(key.gradient);
+    into[pack::ADAPTER_RANK] = match settings.adapter_ranks.get(key.slot as usize) {
         Some(&rank) if key.slot != 0 => rank,
         _ => 0,
     };
-    row[pack::REQUESTS] = packs.requests(g).len() as i64;
+    into[pack::REQUESTS] = packs.requests(g).len() as i64;
     for &request in packs.requests(g) {
         let r = request as usize;
-        row[pack::LOGICAL] += pool.lengths[r];
-        row[pack::HEAD_SUM] += pool.projected[r];
-        row[pack::HEAD_LONGEST] = row[pack::HEAD_LONGEST].max(pool.projected[r]);
-        row[pack::HEAD_TARGET_ROWS] = row[pack::HEAD_TARGET_ROWS].max(pool.labelled[r]);
-        add(&mut row[pack::HEAD_LABELS], pool.target_entries[r])?;
-        add(&mut row[pack::HEAD_TOPK], pool.top_k_entries[r])?;
+        into[pack::LOGICAL] += pool.lengths[r];
+        into[pack::HEAD_SUM] += pool.projected[r];
+        into[pack::HEAD_LONGEST] = into[pack::HEAD_LONGEST].max(pool.projected[r]);
+        into[pack::HEAD_TARGET_TOKENS] = into[pack::HEAD_TARGET_TOKENS].max(pool.labelled[r]);
+        add(&mut into[pack::HEAD_LABELS], pool.target_entries[r])?;
+        add(&mut into[pack::HEAD_TOPK], pool.top_k_entries[r])?;
         if pool.target_entries[r] > 0 {
-            add(&mut row[pack::HEAD_WIDTH], pool.target_width[r])?;
+            add(&mut into[pack::HEAD_WIDTH], pool.target_width[r])?;
         }
-        add(&mut row[pack::HEAD_WIDTH], pool.top_k[r])?;
-        row[pack::HEAD_TARGETS] |= i64::from(pool.targets[r]);
-        row[pack::HEAD_STATISTICS] |= i64::from(pool.targets[r] || pool.top_k[r] > 0);
-        row[pack::HEAD_LOGITS] |= i64::from(pool.logits[r]);
+        add(&mut into[pack::HEAD_WIDTH], pool.top_k[r])?;
+        into[pack::HEAD_TARGETS] |= i64::from(pool.targets[r]);
+        into[pack::HEAD_STATISTICS] |= i64::from(pool.targets[r] || pool.top_k[r] > 0);
+        into[pack::HEAD_LOGITS] |= i64::from(pool.logits[r]);
     }
     Ok(())
 }
 
-/// Fills a started pack's row from its layout.
+/// Fills a started pack's measures from its layout.
 pub fn exact(
     pool: &Pool,
     requests: &[u32],
     layout: &Exact<'_>,
     settings: &Settings,
     work: &mut HeadWork,
-    row: &mut [i64; pack::COUNT],
+    into: &mut [i64; pack::COUNT],
 ) -> Result<()> {
     let packed = layout.segments.tokens();
     let padded = settings.padded(packed)?;
-    row[pack::PACKED] = packed;
-    row[pack::PADDED] = padded;
-    row[pack::SEGMENTS] = layout.segments.len() as i64;
+    into[pack::PACKED] = packed;
+    into[pack::PADDED] = padded;
+    into[pack::SEGMENTS] = layout.segments.len() as i64;
     let by_sum = layout.head == HeadCount::UnionOrSum
-        && row[pack::HEAD_LONGEST].min(HEAD_CHUNK) == row[pack::HEAD_SUM].min(HEAD_CHUNK);
-    row[pack::HEAD_ROWS] = if by_sum || row[pack::HEAD_SUM] == 0 {
-        row[pack::HEAD_SUM]
+        && into[pack::HEAD_LONGEST].min(HEAD_CHUNK) == into[pack::HEAD_SUM].min(HEAD_CHUNK);
+    into[pack::HEAD_TOKENS] = if by_sum || into[pack::HEAD_SUM] == 0 {
+        into[pack::HEAD_SUM]
     } else {
         heads::union(pool, requests, layout.tree, layout.shared, work)
     };
-    row[pack::HEAD_BOUND] = 0;
-    row[pack::LOCAL] = match layout.ownership {
+    into[pack::HEAD_BOUND] = 0;
+    into[pack::LOCAL] = match layout.ownership {
         None => padded,
         Some(ownership) => busiest(ownership, layout.gdn, settings)?,
     };
-    let pending = settings.gdn && row[pack::GRADIENT] == 1;
-    schedules(layout, settings, pending, row)
+    let pending = settings.gdn && into[pack::GRADIENT] == 1;
+    schedules(layout, settings, pending, into)
 }
 
 /// Tokens of the rank with the most, in either layout.
@@ -202,12 +203,12 @@ fn busiest(ownership: &Ownership, gdn: Option<&Gdn>, settings: &Settings) -> Res
     settings.padded(most(&ownership.rank_tokens).max(gdn).max(1))
 }
 
-/// What gdn layers execute and keep: of the whole row, and of the rank with most of it.
+/// Counts what gdn layers execute and keep: of the whole pack, and of the rank with most of it.
 fn schedules(
     layout: &Exact<'_>,
     settings: &Settings,
     pending: bool,
-    row: &mut [i64; pack::COUNT],
+    into: &mut [i64; pack::COUNT],
 ) -> Result<()> {
     let (mut whole, mut rank) = (Schedule::default(), Schedule::default());
     if pending {
@@ -227,12 +228,12 @@ fn schedules(
             .max_by_key(|rank| pending_bytes(rank, settings))
             .unwrap_or_default();
     }
-    row[pack::GDN_EXECUTED] = whole.executed_tokens;
-    row[pack::GDN_STATES] = whole.states;
-    row[pack::GDN_PACKED] = whole.packed_tokens;
-    row[pack::GDN_RANK_EXECUTED] = rank.executed_tokens;
-    row[pack::GDN_RANK_STATES] = rank.states;
-    row[pack::GDN_RANK_PACKED] = rank.packed_tokens;
+    into[pack::GDN_EXECUTED] = whole.executed_tokens;
+    into[pack::GDN_STATES] = whole.states;
+    into[pack::GDN_PACKED] = whole.packed_tokens;
+    into[pack::GDN_RANK_EXECUTED] = rank.executed_tokens;
+    into[pack::GDN_RANK_STATES] = rank.states;
+    into[pack::GDN_RANK_PACKED] = rank.packed_tokens;
     Ok(())
 }
 
@@ -243,25 +244,25 @@ fn pending_bytes(rank: &Schedule, settings: &Settings) -> i128 {
         .saturating_add(i128::from(rank.packed_tokens) * packed)
 }
 
-/// Fills a started pack's row from a bound on its layouts.
-pub fn bound(bound: Bound, settings: &Settings, row: &mut [i64; pack::COUNT]) -> Result<()> {
-    let requests = row[pack::REQUESTS];
+/// Fills a started pack's measures from a bound on its layouts.
+pub fn bound(bound: Bound, settings: &Settings, into: &mut [i64; pack::COUNT]) -> Result<()> {
+    let requests = into[pack::REQUESTS];
     let (packed, segments, head, rejects) = match bound {
-        Bound::NoSharing => (row[pack::LOGICAL], 2 * requests, row[pack::HEAD_SUM], 0),
-        Bound::FullSharing(tokens) => (tokens, 1, row[pack::HEAD_LONGEST], 1),
-        Bound::Ladder(tokens) => (tokens, 0, row[pack::HEAD_LONGEST], 1),
+        Bound::NoSharing => (into[pack::LOGICAL], 2 * requests, into[pack::HEAD_SUM], 0),
+        Bound::FullSharing(tokens) => (tokens, 1, into[pack::HEAD_LONGEST], 1),
+        Bound::Split(tokens) => (tokens, 0, into[pack::HEAD_LONGEST], 1),
     };
     let padded = settings.padded(packed)?;
-    let rows = match bound {
-        Bound::Ladder(_) => padded.div_euclid(settings.cp) + i64::from(padded % settings.cp != 0),
+    let local = match bound {
+        Bound::Split(_) => padded.div_euclid(settings.cp) + i64::from(padded % settings.cp != 0),
         _ => padded,
     };
-    row[pack::PACKED] = packed;
-    row[pack::PADDED] = padded;
-    row[pack::SEGMENTS] = segments;
-    row[pack::HEAD_ROWS] = head;
-    row[pack::HEAD_BOUND] = rejects;
-    row[pack::LOCAL] = rows;
+    into[pack::PACKED] = packed;
+    into[pack::PADDED] = padded;
+    into[pack::SEGMENTS] = segments;
+    into[pack::HEAD_TOKENS] = head;
+    into[pack::HEAD_BOUND] = rejects;
+    into[pack::LOCAL] = local;
     for column in [
         pack::GDN_EXECUTED,
         pack::GDN_STATES,
@@ -270,22 +271,22 @@ pub fn bound(bound: Bound, settings: &Settings, row: &mut [i64; pack::COUNT]) ->
         pack::GDN_RANK_STATES,
         pack::GDN_RANK_PACKED,
     ] {
-        row[column] = 0;
+        into[column] = 0;
     }
     Ok(())
 }
 
-/// Sums the packs' rows into the plan's. `even` spreads all packed tokens evenly over the
-/// context-parallel ranks, as the split ladder's bound does.
+/// Sums the packs' measures into the plan's. `even` spreads all packed tokens evenly over the
+/// context-parallel ranks, as the bound of a split does.
 pub fn finish(settings: &Settings, even: bool, measures: &mut Measures) -> Result<()> {
     let Measures { plan, packs } = measures;
-    let (mut packed, mut rows, mut unshared) = (0_i64, 0_i64, 0_i64);
+    let (mut packed, mut local, mut unshared) = (0_i64, 0_i64, 0_i64);
     let too_large = Error::Overflow("the packed tokens of a plan");
-    for row in packs.iter() {
-        let padded = settings.padded(row[pack::LOGICAL])?;
+    for into in packs.iter() {
+        let padded = settings.padded(into[pack::LOGICAL])?;
         for (sum, value) in [
-            (&mut packed, row[pack::PADDED]),
-            (&mut rows, row[pack::LOCAL]),
+            (&mut packed, into[pack::PADDED]),
+            (&mut local, into[pack::LOCAL]),
             (&mut unshared, padded),
         ] {
             *sum = sum.checked_add(value).ok_or(too_large.clone())?;
@@ -296,7 +297,7 @@ pub fn finish(settings: &Settings, even: bool, measures: &mut Measures) -> Resul
     plan[plan::RETAINED_TOKENS] = if even {
         packed / settings.cp + i64::from(packed % settings.cp != 0)
     } else {
-        rows
+        local
     };
     Ok(())
 }

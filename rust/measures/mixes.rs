@@ -1,4 +1,4 @@
-//! The distinct mixes of outputs that a pool's requests ask for.
+//! The distinct mixes of outputs of a pool's requests.
 
 use std::collections::BTreeMap;
 
@@ -57,25 +57,25 @@ mod tests {
 
         #[test]
         fn numbers_follow_the_order_of_mixes(
-            rows in prop::collection::vec(
+            requests in prop::collection::vec(
                 (any::<bool>(), 1i64..3, 0i64..3, any::<bool>(), any::<bool>(), 0i64..2), 0..40),
         ) {
-            let zeros = vec![0; rows.len()];
+            let zeros = vec![0; requests.len()];
             let pool = Pool::new(&Columns {
                 lengths: &zeros,
-                targets: &rows.iter().map(|r| r.0).collect::<Vec<_>>(),
+                targets: &requests.iter().map(|r| r.0).collect::<Vec<_>>(),
                 labels: Labels::From(&zeros),
-                target_width: &rows.iter().map(|r| r.1).collect::<Vec<_>>(),
-                top_k: &rows.iter().map(|r| r.2).collect::<Vec<_>>(),
-                logits: &rows.iter().map(|r| r.3).collect::<Vec<_>>(),
-                hidden: &rows.iter().map(|r| r.4).collect::<Vec<_>>(),
-                gradient: &vec![true; rows.len()],
-                slot: &vec![0; rows.len()],
-                routed: &rows.iter().map(|r| r.5).collect::<Vec<_>>(),
-                group_sizes: &vec![1; rows.len()],
+                target_width: &requests.iter().map(|r| r.1).collect::<Vec<_>>(),
+                top_k: &requests.iter().map(|r| r.2).collect::<Vec<_>>(),
+                logits: &requests.iter().map(|r| r.3).collect::<Vec<_>>(),
+                hidden: &requests.iter().map(|r| r.4).collect::<Vec<_>>(),
+                gradient: &vec![true; requests.len()],
+                slot: &vec![0; requests.len()],
+                routed: &requests.iter().map(|r| r.5).collect::<Vec<_>>(),
+                group_sizes: &vec![1; requests.len()],
             })
             .unwrap();
-            let keys: Vec<Mix> = rows
+            let keys: Vec<Mix> = requests
                 .iter()
                 .map(|r| (if r.0 { r.1 } else { 0 }, r.2, r.3, r.4, r.5 > 0))
                 .collect();

@@ -2,7 +2,7 @@
 
 use crate::measures::Pool;
 
-/// What the requests of one pack have in common.
+/// The fields that all requests of one pack share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PackKey {
     /// Adapter slot, 0 for none.
@@ -26,7 +26,7 @@ pub struct Packs {
 }
 
 /// No pack has this key yet, or the request joins none.
-const NO_GROUP: u32 = u32::MAX;
+const NO_PACK: u32 = u32::MAX;
 
 impl Packs {
     /// Forms the packs of `requests` (pool indices); requests without an output join none.
@@ -35,13 +35,13 @@ impl Packs {
         self.inactive.clear();
         self.chosen.clear();
         self.pack_of_key.clear();
-        self.pack_of_key.resize(pool.slots as usize * 4, NO_GROUP);
+        self.pack_of_key.resize(pool.slots as usize * 4, NO_PACK);
         self.offsets.clear();
         self.offsets.push(0);
         for &request in requests {
             let r = request as usize;
             if !pool.active(r) {
-                self.chosen.push(NO_GROUP);
+                self.chosen.push(NO_PACK);
                 self.inactive.push(request);
                 continue;
             }
@@ -52,7 +52,7 @@ impl Packs {
             };
             let code =
                 key.slot as usize * 4 + usize::from(key.gradient) * 2 + usize::from(key.routed);
-            if self.pack_of_key[code] == NO_GROUP {
+            if self.pack_of_key[code] == NO_PACK {
                 self.pack_of_key[code] = self.keys.len() as u32;
                 self.keys.push(key);
                 self.offsets.push(0);
@@ -77,7 +77,7 @@ impl Packs {
         self.pack_of_key.clear();
         self.pack_of_key.extend_from_slice(&self.offsets);
         for (i, (&request, &pack)) in requests.iter().zip(&self.chosen).enumerate() {
-            if pack != NO_GROUP {
+            if pack != NO_PACK {
                 let at = &mut self.pack_of_key[pack as usize];
                 self.requests[*at as usize] = request;
                 self.local[*at as usize] = i as u32;
@@ -98,7 +98,7 @@ impl Packs {
         self.keys.is_empty()
     }
 
-    /// What pack `g` has in common.
+    /// The fields that all requests of pack `g` share.
     #[must_use]
     pub fn key(&self, g: usize) -> PackKey {
         self.keys[g]
@@ -129,7 +129,7 @@ mod tests {
     use crate::measures::pool::tests::plain_pool;
 
     #[test]
-    fn groups_come_in_the_order_of_their_first_requests() {
+    fn packs_come_in_the_order_of_their_first_requests() {
         let mut pool = plain_pool(&[5; 6], &[0; 6]);
         pool.gradient = vec![false, true, true, false, true, true];
         pool.slot = vec![0, 2, 0, 0, 2, 1];

@@ -1,4 +1,4 @@
-//! The requests of a whole pool as columns: what each row asks for.
+//! The requests of a whole pool as columns.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ pub const NO_SLOT: u32 = 0;
 /// Shorter single-label requests leave packed pricing (see `packed_priceable`).
 const SHORT_TOKENS: i64 = 64;
 
-/// Which rows of each request carry a label, as given.
+/// The labelled tokens of each request, as given.
 #[derive(Debug, Clone, Copy)]
 pub enum Labels<'a> {
     /// Per request: labelled from this position to its end.
@@ -21,16 +21,16 @@ pub enum Labels<'a> {
     Mask(&'a [bool]),
 }
 
-/// One entry per request, as given. Lengths are the rows' lengths.
+/// One entry per request, as given.
 #[derive(Debug, Clone)]
 pub struct Columns<'a> {
     /// Tokens of each request.
     pub lengths: &'a [i64],
     /// Has targets at all.
     pub targets: &'a [bool],
-    /// Which of its rows are labelled; read only where `targets` is true.
+    /// Its labelled tokens; read only where `targets` is true.
     pub labels: Labels<'a>,
-    /// Target entries per row: 1 for single labels.
+    /// Target entries per token: 1 for single labels.
     pub target_width: &'a [i64],
     /// k of the top-k output, 0 for none.
     pub top_k: &'a [i64],
@@ -48,12 +48,12 @@ pub struct Columns<'a> {
     pub group_sizes: &'a [i64],
 }
 
-/// All requests of a pool, checked, with their labelled rows as intervals.
+/// All requests of a pool, checked, with their labelled tokens as intervals.
 #[derive(Debug, Clone, Default)]
 pub struct Pool {
     /// Tokens of each request.
     pub lengths: Vec<i64>,
-    /// Item `i` holds the requests `group_offsets[i]..group_offsets[i + 1]`.
+    /// Group `i` holds the requests `group_offsets[i]..group_offsets[i + 1]`.
     pub group_offsets: Vec<u32>,
     /// Computes gradients.
     pub gradient: Vec<bool>,
@@ -83,13 +83,13 @@ pub struct Pool {
     pub mix_first: Vec<u32>,
     /// Single-label targets and nothing else.
     pub plain: Vec<bool>,
-    /// Labelled rows of request `r`: `runs[run_offsets[r]..run_offsets[r + 1]]`.
+    /// Labelled tokens of request `r`: `runs[run_offsets[r]..run_offsets[r + 1]]`.
     pub run_offsets: Vec<u32>,
     /// Half-open intervals of positions, ascending, apart from each other.
     pub runs: Vec<(i64, i64)>,
-    /// How many rows are labelled.
+    /// How many tokens are labelled.
     pub labelled: Vec<i64>,
-    /// How many rows the head projects: all for logits and top-k, else the labelled ones.
+    /// How many tokens the head projects: all for logits and top-k, else the labelled ones.
     pub projected: Vec<i64>,
 }
 
@@ -137,7 +137,7 @@ impl Pool {
                     .checked_mul(pool.top_k[r])
                     .ok_or(Error::Overflow("the number of top-k entries"))?,
             );
-            let whole = pool.whole_pack(r);
+            let whole = pool.whole(r);
             pool.projected.push(if whole {
                 pool.lengths[r]
             } else {
@@ -198,15 +198,15 @@ impl Pool {
         self.group_offsets[i] as usize..self.group_offsets[i + 1] as usize
     }
 
-    /// True if request `r` asks for any output; the others join no pack.
+    /// True if request `r` has an output; the others join no pack.
     #[must_use]
     pub fn active(&self, r: usize) -> bool {
-        self.targets[r] || self.hidden[r] || self.whole_pack(r)
+        self.targets[r] || self.hidden[r] || self.whole(r)
     }
 
-    /// True if the head projects every row of request `r`.
+    /// True if the head projects every token of request `r`.
     #[must_use]
-    pub fn whole_pack(&self, r: usize) -> bool {
+    pub fn whole(&self, r: usize) -> bool {
         self.logits[r] || self.top_k[r] > 0
     }
 
@@ -216,7 +216,7 @@ impl Pool {
         !self.active(r) && self.routed[r] == 0 || self.plain[r] && self.lengths[r] >= SHORT_TOKENS
     }
 
-    /// Labelled rows of request `r`.
+    /// Labelled tokens of request `r`.
     #[must_use]
     pub fn runs(&self, r: usize) -> &[(i64, i64)] {
         &self.runs[self.run_offsets[r] as usize..self.run_offsets[r + 1] as usize]
@@ -341,7 +341,7 @@ fn check_values(columns: &Columns<'_>) -> Result<()> {
             && !(0..=length).contains(&from[r])
         {
             return Err(Error::input(format!(
-                "targets[{r}] is {}: the first target must be within 0..{length}, the row's length",
+                "targets[{r}] is {}: the first target must be within 0..{length}, the sequence's length",
                 from[r]
             )));
         }

@@ -107,7 +107,7 @@ proptest! {
     }
 
     #[test]
-    fn owners_cover_the_row(segments in forests(), ranks in 1_usize..20, chunk in 1_i64..40) {
+    fn owners_cover_the_pack(segments in forests(), ranks in 1_usize..20, chunk in 1_i64..40) {
         let settings = small(chunk);
         let mut workspace = Workspace::default();
         let made = own(&segments, ranks, &settings, &mut workspace).unwrap();

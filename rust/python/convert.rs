@@ -132,22 +132,22 @@ pub(crate) fn indices<'py>(py: Python<'py>, values: &[u32]) -> Bound<'py, PyArra
     wide.into_pyarray(py)
 }
 
-/// Row numbers from Python, each below `rows`.
+/// Numbers of sequences, requests or ranks from Python, each below `count`.
 pub(crate) fn sequence_indices(
     py: Python<'_>,
     name: &str,
     values: &[i64],
-    rows: usize,
+    count: usize,
 ) -> PyResult<Vec<u32>> {
     values
         .iter()
         .enumerate()
-        .map(|(i, &row)| match usize::try_from(row) {
-            Ok(r) if r < rows => Ok(r as u32),
+        .map(|(i, &value)| match usize::try_from(value) {
+            Ok(index) if index < count => Ok(index as u32),
             _ => Err(to_python(
                 py,
                 &Error::input(format!(
-                    "{name}[{i}] is {row}: it must be a row, 0 to {rows} exclusive"
+                    "{name}[{i}] is {value}: it must be at least 0 and below {count}"
                 )),
             )),
         })

@@ -79,7 +79,7 @@ pub(crate) fn detached<T: Send>(
 }
 
 /// Sequences up to which a tree and a pass over columns take microseconds.
-pub(super) const FEW_ROWS: usize = 1 << 7;
+pub(super) const FEW_SEQUENCES: usize = 1 << 7;
 
 /// Tokens up to which reading them takes microseconds.
 pub(super) const FEW_TOKENS: usize = 1 << 15;

@@ -6,7 +6,7 @@ use numpy::{PyArray1, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 
 use super::convert::{self, Flags, Ints, List, short, slice};
-use super::errors::{FEW_ROWS, FEW_TOKENS, detached_unless, to_python};
+use super::errors::{FEW_SEQUENCES, FEW_TOKENS, detached_unless, to_python};
 use crate::error::{Error, Result};
 use crate::fields::result;
 use crate::gdn::Gdn;
@@ -17,7 +17,7 @@ use crate::ownership::Ownership;
 use crate::sequences::Sequences;
 use crate::tree::Tree;
 
-/// The requests of a pool, checked, and the tree of its rows; shared with the engine.
+/// The requests of a pool, checked, and the tree of its sequences; shared with the engine.
 #[pyclass(name = "Pool", module = "waveplan._core", frozen)]
 #[derive(Clone)]
 pub(crate) struct PyPool {
@@ -61,7 +61,7 @@ impl PyPool {
         let tokens = slice(py, "tokens", &tokens)?;
         // Copied, so that what was checked stays true while other threads run.
         let offsets = slice(py, "offsets", &offsets)?.to_vec();
-        let rows = Sequences::new(tokens, &offsets).map_err(|error| to_python(py, &error))?;
+        let sequences = Sequences::new(tokens, &offsets).map_err(|error| to_python(py, &error))?;
         let lengths: Vec<i64> = offsets.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let columns = Columns {
             lengths: &lengths,
@@ -76,10 +76,10 @@ impl PyPool {
             routed: slice(py, "routed", &routed)?,
             group_sizes: slice(py, "group_sizes", &group_sizes)?,
         };
-        let short = rows.len() <= FEW_ROWS && tokens.len() <= FEW_TOKENS;
+        let short = sequences.len() <= FEW_SEQUENCES && tokens.len() <= FEW_TOKENS;
         let (pool, tree) = detached_unless(py, short, || {
-            rows.refuse_negative()?;
-            Ok((Pool::new(&columns)?, Tree::build(&rows)?))
+            sequences.refuse_negative()?;
+            Ok((Pool::new(&columns)?, Tree::build(&sequences)?))
         })?;
         Ok(Self {
             pool: Arc::new(pool),
@@ -231,16 +231,16 @@ impl PyPlanMeasures {
             .map_err(|error| to_python(py, &error))
     }
 
-    /// Fills pack `g` from a bound: "none", "full" or "ladder", the latter two with the
+    /// Fills pack `g` from a bound: "none", "full" or "split", the latter two with the
     /// pack's full-sharing tokens.
     #[pyo3(signature = (g, kind, tokens=0))]
     fn bound(&mut self, py: Python<'_>, g: usize, kind: &str, tokens: i64) -> PyResult<()> {
         let filled = match kind {
             "none" => Ok(measures::Bound::NoSharing),
             "full" => Ok(measures::Bound::FullSharing(tokens)),
-            "ladder" => Ok(measures::Bound::Ladder(tokens)),
+            "split" => Ok(measures::Bound::Split(tokens)),
             _ => Err(Error::input(format!(
-                "kind is {}: give \"none\", \"full\" or \"ladder\"",
+                "kind is {}: give \"none\", \"full\" or \"split\"",
                 short(kind)
             ))),
         }
@@ -258,7 +258,7 @@ impl PyPlanMeasures {
             .map_err(|error| to_python(py, &error))?;
         Ok((
             self.measures.plan.to_vec(),
-            self.measures.packs.iter().map(|row| row.to_vec()).collect(),
+            self.measures.packs.iter().map(|one| one.to_vec()).collect(),
         ))
     }
 }
@@ -314,14 +314,14 @@ impl PyPlanMeasures {
             },
         };
         let requests = self.packs.requests(g);
-        let row = &mut self.measures.packs[g];
+        let into = &mut self.measures.packs[g];
         measures::exact(
             &self.pool,
             requests,
             &exact,
             &self.settings,
             &mut self.work,
-            row,
+            into,
         )
     }
 }

@@ -69,7 +69,7 @@ mod _core {
     #[pymodule_export]
     use crate::search::split::Cost;
     #[pymodule_export]
-    use crate::search::{Attempt, ForwardPlan, Pack, Probed, SearchResult, Settings};
+    use crate::search::{Attempt, ForwardPlan, Pack, Probe, SearchResult, Settings};
     #[pymodule_export]
     use crate::search::{Observation, Observed, Rates};
     #[pymodule_export]

@@ -1,4 +1,4 @@
-//! Python functions over sequences that lie in arrays of their own.
+//! Python functions over sequences in arrays of their own.
 
 // Borrowed arrays arrive by value; that is how PyO3 hands them over.
 #![allow(clippy::needless_pass_by_value)]
@@ -13,7 +13,7 @@ use super::pack::limit;
 use super::tree::refuse_empty;
 use crate::error::Error;
 use crate::pack::{self, PackOptions, Packing};
-use crate::scattered::{self, HeadRow};
+use crate::scattered::{self, HeadTokens};
 use crate::tree::Tree;
 
 type Column<'py> = Bound<'py, PyArray1<i64>>;
@@ -131,7 +131,7 @@ fn over_requests(
     positions: &[Ints<'_>],
     labels: &[Option<Ints<'_>>],
     every: &[bool],
-    count: impl Send + FnOnce(&[HeadRow<'_>]) -> crate::Result<usize>,
+    count: impl Send + FnOnce(&[HeadTokens<'_>]) -> crate::Result<usize>,
 ) -> PyResult<usize> {
     if labels.len() != positions.len() || every.len() != positions.len() {
         let message = "positions, labels and every must have one entry per request".to_owned();
@@ -139,7 +139,7 @@ fn over_requests(
     }
     let mut requests = Vec::with_capacity(positions.len());
     for ((positions, labels), &every) in positions.iter().zip(labels).zip(every) {
-        requests.push(HeadRow {
+        requests.push(HeadTokens {
             positions: slice(py, "positions", positions)?,
             labels: (labels.as_ref())
                 .map(|labels| slice(py, "labels", labels))
@@ -164,7 +164,7 @@ pub(super) fn projected_tokens(
     })
 }
 
-/// Sequences of the first head chunk with a position of a request that has labels.
+/// Tokens of the first head chunk with a position of a request that has labels.
 #[pyfunction]
 pub(super) fn target_chunk_tokens(
     py: Python<'_>,

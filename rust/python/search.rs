@@ -15,7 +15,7 @@ use super::price::PyProgram;
 use crate::error::{Error, Result};
 use crate::search::split::Cost;
 use crate::search::{
-    Attempt, Curves, Ending, Engine, ForwardPlan, Mode, Observed, Pack, Probed, Profile, Profiles,
+    Attempt, Curves, Ending, Engine, ForwardPlan, Mode, Observed, Pack, Probe, Profile, Profiles,
     Rates, SearchResult, Session, Settings, Signature,
 };
 
@@ -130,7 +130,7 @@ impl PyEngine {
         requests: Ints<'_>,
         available: i64,
         profiles: HeldProfiles<'_>,
-    ) -> PyResult<(SearchResult, Vec<Probed>)> {
+    ) -> PyResult<(SearchResult, Vec<Probe>)> {
         let count = self.engine.pool().requests();
         let requests = sequence_indices(py, "requests", slice(py, "requests", &requests)?, count)?;
         let profiles = profiles_from(profiles);
@@ -194,7 +194,7 @@ impl PySession {
         self.run(py, |session| Ok(session.growth_len()))
     }
 
-    /// First table of quotes of this rank.
+    /// First table of probes of this rank.
     fn growth<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.run(py, Session::growth)?.give(py)
     }
@@ -204,14 +204,14 @@ impl PySession {
         self.agree(py, &agreed, Session::agree_growth)
     }
 
-    /// Second table of quotes of this rank.
+    /// Second table of probes of this rank.
     fn bisection<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.run(py, Session::bisection)?.give(py)
     }
 
-    /// One quote of this rank, as bits.
-    fn quote(&self, py: Python<'_>, width: usize, kind: usize) -> PyResult<u8> {
-        self.run(py, |session| session.quote(width, kind))
+    /// One kind of this rank, as bits.
+    fn probe(&self, py: Python<'_>, width: usize, kind: usize) -> PyResult<u8> {
+        self.run(py, |session| session.probe(width, kind))
     }
 
     /// Takes the second agreed table; entries of the third.
@@ -219,7 +219,7 @@ impl PySession {
         self.agree(py, &agreed, Session::agree_bisection)
     }
 
-    /// Third table of quotes of this rank.
+    /// Third table of probes of this rank.
     fn refinement<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.run(py, Session::refinement)?.give(py)
     }
@@ -235,7 +235,7 @@ impl PySession {
     }
 
     #[getter]
-    fn probes(&self, py: Python<'_>) -> PyResult<Vec<Probed>> {
+    fn probes(&self, py: Python<'_>) -> PyResult<Vec<Probe>> {
         self.run(py, |session| Ok(session.probes().to_vec()))
     }
 }

@@ -1,28 +1,29 @@
-//! The split ladder over live prices: unsplit, fully shared, then 2, 4, 8, ... subforwards.
+//! Attempts at a wave that does not fit, by live prices: unsplit, then in 2, 4, 8, ... forwards.
 
 use super::Engine;
 use super::plan::{ForwardPlan, Mode, Pricer, ROOM, Share};
-use super::probe::Probed;
+use super::probe::Probe;
 use crate::error::Result;
 use crate::fields::settings;
 use crate::search::split::{self, Cost};
+use crate::search::width::Strategy;
 
 settings! {
-    /// One thing that was attempts for a wave that did not fit.
+    /// One split tried for a wave that does not fit.
     #[derive(Eq)]
     pub struct Attempt as "Attempt" {
         /// Forwards: 1 is unsplit.
         parts: usize;
-        /// How layouts were chosen; "bound" where a lower bound already said no.
+        /// How layouts were chosen; "bound" where a lower bound already needs too much.
         kind: String;
         /// Bytes it needs.
         required: i64;
     }
 }
 
-/// An admitted split.
+/// A split that fits.
 #[derive(Debug, Clone)]
-pub(super) struct Rung {
+pub(super) struct Split {
     /// Plans in order of execution.
     pub parts: Vec<ForwardPlan>,
     /// The request numbers of each part, counted within the wave's share.
@@ -36,25 +37,25 @@ pub(super) struct Rung {
 pub(super) struct Refusal {
     /// The unsplit plan with everything shared.
     pub plan: ForwardPlan,
-    /// Bytes of what was attempts last.
+    /// Bytes of the last attempt.
     pub required: i64,
-    /// Everything attempts, in order.
+    /// All attempts, in order.
     pub attempts: Vec<Attempt>,
     /// Splitting is switched off (expert parallelism).
     pub unsplittable: bool,
 }
 
-/// What the ladder found.
-pub(super) enum Climbed {
+/// How the attempts ended.
+pub(super) enum Fallback {
     /// An unsplit plan fits after all.
     Whole(Box<ForwardPlan>),
     /// A split fits.
-    Split(Rung),
+    Split(Split),
     /// Nothing fits.
     Refused(Box<Refusal>),
 }
 
-/// One rung: its parts, their prices and what they need together.
+/// One split: its parts, their prices and what they need together.
 struct Priced {
     parts: Vec<ForwardPlan>,
     costs: Vec<Cost>,
@@ -62,32 +63,32 @@ struct Priced {
 }
 
 impl Pricer {
-    /// Tries the share of a minimum wave unsplit, then split. Every unsplit price is recorded.
-    pub(super) fn climb(
+    /// Tries the share of a minimum wave unsplit, then split. Every unsplit price becomes a probe.
+    pub(super) fn split(
         &mut self,
         share: &Share,
         available: i64,
-        probes: &mut Vec<Probed>,
-    ) -> Result<Climbed> {
+        probes: &mut Vec<Probe>,
+    ) -> Result<Fallback> {
         let mut attempts = Vec::new();
         let mut full = None;
         for &mode in self.engine.unsplit_modes() {
             let plan = self.plan(share, mode, ROOM)?;
             let fits = plan.required() <= available;
-            probes.push(Probed::of_plan(0, &plan, fits));
+            probes.push(Probe::of_plan(0, &plan, fits));
             attempts.push(Attempt {
                 parts: 1,
                 kind: mode.name().to_owned(),
                 required: plan.required(),
             });
             if fits {
-                return Ok(Climbed::Whole(Box::new(plan)));
+                return Ok(Fallback::Whole(Box::new(plan)));
             }
             if mode == Mode::Full {
                 full = Some(plan);
             }
-            if !self.engine.settings.reference && !share.sharing() {
-                break; // every mode packs the rows alike
+            if self.engine.strategy() == Strategy::Best && !share.sharing() {
+                break; // every mode packs alike
             }
         }
         let plan = match full {
@@ -98,14 +99,14 @@ impl Pricer {
         let split = self.engine.settings.split;
         if share.requests.len() > 1 && split {
             let order = order(share);
-            for count in split::rungs(order.len()) {
-                match self.rung(share, &order, count, available, &mut attempts)? {
-                    Ok(rung) => return Ok(Climbed::Split(rung)),
+            for count in split::counts(order.len()) {
+                match self.try_split(share, &order, count, available, &mut attempts)? {
+                    Ok(fits) => return Ok(Fallback::Split(fits)),
                     Err(needed) => required = needed,
                 }
             }
         }
-        Ok(Climbed::Refused(Box::new(Refusal {
+        Ok(Fallback::Refused(Box::new(Refusal {
             plan,
             required,
             attempts,
@@ -113,15 +114,15 @@ impl Pricer {
         })))
     }
 
-    /// Prices one rung; the bytes it needs if it does not fit.
-    fn rung(
+    /// Tries one split; the bytes that it needs if it does not fit.
+    fn try_split(
         &mut self,
         share: &Share,
         order: &[u32],
         count: usize,
         available: i64,
         attempts: &mut Vec<Attempt>,
-    ) -> Result<std::result::Result<Rung, i64>> {
+    ) -> Result<std::result::Result<Split, i64>> {
         let pool = &self.engine.pool;
         let request = |local: u32| share.requests[local as usize];
         let tokens: Vec<i64> = (order.iter())
@@ -144,7 +145,7 @@ impl Pricer {
             shares.push(part);
         }
         let parts = chunks.len();
-        let required = split::rung_required(&lower, self.engine.program.safety());
+        let required = split::required(&lower, self.engine.program.safety());
         if required > available {
             attempts.push(Attempt {
                 parts,
@@ -175,7 +176,7 @@ impl Pricer {
             parts.push(self.plan(share, mode, ROOM)?);
         }
         let costs: Vec<Cost> = parts.iter().map(|plan| plan.cost).collect();
-        let required = split::rung_required(&costs, self.engine.program.safety());
+        let required = split::required(&costs, self.engine.program.safety());
         Ok(Priced {
             parts,
             costs,
@@ -195,11 +196,11 @@ fn order(share: &Share) -> Vec<u32> {
     split::order(share.requests.len(), &packs)
 }
 
-/// Brings a rung's parts into their order of execution.
-fn arrange(priced: Priced, chunks: &[&[u32]]) -> Rung {
+/// Brings a split's parts into their order of execution.
+fn arrange(priced: Priced, chunks: &[&[u32]]) -> Split {
     let order = split::execution_order(&priced.costs);
     let mut parts: Vec<Option<ForwardPlan>> = priced.parts.into_iter().map(Some).collect();
-    Rung {
+    Split {
         parts: order.iter().filter_map(|&i| parts[i].take()).collect(),
         requests: order.iter().map(|&i| chunks[i].to_vec()).collect(),
         required: priced.required,
@@ -207,21 +208,19 @@ fn arrange(priced: Priced, chunks: &[&[u32]]) -> Rung {
 }
 
 impl Engine {
-    /// Layout modes of an unsplit plan, in the order attempts.
+    /// Layout modes of an unsplit plan, in the order tried.
     pub(super) fn unsplit_modes(&self) -> &'static [Mode] {
-        if self.settings.reference {
-            &[Mode::Optimal, Mode::Full]
-        } else {
-            &[Mode::Optimal, Mode::Full, Mode::Fitting, Mode::Reference]
+        match self.strategy() {
+            Strategy::Reference => &[Mode::Optimal, Mode::Full],
+            Strategy::Best => &[Mode::Optimal, Mode::Full, Mode::Fitting, Mode::Reference],
         }
     }
 
-    /// Layout modes of a split, in the order attempts.
-    pub(super) fn split_modes(&self) -> &'static [Mode] {
-        if self.settings.reference {
-            &[Mode::Optimal, Mode::Full]
-        } else {
-            &[Mode::Optimal, Mode::Full, Mode::Reference]
+    /// Layout modes of a split, in the order tried.
+    fn split_modes(&self) -> &'static [Mode] {
+        match self.strategy() {
+            Strategy::Reference => &[Mode::Optimal, Mode::Full],
+            Strategy::Best => &[Mode::Optimal, Mode::Full, Mode::Reference],
         }
     }
 }

@@ -1,5 +1,5 @@
-//! From a pool of requests to an admitted wave: runs every stage for the widths that the search
-//! asks, and the ladder when the minimum wave does not fit.
+//! From a pool of requests to a wave that fits: runs every stage for the widths of the search, and
+//! splits the minimum wave where it does not fit.
 //!
 //! The pool's tree is built once; a probe restricts it to the wave's requests and reads no token.
 
@@ -22,27 +22,28 @@ use crate::layout::{MOST_RANKS, Scoring, Version};
 use crate::measures::{self, Pool};
 use crate::ownership::OwnershipSettings;
 use crate::price::{Program, root};
+use crate::search::width::Strategy;
 use crate::tree::Tree;
 
 pub use attempts::Attempt;
 pub use observed::{Observation, Observed, Rates};
 pub use plan::{ForwardPlan, Mode, Pack};
-pub use probe::Probed;
+pub use probe::Probe;
 pub use profile::{Curve, Curves, Profile, TRUST_GROWTH};
 pub use wave::{Ending, SearchResult, Session, part_costs, plan, sign};
 
 settings! {
-    /// What stays the same from wave to wave of a job.
+    /// Facts that stay the same from wave to wave of a job.
     #[allow(clippy::struct_excessive_bools)] // independent facts of a job, named one by one
     pub struct Settings as "PlannerSettings" {
         /// Layout score of packs with gradients; packs without take its version 1.
         scoring: Scoring;
         /// The reference order of probes and its layouts.
         reference: bool = false;
-        /// Prices may be believed where no rule that matters to the plan is missing or unmeasured,
+        /// Prices are trusted where no rule that matters to the plan is uncharged or unmeasured,
         /// else only within eight times what a profile has seen.
         trust_rules: bool = true;
-        /// A margin stands in for such rules, so that all prices may be believed.
+        /// A margin stands in for such rules, so that all prices are trusted.
         margin: bool = false;
         /// Data-parallel ranks.
         dp: usize = 1, at_least(1);
@@ -67,7 +68,7 @@ settings! {
     }
 }
 
-/// What profiles are kept by: plans of one signature behave alike.
+/// The key of a profile: plans of one signature behave alike.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Signature {
     /// Distinct output mixes, ascending.
@@ -108,14 +109,14 @@ impl Engine {
     ) -> Result<Self> {
         if tree.sequences() != pool.requests() {
             return Err(Error::input(format!(
-                "the tree has {} rows for {} requests: give one each",
+                "the tree has {} sequences for {} requests: give one each",
                 tree.sequences(),
                 pool.requests()
             )));
         }
-        if let Some(row) = pool.lengths.iter().position(|&length| length == 0) {
+        if let Some(empty) = pool.lengths.iter().position(|&length| length == 0) {
             return Err(Error::input(format!(
-                "row {row} is empty: every request holds at least one token"
+                "request {empty} is empty: it must have at least one token"
             )));
         }
         settings.check()?;
@@ -159,16 +160,24 @@ impl Engine {
         &self.pool
     }
 
-    /// The tree of the pool's rows.
+    /// The tree of the pool's sequences.
     #[must_use]
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
 
-    /// What stays the same from wave to wave.
+    /// Facts that stay the same from wave to wave.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    fn strategy(&self) -> Strategy {
+        if self.settings.reference {
+            Strategy::Reference
+        } else {
+            Strategy::Best
+        }
     }
 
     fn parallel(&self) -> bool {

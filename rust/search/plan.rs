@@ -14,11 +14,13 @@ use crate::measures::{self, Bound, Exact, HeadCount, Measures, Packs, pack, plan
 use crate::ownership::{self, Ownership};
 use crate::price::{Values, root};
 use crate::search::split::{Cost, scaled};
+use crate::search::width::Fit;
 use crate::tree::{Tree, TreeWorkspace};
 
-/// Where a fitting layout is looked for: half way, in thousandths.
+/// How far towards the cost-optimal layout a fitting one may go: half way, in thousandths.
 pub(super) const ROOM: i64 = 500;
-/// How the layouts of a plan are chosen, in the order in which they are attempts.
+
+/// How the layouts of a plan are chosen, in the order in which they are tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
     /// Least predicted work.
@@ -56,7 +58,7 @@ result! {
         pub routed: bool,
         /// Its requests, as pool indices, in packing order of input.
         pub requests: Vec<u32>,
-        /// Which segments of its canonical tree are stored once.
+        /// The segments of its canonical tree that are stored once.
         pub shared: Vec<bool>,
         /// Segments on the longest path.
         pub depth: i64,
@@ -66,7 +68,7 @@ result! {
         pub work: i128,
         /// No layout of these requests has less work.
         pub work_bound: i128,
-        /// Chunks to ranks, of the row padded to a multiple of TP; none at CP 1.
+        /// Owners of chunks of the pack padded to a multiple of TP; none at CP 1.
         pub ownership: Option<Ownership>,
         /// Segments to ranks; none at CP 1 or without gdn layers.
         pub gdn: Option<Gdn>,
@@ -83,7 +85,7 @@ result! {
             detached(py, || self.pool_tree.restrict(&self.requests))
         }
 
-        /// The pack; rows are numbered within the pack.
+        /// The packed line of tokens; sequences are numbered within the pack.
         #[getter]
         fn packing(&self, py: Python<'_>) -> PyResult<crate::pack::Packing> {
             detached(py, || {
@@ -137,17 +139,17 @@ result! {
         /// Tokens of the busiest rank over the mean of all ranks; 1 is even.
         #[getter]
         fn balance(&self) -> f64 {
-            let rows = self.rank_tokens();
-            match (rows.iter().sum::<i64>(), rows.iter().max()) {
-                (sum, Some(&most)) if sum > 0 => most as f64 / (sum as f64 / rows.len() as f64),
+            let ranks = self.rank_tokens();
+            match (ranks.iter().sum::<i64>(), ranks.iter().max()) {
+                (sum, Some(&most)) if sum > 0 => most as f64 / (sum as f64 / ranks.len() as f64),
                 _ => 1.0,
             }
         }
 
         fn __repr__(&self) -> String {
             let kind = if self.gradient { "gradient" } else { "forward only" };
-            let (rows, tokens) = (self.requests.len(), self.packed_tokens());
-            format!("Pack({rows} requests, {tokens} tokens, {kind})")
+            let (requests, tokens) = (self.requests.len(), self.packed_tokens());
+            format!("Pack({requests} requests, {tokens} tokens, {kind})")
         }
     }
 }
@@ -178,14 +180,14 @@ result! {
         pub roots: Vec<i64>,
         /// Its price inside a split.
         pub cost: Cost,
-        /// A profile covers it.
+        /// Within what a profile of its signature has seen.
         pub covered: bool,
-        /// It may be believed.
+        /// Its price is trusted.
         pub trusted: bool,
         /// A profile of its signature exists.
         pub profiled: bool,
         @core
-        /// What the price was made of.
+        /// The measures that it was priced by.
         pub measures: Measures,
     }
     python {
@@ -232,14 +234,24 @@ result! {
         }
 
         fn __repr__(&self) -> String {
-            let (rows, tokens) = (self.requests.len(), self.packed());
-            format!("ForwardPlan({rows} requests, {tokens} tokens, {})", self.mode.name())
+            let (requests, tokens) = (self.requests.len(), self.packed());
+            format!("ForwardPlan({requests} requests, {tokens} tokens, {})", self.mode.name())
         }
     }
 }
 
 impl ForwardPlan {
-    /// The memory check's price.
+    /// Compares its price with the bytes available.
+    pub(super) fn fit(&self, available: i64) -> Fit {
+        Fit {
+            valid: true,
+            fits: self.required() <= available,
+            trusted: self.trusted,
+            profiled: self.profiled,
+        }
+    }
+
+    /// Bytes that it needs.
     #[must_use]
     pub fn required(&self) -> i64 {
         self.roots[root::REQUIRED]
@@ -300,7 +312,7 @@ pub(super) struct Estimate {
     pub(super) profiled: bool,
 }
 
-/// Some requests with what every layout of them shares: packs, trees, signature.
+/// Some requests with all that does not depend on their layout: packs, trees, signature.
 #[derive(Debug, Default)]
 pub(super) struct Share {
     pub(super) requests: Vec<u32>,
@@ -312,7 +324,7 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Whether there is anything to decide: some rows share tokens.
+    /// Whether there is anything to decide: some sequences share tokens.
     pub(super) fn sharing(&self) -> bool {
         let decides = |tree: &Tree| (0..tree.len()).any(|s| tree.is_decision(s));
         self.trees.iter().any(decides)
@@ -393,8 +405,8 @@ impl Pricer {
         share.packs.form(pool, requests);
         share.trees.resize_with(share.packs.len(), Tree::default);
         for (g, into) in share.trees.iter_mut().enumerate() {
-            let rows = share.packs.requests(g);
-            tree.restrict_into(rows, &mut self.work.tree, into)?;
+            let requests = share.packs.requests(g);
+            tree.restrict_into(requests, &mut self.work.tree, into)?;
         }
         measures::start(pool, requests, &share.packs, settings, &mut share.base)?;
         self.sign(share);
@@ -414,10 +426,12 @@ impl Pricer {
         }
         signature.gradients.clear();
         signature.adapters.clear();
-        for row in &share.base.packs {
-            let gradient = row[pack::GRADIENT] == 1;
+        for measures in &share.base.packs {
+            let gradient = measures[pack::GRADIENT] == 1;
             signature.gradients.push(gradient);
-            signature.adapters.push((gradient, row[pack::ADAPTER_RANK]));
+            signature
+                .adapters
+                .push((gradient, measures[pack::ADAPTER_RANK]));
         }
         signature.gradients.sort_unstable();
         signature.adapters.sort_unstable();
@@ -435,8 +449,8 @@ impl Pricer {
             packs.push(self.pack(share, g, mode, room, HeadCount::Union)?);
         }
         let (estimate, covered) = self.finish(share, false)?;
-        for (pack, row) in packs.iter_mut().zip(&self.work.measures.packs) {
-            pack.measures = row.to_vec();
+        for (pack, measures) in packs.iter_mut().zip(&self.work.measures.packs) {
+            pack.measures = measures.to_vec();
         }
         Ok(ForwardPlan {
             mode,
@@ -464,16 +478,16 @@ impl Pricer {
     pub(super) fn bound(&mut self, share: &Share, bound: fn(i64) -> Bound) -> Result<Estimate> {
         self.work.measures.clone_from(&share.base);
         let settings = &self.engine.measures;
-        for (row, tree) in self.work.measures.packs.iter_mut().zip(&share.trees) {
-            measures::bound(bound(tree.packed_tokens()), settings, row)?;
+        for (into, tree) in self.work.measures.packs.iter_mut().zip(&share.trees) {
+            measures::bound(bound(tree.packed_tokens()), settings, into)?;
         }
-        let even = matches!(bound(0), Bound::Ladder(_));
+        let even = matches!(bound(0), Bound::Split(_));
         Ok(self.finish(share, even)?.0)
     }
 
-    /// The ladder's lower bound on the price of a chunk.
+    /// Computes a lower bound on the price of a part of a split.
     pub(super) fn lower_cost(&mut self, share: &Share) -> Result<Cost> {
-        self.bound(share, Bound::Ladder)?;
+        self.bound(share, Bound::Split)?;
         let mut lower = self.cost(share);
         let roots = self.work.values.roots();
         let loose = share.profile.is_some_and(|p| {
@@ -497,7 +511,7 @@ impl Pricer {
         cost(self.work.values.roots(), retained, scale.safety, slots)
     }
 
-    /// Reads what a profile's price depends on; the results of the rules only where one exists.
+    /// Computes the inputs of a profile's price; results of the rules only where one exists.
     fn scale(&mut self, profiled: bool) -> Result<()> {
         let Engine { program, apart, .. } = &*self.engine;
         let Work {
@@ -569,14 +583,14 @@ impl Pricer {
             head,
         };
         let requests = share.packs.requests(g);
-        let row = &mut self.work.measures.packs[g];
+        let into = &mut self.work.measures.packs[g];
         measures::exact(
             pool,
             requests,
             &exact,
             &engine.measures,
             &mut self.work.heads,
-            row,
+            into,
         )?;
         Ok(Pack {
             adapter: (key.slot as usize)
@@ -597,7 +611,7 @@ impl Pricer {
         })
     }
 
-    /// Sums the packs, adds what profiles know, and runs the program.
+    /// Sums the packs, adds the profile's bytes, and evaluates the program.
     fn finish(&mut self, share: &Share, even: bool) -> Result<(Estimate, bool)> {
         let settings = &self.engine.settings;
         measures::finish(&self.engine.measures, even, &mut self.work.measures)?;

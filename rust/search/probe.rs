@@ -1,4 +1,4 @@
-//! Live quotes: prices of this rank's share at the widths that the search asks.
+//! Live probes: prices of this rank's share at the widths of the search.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,18 +8,18 @@ use super::{Engine, Profiles};
 use crate::error::Result;
 use crate::fields::settings;
 use crate::measures::Bound;
-use crate::search::width::{Quote, Quoted, Quotes, Verdict};
+use crate::search::width::{Fit, Kind, Probes};
 
 settings! {
-    /// One price that the search asked for, on this rank.
+    /// One priced width, on this rank.
     #[derive(Eq)]
-    pub struct Probed as "Probe" {
-        /// Width in groups over all ranks; 0 for prices of the ladder.
+    pub struct Probe as "Probe" {
+        /// Width in groups over all ranks; 0 for attempts at a split.
         width: usize;
         /// Requests of this rank's share.
         requests: usize;
-        /// What was priced: how the layouts of a plan were chosen, or in reference mode a bound
-        /// or an estimate without a plan ("bound:unshared", ...).
+        /// How the layouts of a plan were chosen, or in reference mode a bound or an estimate
+        /// without a plan ("bound:unshared", ...).
         kind: String;
         /// Packed tokens priced.
         packed_tokens: i64;
@@ -33,16 +33,16 @@ settings! {
 }
 
 /// The name of a bound or an estimate.
-fn name(quote: Quote) -> &'static str {
-    match quote {
-        Quote::Unshared => "bound:unshared",
-        Quote::Shared => "bound:shared",
-        Quote::Full | Quote::PlanFull => "estimate:full",
+fn name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Unshared => "bound:unshared",
+        Kind::Shared => "bound:shared",
+        Kind::Full | Kind::PlanFull => "estimate:full",
         _ => "estimate:optimal",
     }
 }
 
-impl Probed {
+impl Probe {
     pub(super) fn of_plan(width: usize, plan: &ForwardPlan, fits: bool) -> Self {
         Self {
             width,
@@ -56,17 +56,17 @@ impl Probed {
     }
 }
 
-/// Live quotes of one rank, remembered.
+/// Probes widths by live prices of one rank, and keeps them.
 pub(super) struct Prober {
     pub(super) pricer: Pricer,
     pub(super) available: i64,
-    pub(super) probes: Vec<Probed>,
+    pub(super) probes: Vec<Probe>,
     start: usize,
     share: Share,
     loaded: Option<usize>,
     plans: BTreeMap<(usize, Mode), ForwardPlan>,
     best: BTreeMap<usize, Mode>,
-    estimates: BTreeMap<(usize, Quote), Estimate>,
+    estimates: BTreeMap<(usize, Kind), Estimate>,
 }
 
 impl Prober {
@@ -110,16 +110,16 @@ impl Prober {
         Ok(&self.share)
     }
 
-    /// The ladder for the minimum wave.
-    pub(super) fn climb(&mut self, width: usize) -> Result<super::attempts::Climbed> {
+    /// Tries to split the minimum wave.
+    pub(super) fn split(&mut self, width: usize) -> Result<super::attempts::Fallback> {
         self.share(width)?;
         self.pricer
-            .climb(&self.share, self.available, &mut self.probes)
+            .split(&self.share, self.available, &mut self.probes)
     }
 
     /// The plan of a width that was priced, or is priced now.
-    pub(super) fn take(&mut self, width: usize, quote: Quote) -> Result<ForwardPlan> {
-        let mode = self.mode(width, quote)?;
+    pub(super) fn take(&mut self, width: usize, kind: Kind) -> Result<ForwardPlan> {
+        let mode = self.mode(width, kind)?;
         self.plan(width, mode)?;
         match self.plans.remove(&(width, mode)) {
             Some(plan) => Ok(plan),
@@ -127,19 +127,19 @@ impl Prober {
         }
     }
 
-    /// Bytes of the quote that decided a width.
-    pub(super) fn required(&mut self, width: usize, quote: Quote) -> Result<i64> {
-        if let Some(estimate) = self.estimates.get(&(width, quote)) {
+    /// Bytes of the price that decided a width.
+    pub(super) fn required(&mut self, width: usize, kind: Kind) -> Result<i64> {
+        if let Some(estimate) = self.estimates.get(&(width, kind)) {
             return Ok(estimate.required);
         }
-        let mode = self.mode(width, quote)?;
+        let mode = self.mode(width, kind)?;
         Ok(self.plan(width, mode)?.required())
     }
 
-    fn mode(&mut self, width: usize, quote: Quote) -> Result<Mode> {
-        Ok(match quote {
-            Quote::PlanFull => Mode::Full,
-            Quote::PlanBest => self.best_mode(width)?,
+    fn mode(&mut self, width: usize, kind: Kind) -> Result<Mode> {
+        Ok(match kind {
+            Kind::PlanFull => Mode::Full,
+            Kind::PlanBest => self.best_mode(width)?,
             _ => Mode::Optimal,
         })
     }
@@ -175,10 +175,10 @@ impl Prober {
         }
         let mut ranked: Option<(bool, i64, Mode)> = None;
         for &mode in self.pricer.engine.unsplit_modes() {
-            let verdict = self.priced(width, mode)?;
+            let fit = self.priced(width, mode)?;
             let required = self.plan(width, mode)?.required();
-            let rank = (!verdict.fits, if verdict.fits { 0 } else { required }, mode);
-            if verdict.usable() {
+            let rank = (!fit.fits, if fit.fits { 0 } else { required }, mode);
+            if fit.usable() {
                 ranked = Some(rank);
                 break;
             }
@@ -186,7 +186,7 @@ impl Prober {
                 ranked = Some(rank);
             }
             if !self.share.sharing() {
-                break; // every mode packs the rows alike
+                break; // every mode packs alike
             }
         }
         let mode = ranked.map_or(Mode::Full, |(.., mode)| mode);
@@ -220,17 +220,13 @@ impl Prober {
     }
 
     /// Prices a plan and records the probe.
-    fn priced(&mut self, width: usize, mode: Mode) -> Result<Verdict> {
+    fn priced(&mut self, width: usize, mode: Mode) -> Result<Fit> {
         let available = self.available;
         let plan = self.plan(width, mode)?;
-        let verdict = Verdict {
-            fits: plan.required() <= available,
-            trusted: plan.trusted,
-            profiled: plan.profiled,
-        };
-        let probe = Probed::of_plan(width, plan, verdict.fits);
+        let fit = plan.fit(available);
+        let probe = Probe::of_plan(width, plan, fit.fits);
         self.probes.push(probe);
-        Ok(verdict)
+        Ok(fit)
     }
 
     /// Whether estimates are valid for a width's share.
@@ -250,22 +246,22 @@ impl Prober {
         Ok(false)
     }
 
-    fn estimate(&mut self, width: usize, quote: Quote) -> Result<Estimate> {
-        if let Some(known) = self.estimates.get(&(width, quote)) {
+    fn estimate(&mut self, width: usize, kind: Kind) -> Result<Estimate> {
+        if let Some(known) = self.estimates.get(&(width, kind)) {
             return Ok(*known);
         }
         self.share(width)?;
-        let made = match quote {
-            Quote::Unshared => self.pricer.bound(&self.share, |_| Bound::NoSharing)?,
-            Quote::Shared => self.pricer.bound(&self.share, Bound::FullSharing)?,
-            Quote::Full => self.pricer.estimate(&self.share, Mode::Full)?,
+        let made = match kind {
+            Kind::Unshared => self.pricer.bound(&self.share, |_| Bound::NoSharing)?,
+            Kind::Shared => self.pricer.bound(&self.share, Bound::FullSharing)?,
+            Kind::Full => self.pricer.estimate(&self.share, Mode::Full)?,
             _ => self.pricer.estimate(&self.share, Mode::Optimal)?,
         };
-        self.estimates.insert((width, quote), made);
-        self.probes.push(Probed {
+        self.estimates.insert((width, kind), made);
+        self.probes.push(Probe {
             width,
             requests: self.share.requests.len(),
-            kind: name(quote).to_owned(),
+            kind: name(kind).to_owned(),
             packed_tokens: made.packed,
             required: made.required,
             fits: made.required <= self.available,
@@ -275,38 +271,29 @@ impl Prober {
     }
 }
 
-impl Quotes for Prober {
-    fn quote(&mut self, width: usize, kind: Quote) -> Result<Quoted> {
-        let verdict = match kind {
-            Quote::PlanBest => {
-                let mode = self.best_mode(width)?;
-                let available = self.available;
-                let plan = self.plan(width, mode)?;
-                Verdict {
-                    fits: plan.required() <= available,
-                    trusted: plan.trusted,
-                    profiled: plan.profiled,
-                }
+impl Probes for Prober {
+    fn probe(&mut self, width: usize, kind: Kind) -> Result<Fit> {
+        match kind {
+            Kind::PlanBest => {
+                let (mode, available) = (self.best_mode(width)?, self.available);
+                Ok(self.plan(width, mode)?.fit(available))
             }
-            Quote::PlanOptimal => self.priced(width, Mode::Optimal)?,
-            Quote::PlanFull => self.priced(width, Mode::Full)?,
-            _ if !self.estimable(width)? => return Ok(Quoted::default()),
+            Kind::PlanOptimal => self.priced(width, Mode::Optimal),
+            Kind::PlanFull => self.priced(width, Mode::Full),
+            _ if !self.estimable(width)? => Ok(Fit::default()),
             _ => {
                 let made = self.estimate(width, kind)?;
-                Verdict {
+                Ok(Fit {
+                    valid: true,
                     fits: made.required <= self.available,
                     trusted: made.trusted,
                     profiled: made.profiled,
-                }
+                })
             }
-        };
-        Ok(Quoted {
-            valid: true,
-            verdict,
-        })
+        }
     }
 
-    fn trusted(&mut self, width: usize, kind: Quote) -> Result<bool> {
+    fn trusted(&mut self, width: usize, kind: Kind) -> Result<bool> {
         let mode = self.mode(width, kind)?;
         Ok(self.plan(width, mode)?.trusted)
     }

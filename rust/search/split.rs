@@ -1,6 +1,6 @@
-//! The ladder of subforwards: how requests are ordered and cut, and what a rung costs.
+//! Splits of a wave into several forwards: orders and cuts the requests, and prices the parts.
 //!
-//! All graphs of a split wave stay alive together, so a rung is priced by everything retained
+//! All graphs of a split wave stay alive together, so a split is priced by everything retained
 //! plus the largest transient share.
 
 use crate::error::{Error, Result};
@@ -19,7 +19,7 @@ result! {
 pub struct Cost as "Cost" {
     /// Its own peak, with the factor.
     pub required: i64,
-    /// What stays until its backward, with the factor.
+    /// Bytes that stay until its backward, with the factor.
     pub retained: i64,
     /// Outputs and the retained floor, before the factor.
     pub checkpoint_retained: i64,
@@ -27,20 +27,20 @@ pub struct Cost as "Cost" {
     pub checkpoint_workspace: i64,
     /// Gradient of the checkpointed inputs, before the factor.
     pub input_gradient: i64,
-    /// What the input gradient added to `required`.
+    /// Bytes that the input gradient added to `required`.
     pub peak_increment: i64,
     /// Growth of the expert-parallel buffer, before the factor.
     pub hybridep_growth: i64,
     /// Adapter gradients, before the factor.
     pub adapter_gradient: i64,
     @core
-    /// Which adapters they belong to: equal keys share one allocation.
+    /// The adapters that they belong to: equal keys share one allocation.
     pub adapter_slots: u64,
 }
 }
 
 impl Cost {
-    /// Freed when the subforward returns.
+    /// Freed when the forward returns.
     #[must_use]
     pub fn ephemeral(&self) -> i64 {
         self.required.saturating_sub(self.retained)
@@ -102,9 +102,9 @@ pub fn cut(tokens: &[i64], count: usize) -> Result<Vec<usize>> {
     Ok(ends)
 }
 
-/// The counts of the ladder for `requests` requests: 2, 4, 8, ... up to one request each.
+/// The numbers of parts to try for `requests` requests: 2, 4, 8, ... up to one request each.
 #[must_use]
-pub fn rungs(requests: usize) -> Vec<usize> {
+pub fn counts(requests: usize) -> Vec<usize> {
     if requests < 2 {
         return Vec::new();
     }
@@ -114,13 +114,13 @@ pub fn rungs(requests: usize) -> Vec<usize> {
     counts
 }
 
-/// What a rung needs while all its graphs are alive, with the safety factor.
+/// Bytes that a split needs while all its graphs are alive, with the safety factor.
 ///
 /// The larger of two sums: everything retained and the largest transient share; or, with
 /// gradients, every checkpointed extent with its input gradient and one workspace. The largest
 /// buffer growth counts once in either. A sum past 63 bits is the largest number.
 #[must_use]
-pub fn rung_required(costs: &[Cost], safety: f64) -> i64 {
+pub fn required(costs: &[Cost], safety: f64) -> i64 {
     let growth = costs.iter().map(|c| c.hybridep_growth).max().unwrap_or(0);
     let retained = sum(costs.iter().map(|c| c.retained));
     let transient = costs
@@ -183,9 +183,9 @@ mod tests {
         assert_eq!(cut(&[100, 1, 1, 1], 4).unwrap(), [1, 2, 3, 4]);
         assert_eq!(cut(&[1, 1, 100], 2).unwrap(), [2, 3]);
         assert_eq!(cut(&[5], 8).unwrap(), [1]);
-        assert_eq!(rungs(1), [0_usize; 0]);
-        assert_eq!(rungs(2), [2]);
-        assert_eq!(rungs(7), [2, 4, 7]);
+        assert_eq!(counts(1), [0_usize; 0]);
+        assert_eq!(counts(2), [2]);
+        assert_eq!(counts(7), [2, 4, 7]);
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
             ..Cost::default()
         };
         // 2 x 100 retained, 900 transient without its growth of 110, the growth once.
-        assert_eq!(rung_required(&[cost, cost], 1.1), 200 + 790 + 110);
+        assert_eq!(required(&[cost, cost], 1.1), 200 + 790 + 110);
         let heavy = |slots| Cost {
             required: 0,
             retained: 0,
@@ -215,7 +215,7 @@ mod tests {
             adapter_slots: slots,
             ..cost
         };
-        assert_eq!(rung_required(&[heavy(0), heavy(0)], 1.1), scaled(260, 1.1));
-        assert_eq!(rung_required(&[heavy(0), heavy(1)], 1.1), scaled(310, 1.1));
+        assert_eq!(required(&[heavy(0), heavy(0)], 1.1), scaled(260, 1.1));
+        assert_eq!(required(&[heavy(0), heavy(1)], 1.1), scaled(310, 1.1));
     }
 }

@@ -1,19 +1,19 @@
 //! One wave's search, alone or in step with other ranks.
 //!
-//! Alone, quotes are live and lazy. With other ranks they are agreed in tables, see
+//! Alone, probes are live and lazy. With other ranks they are agreed in tables, see
 //! [`Exchange`].
 
 use std::sync::Arc;
 
 use super::agreed::Exchange;
-use super::attempts::{Attempt, Climbed};
+use super::attempts::{Attempt, Fallback};
 use super::plan::{ForwardPlan, Mode, Pricer, Share};
-use super::probe::{Probed, Prober};
+use super::probe::{Probe, Prober};
 use super::{Engine, Profiles, Signature};
 use crate::error::{Error, Result};
 use crate::fields::result;
 use crate::search::split::Cost;
-use crate::search::width::{self, Geometry, Judge, Outcome, QUOTES, Quote, Quotes, Stop};
+use crate::search::width::{self, Decisions, Geometry, KINDS, Kind, Outcome, Probes, Stop};
 
 /// How a search ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,35 +39,35 @@ impl Ending {
 }
 
 result! {
-    /// What a search ended with, as this rank sees it.
+    /// The result of a search on this rank.
     #[derive(Debug, Clone)]
     pub struct SearchResult as "SearchResult" {
         /// "wave", "split" or "refused".
         pub kind: Ending,
-        /// Items over all data-parallel ranks.
+        /// Groups of requests over all data-parallel ranks.
         pub width: usize,
         /// This rank's groups.
         pub groups: Vec<usize>,
         /// Bytes needed on this rank.
         pub required: i64,
-        /// No profile covers it.
+        /// Beyond what its profile has seen.
         pub cold: bool,
-        /// What runs, in order; of a refusal the fully shared plan.
+        /// The forwards in order; of a refusal the fully shared plan.
         pub plans: Vec<ForwardPlan>,
         /// Per part of a split, its requests, numbered within the wave's share.
         pub part_requests: Vec<Vec<u32>>,
         /// The plan that did not fit or was not trusted at the width where the search stopped.
         pub stopped: Option<ForwardPlan>,
-        /// Of a refusal: everything attempts, in order.
+        /// Of a refusal: all attempts, in order.
         pub attempts: Vec<Attempt>,
         /// Splitting is switched off (expert parallelism).
         pub unsplittable: bool,
         @core
-        /// Why it is not wider.
+        /// The reason why it is not wider.
         pub stop: Stop,
     }
     python {
-        /// Why it is not wider: "memory", "trust" or "end".
+        /// The reason why it is not wider: "memory", "trust" or "end".
         #[getter]
         fn stop(&self) -> &'static str {
             match self.stop {
@@ -77,7 +77,7 @@ result! {
             }
         }
 
-        /// The width at which that was seen; 0 at the end of the pool.
+        /// The width that gave it; 0 at the end of the pool.
         #[getter]
         fn stop_width(&self) -> usize {
             match self.stop {
@@ -92,13 +92,14 @@ result! {
 pub struct Session {
     geometry: Geometry,
     hint: Option<usize>,
-    judge: Judge,
+    decisions: Decisions,
     prober: Prober,
     exchange: Exchange,
 }
 
 impl Session {
-    /// `available` bytes for this rank's share; `hint` is the largest width used so far.
+    /// Starts a search with `available` bytes for this rank's share; `hint` is the largest width
+    /// used so far.
     pub fn new(
         engine: Arc<Engine>,
         profiles: Arc<Profiles>,
@@ -108,54 +109,58 @@ impl Session {
     ) -> Result<Self> {
         let settings = engine.settings();
         let geometry = Geometry::new(engine.pool().groups(), start, settings.dp)?;
-        let composite = !settings.reference;
-        let judge = Judge::new(composite);
+        let strategy = engine.strategy();
         Ok(Self {
             geometry,
             hint,
-            judge,
+            decisions: Decisions::new(strategy),
             prober: Prober::new(engine, profiles, start, available),
-            exchange: Exchange::new(geometry, hint, composite),
+            exchange: Exchange::new(geometry, hint, strategy),
         })
     }
 
     /// Everything priced, in order.
     #[must_use]
-    pub fn probes(&self) -> &[Probed] {
+    pub fn probes(&self) -> &[Probe] {
         &self.prober.probes
     }
 
     /// Distinct widths after the minimum wave that did not fit.
     #[must_use]
     pub fn rejected(&self) -> usize {
-        self.judge.rejected()
+        self.decisions.rejected()
     }
 
-    /// The whole search with live quotes: for one data-parallel rank.
+    /// The whole search with live probes: for one data-parallel rank.
     pub fn alone(&mut self) -> Result<SearchResult> {
-        let outcome = width::search(self.geometry, self.hint, &mut self.judge, &mut self.prober)?;
+        let outcome = width::search(
+            self.geometry,
+            self.hint,
+            &mut self.decisions,
+            &mut self.prober,
+        )?;
         if let Outcome::Wave(width, _) = outcome {
-            self.judge.choose(width, &mut self.prober)?;
+            self.decisions.choose(width, &mut self.prober)?;
         }
         self.end(outcome)
     }
 
-    /// Bytes free for this rank's share, before anything is priced.
+    /// Sets the bytes available for this rank's share, before anything is priced.
     pub fn set_available(&mut self, available: i64) {
         self.prober.available = available;
     }
 
-    /// One quote of this rank, as bits, for tests of the tables.
-    pub fn quote(&mut self, width: usize, kind: usize) -> Result<u8> {
+    /// One probe of this rank, as bits, for tests of the tables.
+    pub fn probe(&mut self, width: usize, kind: usize) -> Result<u8> {
         if width == 0 || width > self.geometry.remaining {
             return Err(Error::input(format!(
                 "width is {width}: it must be from 1 to {}, the groups left",
                 self.geometry.remaining
             )));
         }
-        match Quote::ALL.get(kind) {
-            Some(&kind) => Ok(self.prober.quote(width, kind)?.bits()),
-            None => Err(Error::input(format!("kind is {kind}: there are {QUOTES}"))),
+        match Kind::ALL.get(kind) {
+            Some(&kind) => Ok(self.prober.probe(width, kind)?.bits()),
+            None => Err(Error::input(format!("kind is {kind}: there are {KINDS}"))),
         }
     }
 
@@ -165,55 +170,55 @@ impl Session {
         self.exchange.growth_len()
     }
 
-    /// First table: this rank's quotes of every width that growth can ask.
+    /// Computes the first table: this rank's probes of every width of growth.
     pub fn growth(&mut self) -> Result<Vec<i64>> {
         self.exchange.growth(&mut self.prober)
     }
 
     /// Takes the first agreed table; entries of the second.
     pub fn agree_growth(&mut self, agreed: &[i64]) -> Result<usize> {
-        self.exchange.settle_growth(&self.judge, agreed)
+        self.exchange.settle_growth(&self.decisions, agreed)
     }
 
-    /// Second table: this rank's quotes of the widths that bisection can ask.
+    /// Computes the second table: this rank's probes of the widths of bisection.
     pub fn bisection(&mut self) -> Result<Vec<i64>> {
         self.exchange.bisection(&mut self.prober)
     }
 
     /// Takes the second agreed table; entries of the third, which is empty in reference mode.
     pub fn agree_bisection(&mut self, agreed: &[i64]) -> Result<usize> {
-        self.exchange.settle_bisection(&self.judge, agreed)
+        self.exchange.settle_bisection(&self.decisions, agreed)
     }
 
-    /// Third table: this rank's quotes of the widths between two granules.
+    /// Computes the third table: this rank's probes of the widths between two granules.
     pub fn refinement(&mut self) -> Result<Vec<i64>> {
         self.exchange.refinement(&mut self.prober)
     }
 
     /// Takes the third agreed table and ends the search.
     pub fn finish(&mut self, agreed: &[i64]) -> Result<SearchResult> {
-        let outcome = self.exchange.settle(&mut self.judge, agreed)?;
+        let outcome = self.exchange.settle(&mut self.decisions, agreed)?;
         self.end(outcome)
     }
 
     fn end(&mut self, outcome: Outcome) -> Result<SearchResult> {
         let (width, stop) = match outcome {
             Outcome::Cold(width, stop) | Outcome::Wave(width, stop) => (width, stop),
-            Outcome::Ladder => return self.ladder(),
+            Outcome::Split => return self.split(),
         };
-        let executed = self.judge.executed(width);
-        if executed == Quote::PlanBest {
+        let executed = self.decisions.executed(width);
+        if executed == Kind::PlanBest {
             self.prober.refine(width)?;
         }
         let planned = self.prober.take(width, executed)?;
-        let decided = self.judge.decided(width);
+        let decided = self.decisions.decided(width);
         let required = match decided {
-            Some(quote) => self.prober.required(width, quote)?,
+            Some(kind) => self.prober.required(width, kind)?,
             None => planned.required(),
         };
         let stopped = match stop {
             Stop::Memory(at) | Stop::Trust(at) if at != width => {
-                let executed = self.judge.executed(at);
+                let executed = self.decisions.executed(at);
                 Some(self.prober.take(at, executed)?)
             }
             _ => None,
@@ -227,15 +232,15 @@ impl Session {
         })
     }
 
-    fn ladder(&mut self) -> Result<SearchResult> {
+    fn split(&mut self) -> Result<SearchResult> {
         let width = self.geometry.min_width;
         let groups = self.prober.groups(width).collect();
-        Ok(found(width, groups, self.prober.climb(width)?))
+        Ok(after_attempts(width, groups, self.prober.split(width)?))
     }
 }
 
 impl SearchResult {
-    /// One forward, after the ladder.
+    /// One forward, after attempts to split it.
     fn whole(width: usize, groups: Vec<usize>, plan: ForwardPlan) -> Self {
         Self {
             kind: Ending::Wave,
@@ -253,24 +258,24 @@ impl SearchResult {
     }
 }
 
-/// What the ladder found, as the end of a search.
-fn found(width: usize, groups: Vec<usize>, climbed: Climbed) -> SearchResult {
-    match climbed {
-        Climbed::Whole(plan) => SearchResult::whole(width, groups, *plan),
-        Climbed::Split(rung) => SearchResult {
+/// The result of attempts, as that of a search.
+fn after_attempts(width: usize, groups: Vec<usize>, fallback: Fallback) -> SearchResult {
+    match fallback {
+        Fallback::Whole(plan) => SearchResult::whole(width, groups, *plan),
+        Fallback::Split(split) => SearchResult {
             kind: Ending::Split,
             width,
             groups,
-            required: rung.required,
+            required: split.required,
             cold: true,
-            plans: rung.parts,
-            part_requests: rung.requests,
+            plans: split.parts,
+            part_requests: split.requests,
             stopped: None,
             attempts: Vec::new(),
             unsplittable: false,
             stop: Stop::Memory(width),
         },
-        Climbed::Refused(refusal) => SearchResult {
+        Fallback::Refused(refusal) => SearchResult {
             kind: Ending::Refused,
             required: refusal.required,
             attempts: refusal.attempts,
@@ -280,15 +285,15 @@ fn found(width: usize, groups: Vec<usize>, climbed: Climbed) -> SearchResult {
     }
 }
 
-/// What a profile of these requests is kept by.
+/// Computes the signature by which a profile of these requests is kept.
 pub fn sign(engine: Arc<Engine>, requests: &[u32]) -> Result<Signature> {
     let mut share = Share::default();
     Pricer::new(engine, Arc::default()).load(requests, &mut share)?;
     Ok(share.signature)
 }
 
-/// The ladder's lower bound on the price of these requests as one part of a split, and their
-/// price with cost-optimal and with full-sharing layouts.
+/// Computes the lower bound on the price of these requests as one part of a split, and their price
+/// with cost-optimal and with full-sharing layouts.
 pub fn part_costs(
     engine: Arc<Engine>,
     profiles: Arc<Profiles>,
@@ -303,17 +308,17 @@ pub fn part_costs(
     Ok([lower, optimal, full])
 }
 
-/// Plans these requests as one forward, split if it must be; with everything priced.
+/// Plans these requests as one forward, split where it must be; with everything priced.
 pub fn plan(
     engine: Arc<Engine>,
     profiles: Arc<Profiles>,
     requests: &[u32],
     available: i64,
-) -> Result<(SearchResult, Vec<Probed>)> {
+) -> Result<(SearchResult, Vec<Probe>)> {
     let mut pricer = Pricer::new(engine, profiles);
     let mut share = Share::default();
     let mut probes = Vec::new();
     pricer.load(requests, &mut share)?;
-    let climbed = pricer.climb(&share, available, &mut probes)?;
-    Ok((found(0, Vec::new(), climbed), probes))
+    let fallback = pricer.split(&share, available, &mut probes)?;
+    Ok((after_attempts(0, Vec::new(), fallback), probes))
 }

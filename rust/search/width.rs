@@ -1,20 +1,31 @@
-//! The width search, as a machine that asks for a verdict and is told.
+//! The search for the width of a wave.
 //!
-//! [`Machine`] walks widths: the minimum wave, a hint, doubling, bisection over granules and, but
-//! in reference mode, over the multiples of the rank count. [`Judge`] makes one width's verdict out of *quotes* (one price of one kind) the way the reference planner does:
-//! bounds first where they are valid, exact plans otherwise. Neither prices anything, so the same
-//! code runs over live prices and over a table that all ranks have agreed on.
+//! [`Walk`] goes over widths: the minimum wave, a hint, doubling, bisection over granules and, but
+//! in reference mode, over the multiples of the rank count. [`Decisions`] decides one width by
+//! *probes*, prices of one kind each: in reference mode bounds first where they are valid, exact
+//! plans otherwise. Neither prices anything, so the same code runs over live prices and over a
+//! table that all ranks have agreed on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Error, Result};
 
-/// Which widths a wave can have: all in groups over all data-parallel ranks.
+/// How a search decides: by our own way or by the reference planner's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Strategy {
+    /// One probe a width, of the best layout of each rank; refined to the widest width.
+    #[default]
+    Best,
+    /// The reference planner's order of probes; stops at a granule.
+    Reference,
+}
+
+/// The widths that a wave can have: groups of requests over all data-parallel ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
-    /// Items of the pool not yet run.
+    /// Groups of the pool not yet run.
     pub remaining: usize,
-    /// The minimum wave: a group a rank, as far as there are groups.
+    /// The minimum wave: a group for each rank, as far as there are groups.
     pub min_width: usize,
     /// Larger widths are multiples of this, a multiple of the rank count.
     pub granule: usize,
@@ -23,7 +34,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Of the groups from `start` on, over `dp` data-parallel ranks.
+    /// Returns the widths of waves from group `start` on, over `dp` data-parallel ranks.
     pub fn new(groups: usize, start: usize, dp: usize) -> Result<Self> {
         if dp == 0 {
             return Err(Error::input(
@@ -71,7 +82,7 @@ impl Geometry {
         self.normalize(best.saturating_add(1).max(best.saturating_mul(2)))
     }
 
-    /// Every width that the search can ask before it bisects, in a fixed order: the minimum,
+    /// Every width that the search can probe before it bisects, in a fixed order: the minimum,
     /// its doublings, the hint and the hint's doublings.
     #[must_use]
     pub fn growth_widths(&self, hint: Option<usize>) -> Vec<Vec<usize>> {
@@ -96,7 +107,7 @@ impl Geometry {
         chains
     }
 
-    /// The width between two others that bisection asks next, if there is one.
+    /// The width between two others that bisection probes next, if there is one.
     #[must_use]
     pub fn middle(&self, best: usize, failed: usize) -> Option<usize> {
         if failed - best <= 1 {
@@ -108,21 +119,21 @@ impl Geometry {
 
     /// The middle one of the multiples of the rank count between two widths.
     #[must_use]
-    pub fn fine_middle(&self, best: usize, failed: usize) -> Option<usize> {
+    pub fn middle_multiple(&self, best: usize, failed: usize) -> Option<usize> {
         let (first, last) = (best / self.dp + 1, failed.saturating_sub(1) / self.dp);
         (first <= last).then(|| usize::midpoint(first, last) * self.dp)
     }
 
-    /// The width between two others that a step asks next, if there is one.
+    /// The width between two others that a step probes next, if there is one.
     #[must_use]
     pub fn between(&self, best: usize, failed: usize, step: Step) -> Option<usize> {
         match step {
-            Step::Refine => self.fine_middle(best, failed),
+            Step::Refine => self.middle_multiple(best, failed),
             _ => self.middle(best, failed),
         }
     }
 
-    /// Every width that bisection between two others can ask, ascending.
+    /// Every width that bisection between two others can probe, ascending.
     #[must_use]
     pub fn bisection_widths(&self, best: usize, failed: usize, step: Step) -> Vec<usize> {
         let mut widths = Vec::new();
@@ -130,7 +141,7 @@ impl Geometry {
         while let Some((low, high)) = open.pop() {
             if let Some(width) = self.between(low, high, step) {
                 widths.push(width);
-                // A floored middle can lie at or below `low`: only true sub-intervals go on.
+                // A floored middle can be at or below `low`: only true sub-intervals go on.
                 if low < width && width < high {
                     open.push((low, width));
                     open.push((width, high));
@@ -143,9 +154,12 @@ impl Geometry {
     }
 }
 
-/// What all ranks say of one width.
+/// How one width, or one price of it, stands against the memory and the profiles.
+#[allow(clippy::struct_excessive_bools)] // independent flags, each agreed by itself
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Verdict {
+pub struct Fit {
+    /// This kind of price holds for the width at all.
+    pub valid: bool,
     /// Fits on every rank.
     pub fits: bool,
     /// Trusted on every rank.
@@ -154,7 +168,7 @@ pub struct Verdict {
     pub profiled: bool,
 }
 
-impl Verdict {
+impl Fit {
     /// Fits, and trusted or never seen before.
     #[must_use]
     pub fn usable(self) -> bool {
@@ -162,10 +176,10 @@ impl Verdict {
     }
 }
 
-/// Which part of the search asks.
+/// The part of the search that probes a width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// The minimum wave; the verdict's `trusted` means that it need not run cold.
+    /// The minimum wave; `trusted` then means that it need not run cold.
     First,
     /// A width used before.
     Hint,
@@ -182,8 +196,8 @@ pub enum Step {
 pub enum Stop {
     /// This width does not fit.
     Memory(usize),
-    /// This width fits but lies outside what a profile covers, or (equal to the chosen width)
-    /// nothing wider may be attempts before this one has run.
+    /// This width fits but is beyond what a profile has seen, or (equal to the chosen width)
+    /// nothing wider may be tried before this one has run.
     Trust(usize),
     /// The pool ends here.
     End,
@@ -192,9 +206,9 @@ pub enum Stop {
 /// How the search ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The minimum wave does not fit: the split ladder decides.
-    Ladder,
-    /// The minimum wave, which must run before anything wider may be attempts.
+    /// The minimum wave does not fit: it must be split.
+    Split,
+    /// The minimum wave, which must run before anything wider may be tried.
     Cold(usize, Stop),
     /// This width, priced last with this reason to stop.
     Wave(usize, Stop),
@@ -203,18 +217,17 @@ pub enum Outcome {
 /// The next move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Tell the verdict of this width.
-    Ask(usize, Step),
+    /// Probe this width and advance by its fit.
+    Probe(usize, Step),
     /// Over.
     Done(Outcome),
 }
 
-/// The search over widths. Alternate [`Machine::next`] and [`Machine::tell`].
+/// The search over widths. Alternate [`Walk::next`] and [`Walk::advance`].
 #[derive(Debug, Clone)]
-pub struct Machine {
+pub struct Walk {
     geometry: Geometry,
-    /// Refine after bisection.
-    fine: bool,
+    strategy: Strategy,
     hint: usize,
     best: usize,
     failed: Option<usize>,
@@ -222,24 +235,23 @@ pub struct Machine {
     next: Next,
 }
 
-impl Machine {
-    /// Starts at the minimum wave; `hint` is the largest width used so far; `fine`: the reference
-    /// search stops at a granule, ours goes on to the widest.
+impl Walk {
+    /// Starts at the minimum wave; `hint` is the largest width used so far.
     #[must_use]
-    pub fn new(geometry: Geometry, hint: Option<usize>, fine: bool) -> Self {
+    pub fn new(geometry: Geometry, hint: Option<usize>, strategy: Strategy) -> Self {
         let first = geometry.min_width;
         Self {
             geometry,
-            fine,
+            strategy,
             hint: geometry.normalize(hint.unwrap_or(first)),
             best: first,
             failed: None,
             stop: Stop::End,
-            next: Next::Ask(first, Step::First),
+            next: Next::Probe(first, Step::First),
         }
     }
 
-    /// What to do now.
+    /// The next move.
     #[must_use]
     pub fn next(&self) -> Next {
         self.next
@@ -249,47 +261,45 @@ impl Machine {
     #[must_use]
     pub fn interval(&self) -> Option<(usize, usize)> {
         match self.next {
-            Next::Ask(_, Step::Bisect | Step::Refine) => {
+            Next::Probe(_, Step::Bisect | Step::Refine) => {
                 self.failed.map(|failed| (self.best, failed))
             }
             _ => None,
         }
     }
 
-    /// Takes the verdict of the width asked last.
-    pub fn tell(&mut self, verdict: Verdict) {
-        let Next::Ask(width, step) = self.next else {
+    /// Moves on by the fit of the width probed last.
+    pub fn advance(&mut self, fit: Fit) {
+        let Next::Probe(width, step) = self.next else {
             return;
         };
         self.next = match step {
-            Step::First if !verdict.fits => Next::Done(Outcome::Ladder),
-            Step::First if !verdict.trusted => {
-                Next::Done(Outcome::Cold(width, self.cold_stop(width)))
-            }
-            Step::First if self.hint > self.best => Next::Ask(self.hint, Step::Hint),
+            Step::First if !fit.fits => Next::Done(Outcome::Split),
+            Step::First if !fit.trusted => Next::Done(Outcome::Cold(width, self.cold_stop(width))),
+            Step::First if self.hint > self.best => Next::Probe(self.hint, Step::Hint),
             Step::First => self.grow(),
             Step::Hint => {
                 // An unprofiled mix may fit at the hint by chance: grow towards it instead.
-                if verdict.usable() && verdict.trusted {
+                if fit.usable() && fit.trusted {
                     self.best = width;
                 }
                 self.grow()
             }
-            Step::Grow if verdict.usable() => {
+            Step::Grow if fit.usable() => {
                 self.best = width;
-                if verdict.trusted {
+                if fit.trusted {
                     self.grow()
                 } else {
                     Next::Done(Outcome::Wave(width, self.cold_stop(width)))
                 }
             }
-            Step::Bisect | Step::Refine if verdict.usable() => {
+            Step::Bisect | Step::Refine if fit.usable() => {
                 self.best = width;
                 self.between(step)
             }
             Step::Grow | Step::Bisect | Step::Refine => {
                 self.failed = Some(width);
-                self.stop = if verdict.fits {
+                self.stop = if fit.fits {
                     Stop::Trust(width)
                 } else {
                     Stop::Memory(width)
@@ -310,38 +320,39 @@ impl Machine {
     fn grow(&self) -> Next {
         let width = self.geometry.grown(self.best);
         if self.best < self.geometry.remaining && width != self.best {
-            Next::Ask(width, Step::Grow)
+            Next::Probe(width, Step::Grow)
         } else {
             Next::Done(Outcome::Wave(self.best, self.stop))
         }
     }
 
-    /// Between the widest usable and the narrowest failed width.
+    /// The next move between the widest usable and the narrowest failed width.
     fn between(&self, step: Step) -> Next {
         let (best, failed) = (self.best, self.failed.unwrap_or(self.best));
+        let refines = self.strategy == Strategy::Best;
         let coarse = match step {
             Step::Refine => None,
             _ => self.geometry.middle(best, failed),
         };
         // A middle that is floored to a width below the best would lose what was found.
-        let coarse = coarse.filter(|&width| !self.fine || width > best);
+        let coarse = coarse.filter(|&width| !refines || width > best);
         if let Some(width) = coarse {
-            return Next::Ask(width, Step::Bisect);
+            return Next::Probe(width, Step::Bisect);
         }
-        match self.geometry.fine_middle(best, failed) {
-            Some(width) if self.fine => Next::Ask(width, Step::Refine),
+        match self.geometry.middle_multiple(best, failed) {
+            Some(width) if refines => Next::Probe(width, Step::Refine),
             _ => Next::Done(Outcome::Wave(best, self.stop)),
         }
     }
 }
 
-/// Kinds of prices of one width. The first four are estimates that need no plan; the reference
-/// search uses them where they bound a plan's price.
+/// A kind of price of one width. The first four are estimates without a plan, used in reference
+/// mode where they bound a plan's price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Quote {
-    /// Nothing shared: an upper bound of any layout.
+pub enum Kind {
+    /// Nothing shared: an upper bound of any layout's price.
     Unshared,
-    /// Everything shared, every term at its least: a lower bound.
+    /// Everything shared, every term at its least: a lower bound of any layout's price.
     Shared,
     /// The cost-optimal layout, without its plan.
     Optimal,
@@ -355,12 +366,12 @@ pub enum Quote {
     PlanBest,
 }
 
-/// Number of [`Quote`] kinds.
-pub const QUOTES: usize = 7;
+/// Number of kinds.
+pub const KINDS: usize = 7;
 
-impl Quote {
+impl Kind {
     /// Every kind, by number.
-    pub const ALL: [Self; QUOTES] = [
+    pub const ALL: [Self; KINDS] = [
         Self::Unshared,
         Self::Shared,
         Self::Optimal,
@@ -371,57 +382,45 @@ impl Quote {
     ];
 }
 
-/// One quote, as agreed by all ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Quoted {
-    /// Whether this kind of price is valid for the width at all.
-    pub valid: bool,
-    /// See [`Verdict`].
-    pub verdict: Verdict,
-}
-
-impl Quoted {
+impl Fit {
     /// Four bits: valid, fits, trusted, profiled.
     #[must_use]
     pub fn bits(self) -> u8 {
         u8::from(self.valid)
-            | u8::from(self.verdict.fits) << 1
-            | u8::from(self.verdict.trusted) << 2
-            | u8::from(self.verdict.profiled) << 3
+            | u8::from(self.fits) << 1
+            | u8::from(self.trusted) << 2
+            | u8::from(self.profiled) << 3
     }
 
-    /// The inverse of [`Quoted::bits`].
+    /// The inverse of [`Fit::bits`].
     #[must_use]
     pub fn from_bits(bits: u8) -> Self {
         Self {
             valid: bits & 1 != 0,
-            verdict: Verdict {
-                fits: bits & 2 != 0,
-                trusted: bits & 4 != 0,
-                profiled: bits & 8 != 0,
-            },
+            fits: bits & 2 != 0,
+            trusted: bits & 4 != 0,
+            profiled: bits & 8 != 0,
         }
     }
 }
 
-/// Where quotes come from: live prices of this rank, or a table agreed by all ranks.
-pub trait Quotes {
-    /// The quote of `kind` at `width`. Asked again when the search prices a width again.
-    fn quote(&mut self, width: usize, kind: Quote) -> Result<Quoted>;
+/// A source of probes: live prices of this rank, or a table agreed by all ranks.
+pub trait Probes {
+    /// Probes `width` by a price of one kind; again where the search prices a width again.
+    fn probe(&mut self, width: usize, kind: Kind) -> Result<Fit>;
 
     /// Whether the plan of `kind` is trusted, without pricing it.
-    fn trusted(&mut self, width: usize, kind: Quote) -> Result<bool>;
+    fn trusted(&mut self, width: usize, kind: Kind) -> Result<bool>;
 }
 
-/// Makes verdicts of widths out of quotes and remembers what earlier widths decided.
+/// Decides widths by probes and remembers what decided earlier ones.
 #[derive(Debug, Clone, Default)]
-pub struct Judge {
-    /// One composite quote a width instead of the reference order of probes.
-    composite: bool,
-    /// Verdicts made from estimates.
-    estimates: BTreeMap<usize, Option<Verdict>>,
+pub struct Decisions {
+    strategy: Strategy,
+    /// Decisions by estimates.
+    estimates: BTreeMap<usize, Option<Fit>>,
     /// The estimate that decided each of them.
-    decided: BTreeMap<usize, Quote>,
+    decided: BTreeMap<usize, Kind>,
     /// Widths whose full-sharing layouts were priced last.
     full: BTreeMap<usize, bool>,
     /// The narrowest width that failed after exact pricing.
@@ -430,20 +429,14 @@ pub struct Judge {
     rejected: BTreeSet<usize>,
 }
 
-impl Judge {
-    /// `composite`: ask [`Quote::PlanBest`] only.
+impl Decisions {
+    /// Nothing decided yet.
     #[must_use]
-    pub fn new(composite: bool) -> Self {
+    pub fn new(strategy: Strategy) -> Self {
         Self {
-            composite,
+            strategy,
             ..Self::default()
         }
-    }
-
-    /// See [`Judge::new`].
-    #[must_use]
-    pub fn composite(&self) -> bool {
-        self.composite
     }
 
     /// Distinct widths after the minimum wave that did not fit.
@@ -452,56 +445,51 @@ impl Judge {
         self.rejected.len()
     }
 
-    /// The quote whose plan is executed at a width that was judged.
+    /// The kind of price whose plan is executed at a width that was decided.
     #[must_use]
-    pub fn executed(&self, width: usize) -> Quote {
-        match (self.composite, self.full.get(&width)) {
-            (true, _) => Quote::PlanBest,
-            (false, Some(true)) => Quote::PlanFull,
-            _ => Quote::PlanOptimal,
+    pub fn executed(&self, width: usize) -> Kind {
+        match (self.strategy, self.full.get(&width)) {
+            (Strategy::Best, _) => Kind::PlanBest,
+            (Strategy::Reference, Some(true)) => Kind::PlanFull,
+            _ => Kind::PlanOptimal,
         }
     }
 
     /// The estimate that decided a width, so that its price is the width's; none where a plan
     /// decided.
     #[must_use]
-    pub fn decided(&self, width: usize) -> Option<Quote> {
+    pub fn decided(&self, width: usize) -> Option<Kind> {
         self.decided.get(&width).copied()
     }
 
-    /// The verdict for a step of the machine. For the minimum wave `trusted` means that the plan
+    /// Decides a width for a step of the walk. For the minimum wave `trusted` means that the plan
     /// to be executed is trusted.
-    pub fn verdict(
-        &mut self,
-        width: usize,
-        step: Step,
-        quotes: &mut impl Quotes,
-    ) -> Result<Verdict> {
-        if self.composite {
-            let verdict = quotes.quote(width, Quote::PlanBest)?.verdict;
-            if step != Step::First && !verdict.fits {
+    pub fn fit(&mut self, width: usize, step: Step, probes: &mut impl Probes) -> Result<Fit> {
+        if self.strategy == Strategy::Best {
+            let fit = probes.probe(width, Kind::PlanBest)?;
+            if step != Step::First && !fit.fits {
                 self.rejected.insert(width);
             }
-            return Ok(verdict);
+            return Ok(fit);
         }
-        let estimate = self.estimate(width, quotes)?;
+        let estimate = self.estimate(width, probes)?;
         if step == Step::First {
-            return self.first(width, estimate, quotes);
+            return self.first(width, estimate, probes);
         }
-        let verdict = match estimate {
-            Some(verdict) => verdict,
-            None => self.planned(width, quotes)?,
+        let fit = match estimate {
+            Some(fit) => fit,
+            None => self.planned(width, probes)?,
         };
-        if !verdict.fits {
+        if !fit.fits {
             self.rejected.insert(width);
         }
-        Ok(verdict)
+        Ok(fit)
     }
 
-    /// Prices the chosen width once more, as the reference search does.
-    pub fn choose(&mut self, width: usize, quotes: &mut impl Quotes) -> Result<()> {
+    /// Probes the chosen width once more, as the reference planner does.
+    pub fn choose(&mut self, width: usize, probes: &mut impl Probes) -> Result<()> {
         if self.decided(width).is_none() {
-            quotes.quote(width, self.executed(width))?;
+            probes.probe(width, self.executed(width))?;
         }
         Ok(())
     }
@@ -509,94 +497,92 @@ impl Judge {
     fn first(
         &mut self,
         width: usize,
-        estimate: Option<Verdict>,
-        quotes: &mut impl Quotes,
-    ) -> Result<Verdict> {
-        if let Some(verdict) = estimate {
-            if verdict.fits && !verdict.trusted {
-                // The plan may hold fewer tokens than the price that was asked.
-                let trusted = quotes.trusted(width, self.executed(width))?;
-                return Ok(Verdict { trusted, ..verdict });
+        estimate: Option<Fit>,
+        probes: &mut impl Probes,
+    ) -> Result<Fit> {
+        if let Some(fit) = estimate {
+            if fit.fits && !fit.trusted {
+                // The plan may have fewer tokens than what was priced.
+                let trusted = probes.trusted(width, self.executed(width))?;
+                return Ok(Fit { trusted, ..fit });
             }
-            return Ok(verdict);
+            return Ok(fit);
         }
-        let verdict = quotes.quote(width, Quote::PlanOptimal)?.verdict;
-        if verdict.fits && !verdict.trusted && verdict.profiled {
+        let fit = probes.probe(width, Kind::PlanOptimal)?;
+        if fit.fits && !fit.trusted && fit.profiled {
             self.full.insert(width, true);
-            return Ok(quotes.quote(width, Quote::PlanFull)?.verdict);
+            return probes.probe(width, Kind::PlanFull);
         }
-        Ok(verdict)
+        Ok(fit)
     }
 
-    fn planned(&mut self, width: usize, quotes: &mut impl Quotes) -> Result<Verdict> {
+    fn planned(&mut self, width: usize, probes: &mut impl Probes) -> Result<Fit> {
         let kind = self.executed(width);
-        let verdict = quotes.quote(width, kind)?.verdict;
-        if verdict.usable() || kind == Quote::PlanFull {
-            return Ok(verdict);
+        let fit = probes.probe(width, kind)?;
+        if fit.usable() || kind == Kind::PlanFull {
+            return Ok(fit);
         }
         self.full.insert(width, true);
-        Ok(quotes.quote(width, Quote::PlanFull)?.verdict)
+        probes.probe(width, Kind::PlanFull)
     }
 
-    /// The verdict from bounds and layouts without plans; none where they are not valid.
-    fn estimate(&mut self, width: usize, quotes: &mut impl Quotes) -> Result<Option<Verdict>> {
+    /// Decides by bounds and layouts without plans; none where they are not valid.
+    fn estimate(&mut self, width: usize, probes: &mut impl Probes) -> Result<Option<Fit>> {
         if let Some(known) = self.estimates.get(&width) {
             return Ok(*known);
         }
-        let unshared = quotes.quote(width, Quote::Unshared)?;
-        let mut verdict = None;
+        let unshared = probes.probe(width, Kind::Unshared)?;
+        let mut fit = None;
         if unshared.valid {
-            let (found, quote) = self.bounded(width, unshared.verdict, quotes)?;
-            self.decided.insert(width, quote);
-            verdict = Some(found);
+            let (found, kind) = self.bounded(width, unshared, probes)?;
+            self.decided.insert(width, kind);
+            fit = Some(found);
         }
-        self.estimates.insert(width, verdict);
-        Ok(verdict)
+        self.estimates.insert(width, fit);
+        Ok(fit)
     }
 
     fn bounded(
         &mut self,
         width: usize,
-        unshared: Verdict,
-        quotes: &mut impl Quotes,
-    ) -> Result<(Verdict, Quote)> {
+        unshared: Fit,
+        probes: &mut impl Probes,
+    ) -> Result<(Fit, Kind)> {
         let after = self.exact_failed.is_some_and(|failed| width >= failed);
         if unshared.usable() || after {
-            return Ok((unshared, Quote::Unshared));
+            return Ok((unshared, Kind::Unshared));
         }
-        let mut decided = Quote::Shared;
-        let mut verdict = quotes.quote(width, decided)?.verdict;
-        if verdict.fits {
-            for kind in [Quote::Optimal, Quote::Full] {
+        let mut decided = Kind::Shared;
+        let mut fit = probes.probe(width, decided)?;
+        if fit.fits {
+            for kind in [Kind::Optimal, Kind::Full] {
                 decided = kind;
-                verdict = quotes.quote(width, kind)?.verdict;
-                if verdict.usable() {
+                fit = probes.probe(width, kind)?;
+                if fit.usable() {
                     break;
                 }
             }
         }
-        self.full.insert(width, decided != Quote::Optimal);
-        if !verdict.fits {
+        self.full.insert(width, decided != Kind::Optimal);
+        if !fit.fits {
             self.exact_failed = Some(self.exact_failed.map_or(width, |old| old.min(width)));
         }
-        Ok((verdict, decided))
+        Ok((fit, decided))
     }
 }
 
-/// Runs machine and judge over `quotes` to the end: to the widest with composite quotes, else by
-/// granules as reference.
+/// Walks over widths, each decided by `probes`, to the end.
 pub fn search(
     geometry: Geometry,
     hint: Option<usize>,
-    judge: &mut Judge,
-    quotes: &mut impl Quotes,
+    decisions: &mut Decisions,
+    probes: &mut impl Probes,
 ) -> Result<Outcome> {
-    let mut machine = Machine::new(geometry, hint, judge.composite());
+    let mut walk = Walk::new(geometry, hint, decisions.strategy);
     loop {
-        match machine.next() {
-            Next::Ask(width, step) => {
-                let verdict = judge.verdict(width, step, quotes)?;
-                machine.tell(verdict);
+        match walk.next() {
+            Next::Probe(width, step) => {
+                walk.advance(decisions.fit(width, step, probes)?);
             }
             Next::Done(outcome) => return Ok(outcome),
         }
@@ -610,46 +596,50 @@ mod tests {
     struct Limit {
         memory: usize,
         trust: usize,
-        asked: Vec<usize>,
+        probed: Vec<usize>,
     }
 
-    impl Quotes for Limit {
-        fn quote(&mut self, width: usize, kind: Quote) -> Result<Quoted> {
-            if kind == Quote::PlanBest {
-                self.asked.push(width);
+    impl Probes for Limit {
+        fn probe(&mut self, width: usize, kind: Kind) -> Result<Fit> {
+            if kind == Kind::PlanBest {
+                self.probed.push(width);
             }
-            Ok(Quoted {
+            Ok(Fit {
                 valid: false,
-                verdict: Verdict {
-                    fits: width <= self.memory,
-                    trusted: width <= self.trust,
-                    profiled: true,
-                },
+                fits: width <= self.memory,
+                trusted: width <= self.trust,
+                profiled: true,
             })
         }
 
-        fn trusted(&mut self, width: usize, kind: Quote) -> Result<bool> {
-            Ok(self.quote(width, kind)?.verdict.trusted)
+        fn trusted(&mut self, width: usize, kind: Kind) -> Result<bool> {
+            Ok(self.probe(width, kind)?.trusted)
         }
     }
 
     fn run(groups: usize, dp: usize, memory: usize, trust: usize) -> (Outcome, Vec<usize>) {
-        let mut quotes = Limit {
+        let mut probes = Limit {
             memory,
             trust,
-            asked: Vec::new(),
+            probed: Vec::new(),
         };
         let geometry = Geometry::new(groups, 0, dp).unwrap();
-        let outcome = search(geometry, None, &mut Judge::new(true), &mut quotes).unwrap();
-        (outcome, quotes.asked)
+        let outcome = search(
+            geometry,
+            None,
+            &mut Decisions::new(Strategy::Best),
+            &mut probes,
+        )
+        .unwrap();
+        (outcome, probes.probed)
     }
 
     #[test]
     fn widths_are_clamped_and_floored() {
         let normalized = |groups: usize| {
             let g = Geometry::new(groups, 0, 1).unwrap();
-            let asked = [1, 3, 7, 9, 20, 33, 64, groups - 1, groups];
-            (g.granule, asked.map(|width| g.normalize(width)))
+            let probed = [1, 3, 7, 9, 20, 33, 64, groups - 1, groups];
+            (g.granule, probed.map(|width| g.normalize(width)))
         };
         assert_eq!(normalized(64), (8, [1, 3, 7, 8, 16, 32, 64, 56, 64]));
         assert_eq!(normalized(255), (8, [1, 3, 7, 8, 16, 32, 64, 248, 255]));
@@ -662,7 +652,7 @@ mod tests {
         assert_eq!(run(20, 1, 11, 99).0, Outcome::Wave(11, Stop::Memory(12)));
         assert_eq!(run(20, 1, 99, 5).0, Outcome::Wave(5, Stop::Trust(6)));
         assert_eq!(run(20, 1, 99, 99).0, Outcome::Wave(20, Stop::End));
-        assert_eq!(run(20, 4, 3, 99).0, Outcome::Ladder);
+        assert_eq!(run(20, 4, 3, 99).0, Outcome::Split);
         assert_eq!(run(20, 4, 9, 0).0, Outcome::Cold(4, Stop::Trust(4)));
         assert_eq!(
             run(20, 1, 11, 99).1,
@@ -673,9 +663,9 @@ mod tests {
 
     #[test]
     fn refines_between_granules() {
-        let (outcome, asked) = run(1000, 1, 42, 999);
+        let (outcome, probed) = run(1000, 1, 42, 999);
         assert_eq!(outcome, Outcome::Wave(42, Stop::Memory(43)));
-        assert_eq!(asked, [1, 2, 4, 8, 16, 32, 64, 48, 40, 44, 42, 43]);
+        assert_eq!(probed, [1, 2, 4, 8, 16, 32, 64, 48, 40, 44, 42, 43]);
         assert_eq!(
             run(1000, 4, 171, 999).0,
             Outcome::Wave(168, Stop::Memory(172))
@@ -701,16 +691,17 @@ mod tests {
     }
 
     #[test]
-    fn every_width_asked_is_foreseen() {
+    fn every_probed_width_is_foreseen() {
+        let strategies = [Strategy::Best, Strategy::Reference];
         for groups in [5, 63, 64, 200, 300, 1000] {
             for dp in [1, 3, 8] {
                 for memory in (0..groups).step_by(7) {
                     let geometry = Geometry::new(groups, 0, dp).unwrap();
                     let growth = geometry.growth_widths(None).concat();
-                    let mut machine = Machine::new(geometry, None, memory % 2 == 0);
+                    let mut walk = Walk::new(geometry, None, strategies[memory % 2]);
                     let mut between = std::collections::HashMap::new();
-                    while let Next::Ask(width, step) = machine.next() {
-                        let foreseen = match machine.interval() {
+                    while let Next::Probe(width, step) = walk.next() {
+                        let foreseen = match walk.interval() {
                             Some((best, failed)) => between
                                 .entry(step == Step::Refine)
                                 .or_insert_with(|| geometry.bisection_widths(best, failed, step))
@@ -718,7 +709,8 @@ mod tests {
                             None => growth.contains(&width),
                         };
                         assert!(foreseen, "{groups} {dp} {memory} {width}");
-                        machine.tell(Verdict {
+                        walk.advance(Fit {
+                            valid: true,
                             fits: width <= memory,
                             trusted: true,
                             profiled: true,
@@ -732,7 +724,7 @@ mod tests {
     #[test]
     fn bits_round_trip() {
         for bits in 0..16 {
-            assert_eq!(Quoted::from_bits(bits).bits(), bits);
+            assert_eq!(Fit::from_bits(bits).bits(), bits);
         }
     }
 }

@@ -141,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn rows_of_a_subtree_are_contiguous(sequences in some_sequences()) {
+    fn sequences_of_a_subtree_are_contiguous(sequences in some_sequences()) {
         let tree = built(&sequences);
         let (offsets, ended) = tree.terminal_sequences();
         for s in 0..tree.len() {

@@ -102,7 +102,7 @@ def test_a_comparison_refuses_different_answers(
 def test_memory_beyond_the_input_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(BENCHES)
     scaling = importlib.import_module("scaling")
-    made = scaling.memory(tokens=1 << 22, rows=256)
+    made = scaling.memory(tokens=1 << 22, sequences=256)
     assert made["input"] > 8 << 22
     assert made["beyond"] <= 2 * made["input"]
 

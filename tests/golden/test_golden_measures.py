@@ -209,7 +209,7 @@ def cost_differences(
         "required": found["cost_required"],
         "retained": retained(profile, plan, found),
         "checkpoint_retained": found["output"] + found["retained"],
-        "checkpoint_workspace": found["ladder_workspace"],
+        "checkpoint_workspace": found["split_workspace"],
         "gdn": [found["gdn_retained"], found["gdn_workspace"]],
         "checkpoint": [found["checkpoint_retained"], found["checkpoint_workspace"]],
         "hybridep_growth": found["buffers"],

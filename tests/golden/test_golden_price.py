@@ -133,7 +133,7 @@ def test_golden_parts() -> None:
                 {
                     "required": got["cost_required"],
                     "checkpoint_retained": got["output"] + got["retained"],
-                    "checkpoint_workspace": got["ladder_workspace"],
+                    "checkpoint_workspace": got["split_workspace"],
                     "checkpoint_input_gradient": got["input_gradient"],
                     "checkpoint_peak_increment": got["peak_increment"],
                     "hybridep_growth": got["buffers"],

@@ -64,7 +64,7 @@ def test_parses_and_refuses_as_the_slow_parser(row):
     [
         ([(1, 1, 2), (-1, -1, 1), (2, 1, 1)], "padding must be a tail"),
         ([(1, 1, 2), (2, 9, 1), (2, 8, 1), (1, 1, 1)], "a run has one parent"),
-        ([(1, 1, 2), (2, 9, 1), (1, 1, 1)], "group 1 starts again at 3"),
+        ([(1, 1, 2), (2, 9, 1), (1, 1, 1)], "group id 1 starts again at 3"),
         ([(1, 1, 2), (2, 9, 1)], r"parent_ids\[2\] is 9"),
         ([(1, 1, 2), (2, -1, 1)], r"parent_ids\[2\] is -1"),
         ([(1, 2, 2), (2, 2, 1)], r"parent_ids\[0\] is 2"),

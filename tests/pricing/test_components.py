@@ -39,7 +39,7 @@ def charge(
     return price(Measures.of(plan, [values]), bound).estimate
 
 
-def one_group(rule: str, **given: object) -> int:
+def one_pack(rule: str, **given: object) -> int:
     return charge(f"max_packs({rule})", **given)  # type: ignore[arg-type]
 
 
@@ -53,38 +53,38 @@ TP4 = Topology(tp=4, sequence_parallel=True)
 
 
 def routed_elements() -> None:
-    priced = one_group("moe.routed_rows") / 8 / 2
+    priced = one_pack("moe.routed_tokens") / 8 / 2
     assert priced == 11_776
     assert priced == pytest.approx(value("moe-routed-elements"), rel=0.002)
 
 
 def routed_bytes() -> None:
-    assert one_group("moe.routed_rows") == value("moe-bytes-per-token-ep1")
+    assert one_pack("moe.routed_tokens") == value("moe-bytes-per-token-ep1")
 
 
 def shared_return() -> None:
     expected = value("shared-return")
     for topology in (Topology(), Topology(cp=2), Topology(cp=2, ep=2)):
-        assert one_group("moe.shared_expert_return", topology=topology) == expected
-        forward = one_group("moe.shared_expert_return", topology=topology, gradient=0)
+        assert one_pack("moe.shared_expert_return", topology=topology) == expected
+        forward = one_pack("moe.shared_expert_return", topology=topology, gradient=0)
         assert forward == expected / 2
 
 
 def ep_allowance() -> None:
-    even = one_group("moe.routed_rows")
-    allowed = one_group("moe.routed_rows", topology=Topology(cp=2, ep=2))
+    even = one_pack("moe.routed_tokens")
+    allowed = one_pack("moe.routed_tokens", topology=Topology(cp=2, ep=2))
     assert allowed / even == 1.5 > value("moe-ep-allowance-1")
 
 
 def fc2_pair() -> None:
-    pair = one_group(
-        "moe.routed_rows", local_tokens=106_432, training=Training(expert_path="unknown")
+    pair = one_pack(
+        "moe.routed_tokens", local_tokens=106_432, training=Training(expert_path="unknown")
     )
     assert pair == value("fc2-pair")
 
 
 def nograd_enclosure() -> None:
-    assert one_group("checkpoint.no_grad_rows", gradient=0) == value("nograd-enclosure")
+    assert one_pack("checkpoint.no_grad_tokens", gradient=0) == value("nograd-enclosure")
 
 
 def boundary() -> None:
@@ -92,17 +92,17 @@ def boundary() -> None:
 
 
 def fc1_stage() -> None:
-    # 6 F / TP elements of a gathered row, in the layer that is being recomputed.
+    # 6 F / TP elements of a gathered token, in the layer that is being recomputed.
     assert charge("fc1_stage * B", DENSE) == 6 * DENSE.ffn
 
 
 def norms() -> None:
-    rows, bytes_of = 4_000, {"model": DENSE, "topology": TP4, "local_tokens": 4_000}
-    whole = one_group("sequence_parallel.workspace", **bytes_of)
+    tokens, bytes_of = 4_000, {"model": DENSE, "topology": TP4, "local_tokens": 4_000}
+    whole = one_pack("sequence_parallel.workspace", **bytes_of)
     parts = "local_tokens * (2 * hidden + ceildiv(fc1_stage, tp)) + max(attention_peak, gdn_peak)"
-    rest = one_group(f"dtype_bytes * ({parts} + 2 * local_tokens * head_dim)", **bytes_of)
-    per_row = (whole - rest) / 2 / (rows / 4) / DENSE.hidden
-    assert value("dense-norms-tp") <= per_row == 3.25
+    rest = one_pack(f"dtype_bytes * ({parts} + 2 * local_tokens * head_dim)", **bytes_of)
+    per_token = (whole - rest) / 2 / (tokens / 4) / DENSE.hidden
+    assert value("dense-norms-tp") <= per_token == 3.25
 
 
 def attention_mixer() -> None:
@@ -125,15 +125,15 @@ def segment_state() -> None:
 
 def pending() -> None:
     rank_one = Training(lora_rank=1)
-    row = {"gdn_executed_tokens": 1, "gdn_packed_tokens": 1}
-    assert one_group("gdn.pending", training=rank_one, **row) == value("gdn-pending-cp1")
-    rows = 8 * 6_330
-    pool = {"gdn_executed_tokens": rows, "gdn_packed_tokens": rows, "gdn_states": 8}
-    assert one_group("gdn.pending", training=rank_one, **pool) == 3_157_761_952
+    one = {"gdn_executed_tokens": 1, "gdn_packed_tokens": 1}
+    assert one_pack("gdn.pending", training=rank_one, **one) == value("gdn-pending-cp1")
+    tokens = 8 * 6_330
+    pool = {"gdn_executed_tokens": tokens, "gdn_packed_tokens": tokens, "gdn_states": 8}
+    assert one_pack("gdn.pending", training=rank_one, **pool) == 3_157_761_952
 
 
 def chunk() -> None:
-    # A root of 100 rows runs 64 of them; each of its two children replays the other 36.
+    # A root of 100 tokens runs 64 of them; each of its two children replays the other 36.
     schedule = gdn_schedule(Packing.from_segments([100, 10, 20], [-1, 0, 0]))
     assert schedule.executed_tokens == value("gdn-chunk") + (36 + 10) + (36 + 20)
 
@@ -174,24 +174,24 @@ def eager_kernels() -> None:
 
 def adapter_gradients() -> None:
     experts = Training(lora_rank=8, lora_modules=("experts.gate_up", "experts.down"))
-    layer = one_group("layer_adapters", training=experts)
+    layer = one_pack("layer_adapters", training=experts)
     assert layer == 256 * 8 * (2048 + 1024 + 512 + 2048) * 2
     assert 830e6 <= value("adapter-grads") <= 900e6 <= 40 * layer
 
 
 def head_chunk() -> None:
-    priced = one_group("head.workspace", head_tokens=4_000)
+    priced = one_pack("head.workspace", head_tokens=4_000)
     assert priced == value("head-chunk")
-    statistics = one_group("head.workspace", head_tokens=4_000, head_statistics=1)
+    statistics = one_pack("head.workspace", head_tokens=4_000, head_statistics=1)
     assert 7 * priced <= statistics < 7.1 * priced
-    assert one_group("head.workspace", head_tokens=4_000, head_logits=1) == 3 * priced
+    assert one_pack("head.workspace", head_tokens=4_000, head_logits=1) == 3 * priced
 
 
 def lora_intermediate() -> None:
     fc1 = Training(lora_rank=4, lora_modules=("mlp.gate", "mlp.up"))
-    for rows in (1, 1000):
-        priced = charge("sequence_parallel.adapter_rows", DENSE, TP4, fc1, local_tokens=rows)
-        assert priced == rows * value("lora-intermediate")
+    for tokens in (1, 1000):
+        priced = charge("sequence_parallel.adapter_tokens", DENSE, TP4, fc1, local_tokens=tokens)
+        assert priced == tokens * value("lora-intermediate")
 
 
 def activation_factor() -> None:
@@ -226,10 +226,10 @@ def gathered_outputs() -> None:
 
 def router_state() -> None:
     ours = default_rules()
-    both = one_group("moe.router_state", rules=ours)
+    both = one_pack("moe.router_state", rules=ours)
     assert both == value("router-state-ep1") + value("shared-expert-fc1") == 6_404
     alone = replace(MODEL_A, shared_ffn=0, shared_gate=False)
-    assert one_group("moe.router_state", model=alone, rules=ours) == value("router-state-ep1")
+    assert one_pack("moe.router_state", model=alone, rules=ours) == value("router-state-ep1")
 
 
 def attention_mixer_cp() -> None:
@@ -255,26 +255,26 @@ def dense_cp_layer() -> None:
     ours, cp2 = default_rules(), Topology(cp=2)
     stage = charge("fc1_stage * B", DENSE, cp2, rules=ours) / DENSE.ffn
     assert value("dense-fc1-stage-cp2") <= stage == 7
-    rows = 4_000
+    tokens = 4_000
     features = [
-        charge("max_packs(layer_features * B)", DENSE, cp2, rules=rules, local_tokens=rows)
+        charge("max_packs(layer_features * B)", DENSE, cp2, rules=rules, local_tokens=tokens)
         for rules in (reference_rules(), ours)
     ]
-    more = (features[1] - features[0]) / rows - DENSE.ffn
+    more = (features[1] - features[0]) / tokens - DENSE.ffn
     assert value("dense-qknorm-cp2") <= more / DENSE.hidden == 0.25
 
 
 def dense_no_grad_cp() -> None:
-    rows = 4_000
+    tokens = 4_000
     size = charge(
         "dense.no_grad_stage",
         DENSE,
         Topology(cp=2),
         rules=default_rules(),
-        local_tokens=rows,
+        local_tokens=tokens,
         gradient=0,
     )
-    beside = size / 2 / rows - 6 * DENSE.ffn
+    beside = size / 2 / tokens - 6 * DENSE.ffn
     assert value("dense-nograd-cp2") <= beside / DENSE.hidden == 4.25
 
 

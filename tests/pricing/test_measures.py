@@ -14,19 +14,19 @@ import waveplan
 from waveplan import InputError, Requests, _core, tree
 
 PLAN = [name for name, _ in _core.PLAN_MEASURES]
-GROUP = [name for name, _ in _core.PACK_MEASURES]
+PACK = [name for name, _ in _core.PACK_MEASURES]
 
 
 def named(measured: tuple[list[int], list[list[int]]]) -> tuple[dict[str, int], list[dict]]:
     plan, packs = measured
     return (
         dict(zip(PLAN, plan, strict=True)),
-        [dict(zip(GROUP, pack, strict=True)) for pack in packs],
+        [dict(zip(PACK, pack, strict=True)) for pack in packs],
     )
 
 
 def test_measure_names_are_unique_and_explained() -> None:
-    assert len({*PLAN, *GROUP}) == len(PLAN) + len(GROUP) > 30
+    assert len({*PLAN, *PACK}) == len(PLAN) + len(PACK) > 30
     for name, meaning in (*_core.PLAN_MEASURES, *_core.PACK_MEASURES):
         assert name.isidentifier()
         assert meaning
@@ -37,26 +37,26 @@ SETTINGS = _core.MeasureSettings
 
 @st.composite
 def pools(draw: st.DrawFn) -> tuple[Requests, list[slow.Request]]:
-    """A few rows over two tokens, with every kind of option, and their slow twins."""
-    rows = draw(st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=8), min_size=1))
-    rows = [row * draw(st.sampled_from([1, 1, 1, 20])) for row in rows]
+    """A few sequences over two tokens, with every kind of option, and their slow twins."""
+    sequences = draw(st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=8), min_size=1))
+    sequences = [sequence * draw(st.sampled_from([1, 1, 1, 20])) for sequence in sequences]
 
     def column(values: st.SearchStrategy[Any]) -> list[Any]:
-        return draw(st.lists(values, min_size=len(rows), max_size=len(rows)))
+        return draw(st.lists(values, min_size=len(sequences), max_size=len(sequences)))
 
     labels = []
-    for row, kind in zip(rows, column(st.sampled_from("nfmw")), strict=True):
-        shape = (len(row), 2) if kind == "w" else (len(row),)
+    for sequence, kind in zip(sequences, column(st.sampled_from("nfmw")), strict=True):
+        shape = (len(sequence), 2) if kind == "w" else (len(sequence),)
         drawn = draw(st.integers(0, 2**63 - 1))
         mask = np.random.default_rng(drawn).random(shape) < 0.5
-        labels.append({"n": None, "f": drawn % (len(row) + 1)}.get(kind, mask))
+        labels.append({"n": None, "f": drawn % (len(sequence) + 1)}.get(kind, mask))
     top_k = column(st.sampled_from([None, None, 3]))
     logits, hidden = column(st.booleans()), column(st.booleans())
     gradient = column(st.booleans())
     adapter = column(st.sampled_from([None, "a"]))
     routed = column(st.sampled_from([0, 0, 7]))
     requests = Requests(
-        rows,
+        sequences,
         targets=labels,
         top_k=top_k,
         logits=logits,
@@ -66,17 +66,17 @@ def pools(draw: st.DrawFn) -> tuple[Requests, list[slow.Request]]:
         routed=routed,
     )
     twins = []
-    for i, row in enumerate(rows):
+    for i, sequence in enumerate(sequences):
         kept: frozenset[int] | None = None
         width = 1
         if isinstance(labels[i], int):
-            kept = frozenset(range(labels[i], len(row)))
+            kept = frozenset(range(labels[i], len(sequence)))
         elif labels[i] is not None:
-            mask = labels[i].reshape(len(row), -1)
+            mask = labels[i].reshape(len(sequence), -1)
             kept, width = frozenset(np.flatnonzero(mask.any(axis=1)).tolist()), mask.shape[1]
         twins.append(
             slow.Request(
-                len(row),
+                len(sequence),
                 kept,
                 width,
                 top_k[i] or 0,
@@ -90,7 +90,7 @@ def pools(draw: st.DrawFn) -> tuple[Requests, list[slow.Request]]:
     return requests, twins
 
 
-def covers(measured: dict[str, int], expected: dict[str, int]) -> None:
+def includes(measured: dict[str, int], expected: dict[str, int]) -> None:
     assert {name: measured[name] for name in expected} == expected
 
 
@@ -113,15 +113,17 @@ def test_measures_equal_the_slow_version(
         made.exact(g, part, shared, head_sum=head == "union_or_sum")
         shape = slow.Tree(part.parent.tolist(), part.end.tolist(), part.terminal.tolist())
         pack = [twins[picked[i]] for i in members]
-        expected.append(slow.group_exact(shape, shared, pack, tp, head))
+        expected.append(slow.pack_exact(shape, shared, pack, tp, head))
     plan, packs = named(made.finish())
     for measured, wanted in zip(packs, expected, strict=True):
-        covers(measured, wanted)
-    rows = sum(pack["local_tokens"] for pack in expected)
+        includes(measured, wanted)
+    tokens = sum(pack["local_tokens"] for pack in expected)
     unshared = sum(slow.ceil_to(pack["pack_logical_tokens"], tp) for pack in expected)
-    covers(plan, slow.plan_start([twins[i] for i in picked]))
-    covers(plan, {"packed_tokens": rows, "retained_tokens": rows, "unshared_tokens": unshared})
-    covers(plan, {"cold": 1, "learned_bytes": 0})
+    includes(plan, slow.plan_start([twins[i] for i in picked]))
+    includes(
+        plan, {"packed_tokens": tokens, "retained_tokens": tokens, "unshared_tokens": unshared}
+    )
+    includes(plan, {"cold": 1, "learned_bytes": 0})
 
 
 @given(pools(), st.sampled_from(["none", "full", "ladder"]), st.data())
@@ -136,14 +138,16 @@ def test_bounds_equal_the_slow_version(
     for g, (_, members) in enumerate(slow.packs(twins)):
         tokens = whole.restrict(members).packed()
         made.bound(g, kind, tokens)
-        expected.append(slow.group_bound(kind, tokens, [twins[i] for i in members], tp, cp))
+        expected.append(slow.pack_bound(kind, tokens, [twins[i] for i in members], tp, cp))
     plan, packs = named(made.finish(even=kind == "ladder"))
     for measured, wanted in zip(packs, expected, strict=True):
-        covers(measured, wanted)
+        includes(measured, wanted)
         assert not any(value for name, value in measured.items() if name.startswith("gdn_"))
     packed = sum(pack["padded_tokens"] for pack in expected)
-    rows = -(-packed // cp) if kind == "ladder" else sum(pack["local_tokens"] for pack in expected)
-    covers(plan, {"packed_tokens": packed, "retained_tokens": rows})
+    tokens = (
+        -(-packed // cp) if kind == "ladder" else sum(pack["local_tokens"] for pack in expected)
+    )
+    includes(plan, {"packed_tokens": packed, "retained_tokens": tokens})
 
 
 @given(
@@ -153,7 +157,7 @@ def test_bounds_equal_the_slow_version(
 def test_recurrent_schedule_equals_the_slow_version(
     drawn: list[tuple[int, int]], gradient: bool
 ) -> None:
-    # a tree of distinct tokens, one row per segment: its path from the root
+    # a tree of distinct tokens, one sequence per segment: its path from the root
     lengths = [length for length, _ in drawn]
     parents = [min(parent, i - 1) for i, (_, parent) in enumerate(drawn)]
     paths: list[list[int]] = []
@@ -172,7 +176,7 @@ def test_recurrent_schedule_equals_the_slow_version(
     if not gradient:
         executed = states = packed = 0
     for prefix in ("gdn", "gdn_rank"):
-        covers(
+        includes(
             pack,
             {
                 f"{prefix}_executed_tokens": executed,
@@ -188,7 +192,7 @@ def test_refusals() -> None:
     built = tree(requests.sequences)
     everything = np.arange(2)
     made = _core.PlanMeasures(requests._core, everything)
-    with pytest.raises(InputError, match="group 1 of 1"):
+    with pytest.raises(InputError, match="pack 1 of 1"):
         made.bound(1, "none")
     with pytest.raises(InputError, match='kind is "half"'):
         made.bound(0, "half")
@@ -248,5 +252,5 @@ def test_ranks_of_a_context_parallel_plan(
         )
     plan, packs = named(made.finish())
     for measured, wanted in zip(packs, expected, strict=True):
-        covers(measured, wanted)
-    covers(plan, {"retained_tokens": sum(pack["local_tokens"] for pack in expected)})
+        includes(measured, wanted)
+    includes(plan, {"retained_tokens": sum(pack["local_tokens"] for pack in expected)})

@@ -1,6 +1,6 @@
 """One price: every rule and definition changes every number that it should, and no other way.
 
-Each row of the table is doubled. A readable evaluator predicts from the table alone what a plan
+Each rule and definition is doubled. A readable evaluator predicts from the table alone what a plan
 must then say: its price, its cost inside a split, its output bytes, what a profile learns and
 keeps apart, and which rank of gdn layers counts.
 """
@@ -33,13 +33,13 @@ LOCAL = "gdn_rank_executed_tokens", "gdn_rank_states", "gdn_rank_packed_tokens"
 
 @dataclass(frozen=True)
 class Case:
-    """A job with a pool, and what its requests ask for."""
+    """A job with a pool, and the options of its requests."""
 
     model: Model
     ranks: dict[str, Any]
     training: Training
     asks: dict[str, Any]
-    rows: int = 12
+    sequences: int = 12
 
     @property
     def topology(self) -> Topology:
@@ -48,13 +48,13 @@ class Case:
     def pool(self) -> Requests:
         numbers = np.random.default_rng(7)
         prompt = numbers.integers(0, 900, 300)
-        rows = [
+        sequences = [
             np.concatenate([prompt[: 40 * (i % 4)], numbers.integers(0, 900, 90 + 61 * i)])
-            for i in range(self.rows)
+            for i in range(self.sequences)
         ]
-        count = len(rows)
+        count = len(sequences)
         columns = {key: [value] * count for key, value in self.asks.items()}
-        return Requests(rows, **columns)
+        return Requests(sequences, **columns)
 
 
 SP = {"sequence_parallel": True}
@@ -109,7 +109,7 @@ CASES = {
 
 
 def doubled(rules: RuleSet, name: str, times: int = 2) -> RuleSet:
-    """The set with one row multiplied."""
+    """The set with one rule or definition multiplied."""
     if name in rules.rules:
         return rules.override(name, bytes=f"{times} * ({rules.rules[name].formula()})")
     old = rules.definitions[name].formula
@@ -223,7 +223,7 @@ def check_forward(planner: Planner, plan: Any, profile: tuple[int, int] | None) 
         "required": wanted["cost_required"],
         "retained": keeps,
         "checkpoint_retained": output + retained,
-        "checkpoint_workspace": value("ladder_workspace"),
+        "checkpoint_workspace": value("split_workspace"),
         "input_gradient": value("input_gradient"),
         "peak_increment": wanted["peak_increment"],
         "hybridep_growth": value("buffers"),
@@ -234,7 +234,7 @@ def check_forward(planner: Planner, plan: Any, profile: tuple[int, int] | None) 
 
 def check_ranks(planner: Planner, plan: Any) -> None:
     """Of each pack the rank counts that the definitions weigh most."""
-    names = ("executed_row", "state", "output_row")
+    names = ("executed_token", "state", "output_token")
     weights = [slow(planner.bound, measures_of(plan)).total(name) for name in names]
     for pack, measures in zip(plan.packs, measures_of(plan).to_dict()["packs"], strict=True):
         if pack.gdn is None or not pack.gradient:
@@ -247,7 +247,7 @@ def check_ranks(planner: Planner, plan: Any) -> None:
         assert tuple(measures[name] for name in LOCAL) == busiest
 
 
-def rows() -> Iterator[str]:
+def names() -> Iterator[str]:
     yield from RULES.rules
     yield from RULES.definitions
 
@@ -256,8 +256,8 @@ def rows() -> Iterator[str]:
 HIDDEN_BY_A_MAXIMUM = {"hybridep.combine", "fc2_backward", "hybridep_step"}
 
 
-@pytest.mark.parametrize("name", list(rows()))
-def test_every_row_moves_what_the_table_predicts(name: str) -> None:
+@pytest.mark.parametrize("name", list(names()))
+def test_every_entry_moves_what_the_table_predicts(name: str) -> None:
     """Doubled, or inverted where it is a predicate, or larger where a maximum hides it."""
     for rules in variants(name):
         for case in CASES:
@@ -297,18 +297,20 @@ def ranked(rules: RuleSet) -> tuple[int, ...]:
     """Executed tokens and states of the rank of gdn layers that counts, of two unequal ones."""
     numbers = np.random.default_rng(30)
     prompt = numbers.integers(0, 900, int(numbers.integers(50, 400)))
-    rows = []
+    sequences = []
     for _ in range(int(numbers.integers(3, 14))):
         own = prompt[: int(numbers.integers(0, len(prompt)))]
-        rows.append(np.concatenate([own, numbers.integers(0, 900, int(numbers.integers(5, 400)))]))
+        sequences.append(
+            np.concatenate([own, numbers.integers(0, 900, int(numbers.integers(5, 400)))])
+        )
     planner = Planner(MODEL_A, Topology(cp=2), Training(), PLENTY, rules)
-    (pack,) = planner.plan(Requests(rows)).measures.to_dict()["packs"]
+    (pack,) = planner.plan(Requests(sequences)).measures.to_dict()["packs"]
     return tuple(pack[name] for name in LOCAL[:2])
 
 
 def test_the_busiest_rank_follows_the_definitions() -> None:
     rules = default_rules()
-    assert ranked(rules) == ranked(rules.redefine("executed_row", "0")) == (988, 7)
+    assert ranked(rules) == ranked(rules.redefine("executed_token", "0")) == (988, 7)
     assert ranked(rules.redefine("state", "0")) == (1031, 3)
     with pytest.raises(InputError, match=r"state weighs ranks before there is a plan"):
         ranked(rules.redefine("state", "packed_tokens * 2 * B"))

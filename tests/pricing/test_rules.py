@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import runpy
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,6 @@ from waveplan.pricing import (
     RuleSet,
     bind,
     default_rules,
-    docs,
     price,
     reference_rules,
     resident_rules,
@@ -25,7 +25,6 @@ from waveplan.pricing import (
 from waveplan.pricing.language import parse
 
 MODEL = models.get("qwen3.6-35b-a3b")
-PAGE = ROOT / "docs" / "rules.md"
 
 
 def estimate(rules: RuleSet, measures: Measures, **ranks: int) -> int:
@@ -39,9 +38,9 @@ def estimate(rules: RuleSet, measures: Measures, **ranks: int) -> int:
     ("text", "op", "count"),
     [
         ("local_tokens", "name", 0),
-        ("moe.routed_rows", "name", 0),
-        ("moe.routed_rows(local_tokens=1, gradient=0)", "given", 2),
-        ("charged(moe.routed_rows)", "charged", 0),
+        ("moe.routed_tokens", "name", 0),
+        ("moe.routed_tokens(local_tokens=1, gradient=0)", "given", 2),
+        ("charged(moe.routed_tokens)", "charged", 0),
         ("3 * MiB", "*", 2),
         ("min(1, 2, 3)", "min", 3),
         ("max(1)", "max", 1),
@@ -60,26 +59,26 @@ def test_formulas_are_python_expressions(text: str, op: str, count: int) -> None
 @pytest.mark.parametrize(
     ("text", "place", "message"),
     [
-        ("rows * ", "", "no formula"),
-        ("rows $ 2", "1:", "no formula"),
-        ("min(rows", "", "no formula"),
-        ("rows rows", "1:", "no formula"),
-        ("1 +\n rows.x * 3 * -2", "2:15", "UnaryOp is not part"),
-        ("scale(rows)", "1:1", "takes 2 arguments"),
-        ("ceildiv(rows)", "1:1", "takes 2 arguments"),
-        ("sum_packs(rows, 2)", "1:1", "takes 1 arguments"),
+        ("tokens * ", "", "no formula"),
+        ("tokens $ 2", "1:", "no formula"),
+        ("min(tokens", "", "no formula"),
+        ("tokens tokens", "1:", "no formula"),
+        ("1 +\n tokens.x * 3 * -2", "2:17", "UnaryOp is not part"),
+        ("scale(tokens)", "1:1", "takes 2 arguments"),
+        ("ceildiv(tokens)", "1:1", "takes 2 arguments"),
+        ("sum_packs(tokens, 2)", "1:1", "takes 1 arguments"),
         ("min()", "1:1", "arguments"),
-        ("moe.routed_rows(rows)", "1:1", "replaces names"),
-        ("moe.routed_rows(**rows)", "1:1", "replaces names"),
-        ("moe.routed_rows(rows=1, rows=2)", "1:1", "replaces names"),
-        ("1 if rows", "1:", "no formula"),
-        ("1 < rows < 3", "1:1", "Compare is not part"),
-        ("rows / 2", "1:1", "BinOp is not part"),
-        ("rows[0]", "1:1", "Subscript is not part"),
-        ("'rows'", "1:1", "Constant is not part"),
+        ("moe.routed_tokens(tokens)", "1:1", "replaces names"),
+        ("moe.routed_tokens(**tokens)", "1:1", "replaces names"),
+        ("moe.routed_tokens(tokens=1, tokens=2)", "1:1", "replaces names"),
+        ("1 if tokens", "1:", "no formula"),
+        ("1 < tokens < 3", "1:1", "Compare is not part"),
+        ("tokens / 2", "1:1", "BinOp is not part"),
+        ("tokens[0]", "1:1", "Subscript is not part"),
+        ("'tokens'", "1:1", "Constant is not part"),
         ("True", "1:1", "write 1 or 0"),
-        ("(rows)(1)", "1:1", "replaces names"),
-        ("rows()()", "1:1", "not the name of a rule"),
+        ("(tokens)(1)", "1:1", "replaces names"),
+        ("tokens()()", "1:1", "not the name of a rule"),
         ("__import__('os')", "1:1", "replaces names"),
         ("99999999999999999999", "1:1", "fit in 64"),
         ("1e300", "1:1", "a million"),
@@ -137,10 +136,13 @@ def made(text: str, **parts: str) -> Rule:
         ("not 3 * B", "compare them first"),
         ("local_tokens // dtype_bytes * 3 * B", "divided by bytes"),
         ("hiden * 2 * B", "did you mean hidden"),
-        ("moe.routed_row(local_tokens=3)", "did you mean moe.routed_rows"),
+        ("moe.routed_token(local_tokens=3)", "did you mean moe.routed_tokens"),
         ("local_tokens(hidden=3) * 2 * B", "only rules and definitions"),
-        ("moe.routed_rows(local_token=3)", "did you mean local_tokens"),
-        ("moe.routed_rows(local_tokens=3 * B)", "local_tokens is a plain number, but bytes given"),
+        ("moe.routed_tokens(local_token=3)", "did you mean local_tokens"),
+        (
+            "moe.routed_tokens(local_tokens=3 * B)",
+            "local_tokens is a plain number, but bytes given",
+        ),
         ("my.rule + 3 * B", "circle: my.rule -> my.rule"),
         ("charged(hidden) * 3 * B", "no rule 'hidden'"),
     ],
@@ -155,8 +157,8 @@ def test_wrong_formulas_are_refused(text: str, message: str) -> None:
 
 def test_circles_are_shown() -> None:
     rules = reference_rules()
-    with pytest.raises(InputError, match=r"circle: .*moe\.routed_rows"):
-        rules.override("moe.routed_rows", bytes="moe.slot_stages")
+    with pytest.raises(InputError, match=r"circle: .*moe\.routed_tokens"):
+        rules.override("moe.routed_tokens", bytes="moe.slot_stages")
     with pytest.raises(InputError, match=r"circle: .*retained"):
         rules.redefine("checkpoint_retained", "retained + checkpoint.retained")
 
@@ -165,13 +167,13 @@ def test_circles_are_shown() -> None:
     ("parts", "message"),
     [
         ({"where": "local_tokens < 3"}, "the measure local_tokens"),
-        ({"where": "moe.routed_rows > 3 * B"}, "the rule moe.routed_rows"),
+        ({"where": "moe.routed_tokens > 3 * B"}, "the rule moe.routed_tokens"),
         ({"where": "has_gradient"}, "the measure gradient"),
         ({"applies": "tpp == 1"}, "did you mean"),
         ({"checked": "3 * B"}, "true .1. or false"),
     ],
 )
-def test_coverage_reads_facts_only(parts: dict[str, str], message: str) -> None:
+def test_predicates_read_facts_only(parts: dict[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         reference_rules().with_rule(made("3 * B", **parts))
 
@@ -190,23 +192,23 @@ PACKS = [{"local_tokens": tokens, "gradient": 1} for tokens in (10, 7)]
 
 
 @pytest.mark.parametrize(
-    ("lives", "tokens", "ladder"),
+    ("lives", "tokens", "of_split"),
     [
         ("retained", 17, {"retained", "cost_required"}),
         ("output", 17, {"output", "cost_required"}),
-        ("workspace", 10, {"ladder_workspace", "cost_required"}),
-        ("gradient", 10, {"ladder_workspace", "cost_required", "peak_increment"}),
+        ("workspace", 10, {"split_workspace", "cost_required"}),
+        ("gradient", 10, {"split_workspace", "cost_required", "peak_increment"}),
         ("buffer", 10, {"buffers", "cost_required"}),
     ],
 )
 @pytest.mark.parametrize("recompute", ["full", "selective"])
 @pytest.mark.parametrize("base", [default_rules(), reference_rules()], ids=lambda one: one.name)
 def test_an_added_rule_counts_by_when_its_bytes_live(
-    base: RuleSet, recompute: str, lives: str, tokens: int, ladder: set[str]
+    base: RuleSet, recompute: str, lives: str, tokens: int, of_split: set[str]
 ) -> None:
     """Retained and output are summed over packs, of the others the largest pack counts."""
     if base.name == "reference" and recompute == "selective" and lives == "gradient":
-        ladder = {"ladder_workspace"}  # the reference has no backward part there
+        of_split = {"split_workspace"}  # the reference has no backward part there
     measures = Measures.of({"packed_tokens": 17, "retained_tokens": 17}, PACKS)
     one = Rule("my.rule", "local_tokens * 1_000_000 * B", lives=lives)  # type: ignore[arg-type]
     grown = base.with_rule(one)
@@ -218,7 +220,7 @@ def test_an_added_rule_counts_by_when_its_bytes_live(
     assert after["estimate"] - before["estimate"] == tokens * 1_000_000
     assert after["required"] - before["required"] == pytest.approx(tokens * 1_100_000, abs=2)
     moved = {name for name in after if after[name] != before[name]}
-    assert ladder <= moved
+    assert of_split <= moved
 
 
 @pytest.mark.parametrize("parts", [{"where": "tp == 2"}, {"applies": "experts == 0"}])
@@ -238,7 +240,7 @@ def test_an_added_rule_outside_its_predicates_charges_nothing(parts: dict[str, s
 def test_a_rule_that_no_total_counts_is_refused() -> None:
     base = default_rules()
     with pytest.raises(InputError, match="use override"):
-        base.with_rule(Rule("moe.routed_rows", "3 * B"))
+        base.with_rule(Rule("moe.routed_tokens", "3 * B"))
     with pytest.raises(InputError, match="no total 'workspac'"):
         base.with_rule(made("3 * B"), total="workspac")
     with pytest.raises(InputError, match=r"my\.rule \(workspace\) does not reach 'required'"):
@@ -247,7 +249,7 @@ def test_a_rule_that_no_total_counts_is_refused() -> None:
         base.with_rule(made("3 * B", lives="resident"))
     with pytest.raises(InputError, match=r"adapter\.gradient \(gradient\) does not reach"):
         base.redefine("adapter_gradient", "0")
-    with pytest.raises(InputError, match=r"moe\.routed_rows .* does not reach"):
+    with pytest.raises(InputError, match=r"moe\.routed_tokens .* does not reach"):
         base.redefine("moe_routed", "moe.shared_expert_return")
     held = resident_rules().with_rule(Rule("my.rule", "3 * B", lives="resident"))
     assert "my.rule" in str(held.definitions["resident_allocated"].formula)
@@ -270,14 +272,14 @@ def test_overrides() -> None:
     with pytest.raises(InputError, match=r"no rule 'moe\.routed'"):
         base.override("moe.routed", bytes="3 * B")
     with pytest.raises(InputError, match="cannot be overridden"):
-        base.override("moe.routed_rows", lives="output")
+        base.override("moe.routed_tokens", lives="output")
     with pytest.raises(InputError, match=r"routed_per_token:1:1: .*unit must stay"):
         base.redefine("routed_per_token", "3 * B")
     with pytest.raises(InputError, match="no definition"):
         base.redefine("nothing", "3")
-    off = base.without("moe.routed_rows")
+    off = base.without("moe.routed_tokens")
     states = {state.name: state for state in bind(MODEL, Topology(), Training(), off).uncharged}
-    assert states["moe.routed_rows"].reason == "not charged"
+    assert states["moe.routed_tokens"].reason == "not charged"
 
 
 def test_predicates_fold_to_the_fact_that_fails() -> None:
@@ -346,8 +348,8 @@ lives = "retained"
     ("text", "place", "message"),
     [
         (
-            '[rule."moe.routed_rows"]\nbytes = "local_tokens * hidden"',
-            "moe.routed_rows.bytes:1:",
+            '[rule."moe.routed_tokens"]\nbytes = "local_tokens * hidden"',
+            "moe.routed_tokens.bytes:1:",
             "charges bytes",
         ),
         (
@@ -355,14 +357,22 @@ lives = "retained"
             "my.rule.bytes:2:5:",
             "did you mean hidden",
         ),
-        ('[rule."moe.routed_rows"]\nbytes = "hidden * "', "moe.routed_rows.bytes:", "no formula"),
         (
-            '[rule."moe.routed_rows"]\nwhere = "local_tokens == 1"',
-            "moe.routed_rows.where:1:",
+            '[rule."moe.routed_tokens"]\nbytes = "hidden * "',
+            "moe.routed_tokens.bytes:",
+            "no formula",
+        ),
+        (
+            '[rule."moe.routed_tokens"]\nwhere = "local_tokens == 1"',
+            "moe.routed_tokens.where:1:",
             "may read facts only",
         ),
-        ('[rule."moe.routed_rows"]\nbites = "3 * B"', "moe.routed_rows:", "did you mean bytes"),
-        ('[rule."moe.routed_rows"]\nlives = "output"', "moe.routed_rows:", "cannot be overridden"),
+        ('[rule."moe.routed_tokens"]\nbites = "3 * B"', "moe.routed_tokens:", "did you mean bytes"),
+        (
+            '[rule."moe.routed_tokens"]\nlives = "output"',
+            "moe.routed_tokens:",
+            "cannot be overridden",
+        ),
         ('[rule."my.rule"]\nwhy = "3 * B"', "my.rule:", "needs bytes"),
         ('[rule."my.rule"]\nbytes = 1.5', "my.rule:", "must be text"),
         ('[rule."my.rule"]\nbytes = "3 * B"\ntotal = "no"', "my.rule:", "no total"),
@@ -403,16 +413,12 @@ def test_files_that_are_not_rules(tmp_path: Path) -> None:
 # -- the page -------------------------------------------------------------------------------
 
 
-def test_the_page_of_rules_is_up_to_date(tmp_path: Path) -> None:
-    page = docs.markdown()
+def test_the_page_of_rules_is_up_to_date() -> None:
+    page = runpy.run_path(str(ROOT / "docs" / "rules.py"))["markdown"]()
     for name in default_rules().rules:
         assert f"### {name}" in page
-    if PAGE.parent.is_dir():
-        assert PAGE.read_text(encoding="utf-8") == page, "run python -m waveplan.pricing.docs"
-    other = tmp_path / "rules.md"
-    assert docs.main([str(other), "--check"]) == 1
-    assert docs.main([str(other)]) == 0
-    assert docs.main([str(other), "--check"]) == 0
+    written = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
+    assert written == page, "run python docs/rules.py > docs/rules.md"
 
 
 def test_every_rule_says_where_it_comes_from() -> None:
@@ -432,17 +438,17 @@ def test_forward_alone_has_no_backward_part() -> None:
 
 
 @pytest.mark.parametrize(("ep", "share"), [(1, 0.26), (2, 0.75)])
-def test_selective_recompute_follows_the_rows_of_a_rank(ep: int, share: float) -> None:
-    """Mixers keep a rank's own rows, and so do experts that every rank holds; experts of several
-    ranks may get every row."""
+def test_selective_recompute_follows_the_tokens_of_a_rank(ep: int, share: float) -> None:
+    """Mixers keep a rank's own tokens, and so do experts that every rank holds; experts of several
+    ranks may get every token."""
     model = models.get("qwen3.6-35b-a3b")
     training = Training(recompute="selective")
 
     def kept(cp: int) -> int:
-        rows = 40_000 // cp
-        plan = {"packed_tokens": 40_000, "retained_tokens": rows, "logical_tokens": 40_000}
+        tokens = 40_000 // cp
+        plan = {"packed_tokens": 40_000, "retained_tokens": tokens, "logical_tokens": 40_000}
         bound = bind(model, Topology(dp=2, cp=cp, ep=ep), training)
-        pack = {"local_tokens": rows, "gradient": 1, "segments": 1}
+        pack = {"local_tokens": tokens, "gradient": 1, "segments": 1}
         made = price(Measures.of(plan, [pack]), bound)
         return made.terms["selective.activations"]
 

@@ -39,7 +39,7 @@ class Tree:
 
     parent: Sequence[int]  # -1 at a root
     end: Sequence[int]
-    terminal: Sequence[int]  # per row, -1 for an empty row
+    terminal: Sequence[int]  # per sequence, -1 for an empty one
     chain: dict[int, list[int]] = field(default_factory=dict)
 
     def ancestors(self, segment: int) -> list[int]:
@@ -51,29 +51,29 @@ class Tree:
         return found
 
 
-def places(tree: Tree, shared: Sequence[bool], row: int, length: int) -> list[Any]:
-    """Where each position of a row is stored: equal places are one packed position."""
-    terminal = tree.terminal[row]
+def places(tree: Tree, shared: Sequence[bool], sequence: int, length: int) -> list[Any]:
+    """Where each position of a sequence is stored: equal places are one packed position."""
+    terminal = tree.terminal[sequence]
     chosen = [s for s in tree.ancestors(terminal) if shared[s]][::-1] if terminal >= 0 else []
     made: list[Any] = []
     for segment in chosen:
         made += [(segment, position) for position in range(len(made), tree.end[segment])]
-    return made + [("row", row, position) for position in range(len(made), length)]
+    return made + [("sequence", sequence, position) for position in range(len(made), length)]
 
 
-def head_rows(tree: Tree, shared: Sequence[bool], requests: Sequence[Request]) -> int:
+def head_tokens(tree: Tree, shared: Sequence[bool], requests: Sequence[Request]) -> int:
     """Distinct packed positions that the head projects."""
     union = set()
-    for row, request in enumerate(requests):
-        stored = places(tree, shared, row, request.length)
+    for sequence, request in enumerate(requests):
+        stored = places(tree, shared, sequence, request.length)
         union |= {stored[position] for position in request.projected}
     return len(union)
 
 
 def packed_tokens(tree: Tree, shared: Sequence[bool], requests: Sequence[Request]) -> int:
     union: set[Any] = set()
-    for row, request in enumerate(requests):
-        union |= set(places(tree, shared, row, request.length))
+    for sequence, request in enumerate(requests):
+        union |= set(places(tree, shared, sequence, request.length))
     return len(union)
 
 
@@ -125,8 +125,8 @@ def plan_start(requests: Sequence[Request]) -> dict[str, int]:
     }
 
 
-def group_start(requests: Sequence[Request]) -> dict[str, int]:
-    """A group's measures that need no layout."""
+def pack_start(requests: Sequence[Request]) -> dict[str, int]:
+    """A pack's measures that need no layout."""
     targets = [r for r in requests if r.labels is not None]
     return {
         "gradient": int(requests[0].gradient),
@@ -144,41 +144,41 @@ def group_start(requests: Sequence[Request]) -> dict[str, int]:
     }
 
 
-def group_exact(
+def pack_exact(
     tree: Tree,
     shared: Sequence[bool],
     requests: Sequence[Request],
     tp: int,
     head: str = "union",
 ) -> dict[str, int]:
-    """A group's measures from its layout, at CP 1."""
+    """A pack's measures from its layout, at CP 1."""
     packed = packed_tokens(tree, shared, requests)
     padded = ceil_to(packed, tp)
-    start = group_start(requests)
-    rows = head_rows(tree, shared, requests)
+    start = pack_start(requests)
+    projected = head_tokens(tree, shared, requests)
     if head == "union_or_sum" and min(start["head_sum"], 512) == min(start["head_longest"], 512):
-        rows = start["head_sum"]
+        projected = start["head_sum"]
     return start | {
         "pack_tokens": packed,
         "padded_tokens": padded,
         "local_tokens": padded,
-        "head_tokens": rows,
+        "head_tokens": projected,
         "head_bound": 0,
     }
 
 
-def group_bound(
+def pack_bound(
     kind: str, tokens: int, requests: Sequence[Request], tp: int, cp: int
 ) -> dict[str, int]:
-    """A group's measures from a bound: "none", "full" or "ladder"; `tokens` of full sharing."""
-    start = group_start(requests)
+    """A pack's measures from a bound: "none", "full" or "ladder"; `tokens` of full sharing."""
+    start = pack_start(requests)
     packed = start["pack_logical_tokens"] if kind == "none" else tokens
     padded = ceil_to(packed, tp)
-    rows = -(-padded // cp) if kind == "ladder" else padded
+    local = -(-padded // cp) if kind == "ladder" else padded
     return start | {
         "pack_tokens": packed,
         "padded_tokens": padded,
-        "local_tokens": rows,
+        "local_tokens": local,
         "segments": {"none": 2 * len(requests), "full": 1, "ladder": 0}[kind],
         "head_tokens": start["head_sum" if kind == "none" else "head_longest"],
         "head_bound": int(kind != "none"),
@@ -200,7 +200,7 @@ def gdn_schedule(lengths: Sequence[int], parents: Sequence[int]) -> tuple[int, i
             buckets.setdefault("lone roots", []).append((length, False))
         elif length >= 64:
             buckets.setdefault("roots", []).append((length // 64 * 64, True))
-    executed = sum(rows for bucket in buckets.values() for rows, _ in bucket)
+    executed = sum(tokens for bucket in buckets.values() for tokens, _ in bucket)
     states = sum(
         len(bucket) * (2 if any(hands_on for _, hands_on in bucket) else 1)
         for bucket in buckets.values()

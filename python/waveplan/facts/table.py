@@ -1,4 +1,4 @@
-"""The flat table of integers that pricing rules are bound to."""
+"""The table of integers that pricing rules are bound to."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def facts(model: Model, topology: Topology, training: Training, stage: int = 0) 
         **layer_parameters(model),
         **_topology(model, topology),
         **_training(model, topology, training),
-        **stage_facts(model, topology, training, stage),
+        **_stage(model, topology, training, stage),
     }
 
 
@@ -60,27 +60,22 @@ def _model(model: Model) -> dict[str, int]:
     }
 
 
-def stage_facts(model: Model, topology: Topology, training: Training, stage: int) -> dict[str, int]:
+def _stage(model: Model, topology: Topology, training: Training, stage: int) -> dict[str, int]:
     """Layers of one pipeline stage by kind; at most so many where their order is unknown."""
     count = model.layers // topology.pp
     first = stage * count
     moe = model.moe_layers[first : first + count]
-    if model.layer_kinds:
-        kinds = model.layer_kinds[first : first + count]
-        gdn, attention = kinds.count(GDN), kinds.count(ATTENTION)
-    else:
-        kinds = ()
-        gdn, attention = min(count, model.gdn_layers), min(count, model.attention_layers)
+    kinds = model.layer_kinds[first : first + count]
     if kinds:
-        elements = sum(
-            layers * layer_elements(model, topology, training, kind=kind, moe=one)
-            for (kind, one), layers in Counter(zip(kinds, moe, strict=True)).items()
-        )
+        gdn, attention = kinds.count(GDN), kinds.count(ATTENTION)
+        layers = Counter(zip(kinds, moe, strict=True))
     else:
-        elements = sum(
-            layers * layer_elements(model, topology, training, kind=kind, moe=any(moe))
-            for kind, layers in ((GDN, gdn), (ATTENTION, attention))
-        )
+        gdn, attention = min(count, model.gdn_layers), min(count, model.attention_layers)
+        layers = Counter({(GDN, any(moe)): gdn, (ATTENTION, any(moe)): attention})
+    elements = sum(
+        number * layer_elements(model, topology, training, kind=kind, moe=one)
+        for (kind, one), number in layers.items()
+    )
     return {
         "stage_first": int(stage == 0),
         "stage_last": int(stage == topology.pp - 1),
@@ -130,7 +125,7 @@ def _training(model: Model, topology: Topology, training: Training) -> dict[str,
 
 
 def _adapters(model: Model, training: Training) -> dict[str, int]:
-    """The modules that have an adapter, as flags and counts."""
+    """Modules with an adapter, as flags and counts."""
     names = {
         adapter.module
         for kind, moe in _layers(model)

@@ -8,14 +8,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from waveplan._core import PRICE_ROOTS
-from waveplan.checks import flag, instance, real
+from waveplan.checks import flag, instance
 from waveplan.errors import InputError, UnpricedError
 from waveplan.facts.table import facts as facts_of
 from waveplan.facts.topology import Topology
 from waveplan.facts.training import Training
-from waveplan.pricing.bind import BoundRules, Measures, Status, bind, bind_facts, states_of
+from waveplan.pricing.bind import BoundRules, Measures, Status, bind, states_of
 from waveplan.pricing.rules import default_rules, reference_rules, resident_rules
-from waveplan.pricing.ruleset import Definition, Reference, Rule, RuleSet
+from waveplan.pricing.ruleset import Definition, Rule, RuleSet
 
 if TYPE_CHECKING:
     from waveplan.facts.model import Model
@@ -26,12 +26,10 @@ __all__ = [
     "Definition",
     "Measures",
     "Price",
-    "Reference",
     "Rule",
     "RuleSet",
     "Status",
     "bind",
-    "bind_facts",
     "default_rules",
     "price",
     "reference_rules",
@@ -42,14 +40,14 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Price:
-    """What a plan costs on its busiest rank, in bytes, and what that number leaves out.
+    """The bytes that a plan needs on its busiest rank, and the rules in doubt behind them.
 
     Args:
         required: held against available memory: it has the safety factor in it, and the margin.
         estimate: before the safety factor.
         margin: the part of ``required`` that stands in for uncharged rules.
-        off: rules that matter to this plan but do not hold for its configuration: they charged
-            nothing, and say why.
+        uncharged: rules that matter to this plan but do not hold for its configuration, with
+            the reason; they charged nothing.
         unmeasured: rules that matter and are charged where they are not checked.
     """
 
@@ -62,22 +60,14 @@ class Price:
     bound: BoundRules = field(repr=False)
     measures: Measures = field(repr=False)
 
-    @property
-    def priced(self) -> bool:
-        """False if a rule that matters is uncharged: the number rests on a margin, or less."""
-        return not self.uncharged
-
     @cached_property
     def explanation(self) -> Explanation:
         """The tree of terms with bytes and binding branches."""
         from waveplan.budget import format_bytes
         from waveplan.pricing.explain import explain
 
-        notes = [
-            f"{kind:>12}   {state}"
-            for kind, states in (("uncharged", self.uncharged), ("unmeasured", self.unmeasured))
-            for state in states
-        ]
+        doubtful = (*self.uncharged, *self.unmeasured)
+        notes = [f"{one.state:>12}   {one}" for one in doubtful]
         if self.margin:
             notes.append(f"{format_bytes(self.margin):>12}   margin for doubtful rules")
         return explain(self.bound, self.measures, self.results, notes)
@@ -92,11 +82,8 @@ class Price:
         return self.explanation.text()
 
     def to_dict(self) -> dict[str, Any]:
-        """Stable JSON: totals, tree, and what is off."""
-
-        def listed(states: tuple[Status, ...]) -> list[dict[str, str]]:
-            return [{"name": state.name, "reason": state.reason} for state in states]
-
+        """Stable JSON: totals, tree, and the rules in doubt."""
+        doubtful = (*self.uncharged, *self.unmeasured)
         return {
             "required": self.required,
             "estimate": self.estimate,
@@ -104,20 +91,18 @@ class Price:
             "rules": self.bound.rules.name,
             "results": dict(self.results),
             **self.explanation.to_dict(),
-            "uncharged": listed(self.uncharged),
-            "unmeasured": listed(self.unmeasured),
+            "doubtful": [
+                {"rule": one.name, "state": one.state, "reason": one.reason} for one in doubtful
+            ],
         }
 
 
-def price(
-    plan: Any, bound: BoundRules, *, strict: bool = False, margin: float | None = None
-) -> Price:
-    """The price of a plan (anything with ``measures``) or of `Measures`.
+def price(plan: Any, bound: BoundRules, *, strict: bool = False) -> Price:
+    """Return the price of a plan (anything with ``measures``) or of `Measures`.
 
     Args:
-        strict: refuse when a rule that matters to the plan is uncharged.
-        margin: fraction of ``required`` to add when one is; by default what the rule set
-            states: nothing (`reference`), or what those rules would charge (`default`).
+        strict: refuse when a rule that matters to the plan is uncharged. Else the set `default`
+            charges it as a visible margin, and `reference` nothing.
 
     Raises:
         UnpricedError: ``strict`` and a rule is uncharged; the message says which and why.
@@ -127,22 +112,24 @@ def price(
     if not isinstance(table, Measures):
         raise InputError("give a plan or waveplan.pricing.Measures to price()")
     flag("strict", strict)
-    if margin is not None:
-        margin = real("margin", margin, 0, 10)
     values = instance("bound", bound, BoundRules).evaluate(table)
     results = dict(zip(PRICE_ROOTS, values, strict=False))
     charges = zip(bound.doubtful, values[len(PRICE_ROOTS) :], strict=True)
     matter = [bound.states[name] for name, charge in charges if charge > 0]
-    off = tuple(state for state in matter if state.state == "uncharged")
-    if strict and off:
-        raise UnpricedError("; ".join(str(state) for state in off))
-    required, extra = results["required"], results["margin"]
-    if margin is not None and off:
-        required -= extra
-        extra = int(required * margin)
-        required += extra
+    uncharged = tuple(state for state in matter if state.state == "uncharged")
+    if strict and uncharged:
+        raise UnpricedError("; ".join(str(state) for state in uncharged))
     unmeasured = tuple(state for state in matter if state.state == "unmeasured")
-    return Price(required, results["estimate"], extra, off, unmeasured, results, bound, table)
+    return Price(
+        results["required"],
+        results["estimate"],
+        results["margin"],
+        uncharged,
+        unmeasured,
+        results,
+        bound,
+        table,
+    )
 
 
 def rules_table(
@@ -151,7 +138,7 @@ def rules_table(
     training: Training | None = None,
     rules: RuleSet | None = None,
 ) -> list[dict[str, Any]]:
-    """Every rule with its formula and predicates, and for a given job its state and why."""
+    """Return every rule with its formula and predicates, and for a job its state and reason."""
     rules = default_rules() if rules is None else instance("rules", rules, RuleSet)
     states: Mapping[str, Status] = {}
     if model is not None:

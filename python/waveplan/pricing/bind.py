@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,18 +27,28 @@ from waveplan.sequences.sequences import integers
 __all__ = ["BoundRules", "Compiler", "Measures", "Status", "bind", "bind_facts", "states_of"]
 
 _LIMIT = 1 << 63
+_OPERATIONS: dict[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "<": operator.lt,
+    "==": operator.eq,
+    "min": min,
+    "max": max,
+    "ceildiv": lambda a, b: -(-a // b),
+}
 MAX_NODES = 100_000
 """Operations of one price: rules that mention one another with replacements multiply."""
 _PLAN = {name: i for i, name in enumerate(PLAN)}
 _PACK = {name: i for i, name in enumerate(PACK)}
 _RANKS = ("dp", "tp", "cp", "pp", "ep", "etp")
-_AT_LEAST_1 = {"hidden", "layers", "dtype_bytes", *_RANKS}
 _CHARGED = ("charged", "unmeasured")
 _RESULTS = tuple(name for name in PRICE_ROOTS if name not in ("margin", "doubtful"))
 """Results that are definitions of the rule set."""
 _WITH_MARGIN = (
     *("required", "forward_required", "cost_required", "retained", "checkpoint_retained"),
-    *("checkpoint_workspace", "gdn_retained", "gdn_workspace", "ladder_workspace"),
+    *("checkpoint_workspace", "gdn_retained", "gdn_workspace", "split_workspace"),
     *("input_gradient", "adapter_gradient", "buffers", "head"),
 )
 """Results that a margin raises."""
@@ -46,11 +56,11 @@ _WITH_MARGIN = (
 
 @dataclass(frozen=True, eq=False)
 class Measures:
-    """What a price depends on: integers of a plan and of each of its packs.
+    """Integers of a plan and of each of its packs, from which a price is computed.
 
     Args:
         plan: int64[P], in the order of `waveplan.pricing.language.PLAN`.
-        packs: int64[g, G], one row a pack, in the order of `waveplan.pricing.language.PACK`.
+        packs: int64[g, G], a line a pack, in the order of `waveplan.pricing.language.PACK`.
     """
 
     plan: NDArray[np.int64]
@@ -63,7 +73,7 @@ class Measures:
         packs = self.packs
         if not isinstance(packs, np.ndarray) or packs.shape[1:] != (len(PACK),):
             raise InputError(
-                f"groups is {shown(packs)}: it must be an array of {len(PACK)} measures a row"
+                f"packs is {shown(packs)}: it must be an array of {len(PACK)} measures a pack"
             )
         packs = integers("packs", packs.reshape(-1)).reshape(packs.shape)
         object.__setattr__(self, "plan", plan)
@@ -99,7 +109,7 @@ def _fill(row: NDArray[np.int64], index: Mapping[str, int], values: Mapping[str,
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Whether a rule charges in a configuration, and if not, why.
+    """State of a rule in a configuration, and the reason where it does not charge.
 
     ``state`` is "charged", "unmeasured" (charged, but checked elsewhere), "uncharged" (outside
     where it holds) or "not needed" (there is nothing to charge).
@@ -114,7 +124,7 @@ class Status:
 
 
 def states_of(rules: RuleSet, facts: Mapping[str, int]) -> dict[str, Status]:
-    """The state of every rule where ``facts`` hold."""
+    """Return the state of every rule where ``facts`` hold."""
     predicates = Compiler(rules, facts, {})
     return {name: _status(predicates, rule) for name, rule in rules.rules.items()}
 
@@ -197,8 +207,12 @@ class Compiler:
     def binary(self, op: str, a: int, b: int, at: Expr | None = None) -> int:
         """The node of two values; what is known of them is computed here."""
         x, y = self.value(a), self.value(b)
+        if op in ("//", "ceildiv") and y == 0:
+            raise InputError(
+                f"{at.at}{at} divides by 0" if at is not None else "a rule divides by 0"
+            )
         if x is not None and y is not None:
-            return self.const(_compute(op, x, y, at), at)
+            return self.const(int(_OPERATIONS[op](x, y)), at)
         if op == "+" and (x == 0 or y == 0):
             return b if x == 0 else a
         if op == "-" and y == 0:
@@ -207,8 +221,8 @@ class Compiler:
             if x == 0 or y == 0:
                 return self.const(0)
             return b if x == 1 else a
-        if op in ("//", "ceildiv") and y is not None and y in (0, 1):
-            return a if y else _divides_by_zero(at)
+        if op in ("//", "ceildiv") and y == 1:
+            return a
         if op in ("min", "max"):
             if a == b:
                 return a
@@ -236,7 +250,7 @@ class Compiler:
         return found
 
     def replaced(self, expr: Expr, env: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
-        """What names stand for inside a call that replaces some."""
+        """Return the nodes of replaced names inside a call."""
         if expr.op != "given":
             return env
         new = {key: self.compile(arg, env) for key, arg in zip(expr.names, expr.args, strict=True)}
@@ -334,7 +348,7 @@ class Compiler:
     # -- predicates -------------------------------------------------------------------------
 
     def predicate(self, expr: Expr) -> bool:
-        """Whether a predicate over facts holds."""
+        """Return true where a predicate over facts holds."""
         return self.value(self.compile(expr)) != 0
 
     def blame(self, expr: Expr, verb: str) -> str:
@@ -367,45 +381,15 @@ class Compiler:
         return str(expr) if inner is None else f"not ({inner.formula})"
 
     def _facts_in(self, expr: Expr, found: dict[str, int]) -> None:
-        todo, seen = [expr], set[str]()
-        while todo:
-            for part in lang.mentioned(todo.pop()):
-                name = str(part.value)
-                if name in self.facts:
-                    found[name] = self.facts[name]
-                elif name in self.rules.definitions and name not in seen:
-                    seen.add(name)
-                    todo.append(self.rules.definitions[name].formula)
+        for part in lang.reached(expr, self.rules.formulas(rules=False)):
+            name = str(part.value)
+            if name in self.facts:
+                found[name] = self.facts[name]
 
 
 def _upper(text: str) -> str:
     """Ranks as people write them: TP, not tp."""
     return re.sub(rf"\b({'|'.join(_RANKS)})\b", lambda found: found[0].upper(), text)
-
-
-def _divides_by_zero(at: Expr | None) -> NoReturn:
-    raise InputError(f"{at.at}{at} divides by 0" if at is not None else "a rule divides by 0")
-
-
-def _compute(op: str, a: int, b: int, at: Expr | None) -> int:
-    match op:
-        case "+":
-            return a + b
-        case "-":
-            return a - b
-        case "*":
-            return a * b
-        case "//" | "ceildiv" if b == 0:
-            _divides_by_zero(at)
-        case "//":
-            return a // b
-        case "ceildiv":
-            return -(-a // b)
-        case "min":
-            return min(a, b)
-        case "max":
-            return max(a, b)
-    return int(a < b if op == "<" else a == b)
 
 
 @dataclass(frozen=True, eq=False)
@@ -439,23 +423,14 @@ class BoundRules:
         """Every needed rule is charged, and checked here."""
         return not self.doubtful
 
-    @cached_property
-    def weighs(self) -> dict[Expr, bool]:
-        """Which formulas mention rules or steps of the total; kept by explanations."""
-        return {}
-
     def results(self, measures: Measures) -> dict[str, int]:
-        """The named results over one plan, in bytes (``doubtful`` is a number of rules)."""
+        """Return the named results over one plan, in bytes (``doubtful`` is a number of rules)."""
         return dict(zip(PRICE_ROOTS, self.evaluate(measures), strict=False))
 
     def evaluate(self, measures: Measures) -> list[int]:
         """All results: those named, then what each of ``doubtful`` would charge."""
         packs = instance("measures", measures, Measures).packs.reshape(-1)
         return self.program.evaluate(measures.plan, packs, len(PACK))
-
-    def every(self, measures: Measures) -> list[list[int | None]]:
-        """The value of every node of the program: one entry, or one per pack."""
-        return self.program.every(measures.plan, measures.packs.reshape(-1), len(PACK))
 
 
 def bind(
@@ -472,21 +447,12 @@ def bind(
 def bind_facts(facts: Mapping[str, int], rules: RuleSet | None = None) -> BoundRules:
     """`bind` from a table of facts (see `waveplan.facts.facts`)."""
     rules = default_rules() if rules is None else instance("rules", rules, RuleSet)
-    needed = {*_RESULTS, "ladder_required", "safety_factor"}
+    needed = {*_RESULTS, "split_required", "safety_factor"}
     if lacking := needed - rules.definitions.keys():
         raise InputError(f"the rule set {rules.name} lacks the total {min(lacking)}")
-    mapping("facts", facts)
-    for name in lang.fact_names():
-        value, least = facts.get(name), int(name in _AT_LEAST_1)
-        if type(value) is not int or not least <= value < 1 << 62:
-            raise InputError(
-                f"fact {name} is {shown(value)}: it must be an integer from {least} to 2**62"
-            )
     states = states_of(rules, facts)
     compiler = Compiler(rules, facts, states)
-    doubtful = [
-        name for name, state in states.items() if state.state in ("uncharged", "unmeasured")
-    ]
+    doubtful = [name for name, one in states.items() if one.state in ("uncharged", "unmeasured")]
     roots = _roots(compiler, doubtful)
     safety = compiler.factor(rules.definitions["safety_factor"].formula)
     program = _program(compiler.nodes, roots, safety)
@@ -511,18 +477,18 @@ def _roots(compiler: Compiler, doubtful: Sequence[str]) -> list[int]:
         for name in _WITH_MARGIN:
             nodes[name] = compiler.binary("max", nodes[name], named(assumed, name))
         # A difference of two results follows the results.
-        ladder, higher = (named(of, "ladder_required") for of in (compiler, assumed))
-        higher = compiler.binary("max", ladder, higher)
+        split, higher = (named(of, "split_required") for of in (compiler, assumed))
+        higher = compiler.binary("max", split, higher)
         nodes["peak_increment"] = compiler.binary("-", higher, nodes["forward_required"])
         nodes["margin"] = compiler.binary("-", nodes["required"], plain)
-    nodes["doubtful"] = _unpriced(compiler, doubtful, watched, nodes["margin"])
+    nodes["doubtful"] = _doubtful(compiler, doubtful, watched, nodes["margin"])
     return [*(nodes[name] for name in PRICE_ROOTS), *watched]
 
 
-def _unpriced(
+def _doubtful(
     compiler: Compiler, doubtful: Sequence[str], watched: Sequence[int], margin: int
 ) -> int:
-    """How many doubtful rules matter: unmeasured ones that charge; uncharged ones that would
+    """Count the doubtful rules that matter: unmeasured ones that charge; uncharged ones that would
     charge and, where the set states a margin, would raise the price."""
     one, counts = compiler.const(1), dict.fromkeys(("uncharged", "unmeasured"), compiler.const(0))
     for name, node in zip(doubtful, watched, strict=True):
@@ -535,8 +501,11 @@ def _unpriced(
 
 
 def _program(nodes: Sequence[tuple[Any, ...]], roots: Sequence[int], safety: float) -> Program:
-    factors = [node[2] for node in nodes if node[0] == "scale"]
-    table, scales = [], iter(range(len(factors)))
+    factors: list[float] = []
+    table = []
     for op, *args in nodes:
-        table.append((op, [args[0], next(scales)] if op == "scale" else args))
+        if op == "scale":
+            factors.append(args[1])
+            args = [args[0], len(factors) - 1]
+        table.append((op, args))
     return Program(table, factors, roots, safety)

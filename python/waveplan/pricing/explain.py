@@ -1,18 +1,18 @@
-"""Why a price is what it is: the tree of terms with bytes, and which branch of each max binds.
+"""The tree of terms behind a price: bytes by rule and step, and the branch of each max that binds.
 
-Every number comes from the core: the tree walks the formulas and looks their nodes up.
+Walks the formulas and reads their values from the core; computes none itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from waveplan.budget import format_bytes
 from waveplan.errors import InputError
 from waveplan.pricing.bind import BoundRules, Measures
-from waveplan.pricing.language import Expr
+from waveplan.pricing.language import PACK, Expr
 
 __all__ = ["Explanation", "Term", "explain"]
 
@@ -43,12 +43,8 @@ class Term:
 
     def to_dict(self) -> dict[str, Any]:
         """Stable JSON; what is empty is left out."""
-        made: dict[str, Any] = {"name": self.name, "bytes": self.bytes, "kind": self.kind}
-        made |= {key: value for key in ("how", "why") if (value := getattr(self, key))}
-        made |= {
-            key: value for key in ("pack", "factor") if (value := getattr(self, key)) is not None
-        }
-        made["binding"] = self.binding
+        shown = ((one.name, getattr(self, one.name)) for one in fields(self))
+        made = {key: value for key, value in shown if value not in (None, "", [])}
         if self.children:
             made["children"] = [child.to_dict() for child in self.children]
         return made
@@ -61,20 +57,14 @@ class Explanation:
     tree: Term
     estimate: Term
     phase: str
-    """"backward" if the peak lies there, else "forward"."""
+    """"backward" if the peak is reached there, else "forward"."""
     notes: tuple[str, ...] = ()
 
     def terms(self) -> dict[str, int]:
         """Bytes by rule on the binding branches; together they are the estimate price."""
         found: dict[str, int] = {}
-        todo = [self.estimate]
-        while todo:
-            term = todo.pop()
-            if not term.binding or term.bytes == 0:
-                continue
-            if term.children:
-                todo.extend(reversed(term.children))
-            else:
+        for term in _binding(self.estimate):
+            if not term.children:
                 found[term.name] = found.get(term.name, 0) + term.bytes
         return found
 
@@ -134,22 +124,21 @@ def explain(
     """Explain the price of a plan with these results; ``notes`` end the text."""
     reader = _Reader(bound, measures)
     tree, estimate = reader.total("required"), reader.total("estimate")
-    backward = _binds(estimate, "selective") or (
-        _binds(estimate, "with_backward") and results["input_gradient"] > 0
+    binding = {term.name for term in _binding(estimate)}
+    backward = "selective" in binding or (
+        "with_backward" in binding and results["input_gradient"] > 0
     )
     return Explanation(tree, estimate, "backward" if backward else "forward", tuple(notes))
 
 
-def _binds(tree: Term, name: str) -> bool:
-    """Whether a step of this name lies on the binding branches."""
+def _binding(tree: Term) -> Iterator[Term]:
+    """Terms on the binding branches, as far as they have bytes."""
     todo = [tree]
     while todo:
         term = todo.pop()
         if term.binding and term.bytes:
-            if term.name == name:
-                return True
-            todo.extend(term.children)
-    return False
+            yield term
+            todo.extend(reversed(term.children))
 
 
 class _Reader:
@@ -157,9 +146,11 @@ class _Reader:
 
     def __init__(self, bound: BoundRules, measures: Measures) -> None:
         self.bound, self.rules, self.compiler = bound, bound.rules, bound.compiler
-        self.values = bound.every(measures)
+        # Of every node: one value, or one per pack.
+        self.values = bound.program.every(measures.plan, measures.packs.reshape(-1), len(PACK))
         self.packs = len(measures.packs)
         self.terms = 0
+        self._weighs: dict[Expr, bool] = {}
 
     def total(self, name: str) -> Term:
         expr = self.rules.definitions[name].formula
@@ -173,10 +164,10 @@ class _Reader:
         return max((value or 0 for value in found), default=0)
 
     def weighs(self, expr: Expr) -> bool:
-        """Whether a formula mentions rules or steps of the total, which deserve lines."""
-        found = self.bound.weighs.get(expr)
+        """Return true if a formula mentions rules or steps of the total, which get own lines."""
+        found = self._weighs.get(expr)
         if found is None:
-            found = self.bound.weighs[expr] = self._mentions(expr)
+            found = self._weighs[expr] = self._mentions(expr)
         return found
 
     def _mentions(self, expr: Expr) -> bool:
@@ -238,15 +229,13 @@ class _Reader:
         return Term(name, value, "step", "sum", definition.why, inner.pack, children=[inner])
 
     def _several(self, expr: Expr, env: Env, pack: int | None, value: int) -> Term:
-        parts: list[Expr] = []
-        todo = [expr]
+        children, todo = [], [expr]
         while todo:
             part = todo.pop()
             if part.op == expr.op:
                 todo.extend(reversed(part.args))
             else:
-                parts.append(part)
-        children = [self.term(part, env, pack) for part in parts]
+                children.append(self.term(part, env, pack))
         how = "sum" if expr.op == "+" else expr.op
         if how != "sum":
             largest = next((child for child in children if child.bytes == value), None)

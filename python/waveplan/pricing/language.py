@@ -9,7 +9,7 @@ definitions and rules (by name) with
     scale(bytes, factor)                  a float64 product, truncated
     sum_packs(x)   max_packs(x)           over the packs of a plan (0 without any)
     charged(rule)                         1 where the rule charges
-    moe.routed_rows(local_tokens=1)       a rule or definition with some names replaced
+    moe.routed_tokens(local_tokens=1)       a rule or definition with some names replaced
 
 Values are plain numbers or bytes: ``B``, ``KiB``, ``MiB`` and ``GiB`` are units to multiply by.
 """
@@ -17,7 +17,7 @@ Values are plain numbers or bytes: ``B``, ``KiB``, ``MiB`` and ``GiB`` are units
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import NoReturn
@@ -29,15 +29,13 @@ from waveplan.facts.table import facts
 from waveplan.facts.topology import Topology
 from waveplan.facts.training import Training
 
-__all__ = ["PACK", "PLAN", "Expr", "Formula", "Kind", "infer", "mentioned", "order", "parse"]
+__all__ = ["PACK", "PLAN", "Expr", "Formula", "Kind", "infer", "order", "parse", "reached"]
 
 PLAN: Mapping[str, str] = dict(PLAN_MEASURES)
 """Measures of a whole plan and their meanings, in the core's order."""
 PACK: Mapping[str, str] = dict(PACK_MEASURES)
 """Measures of one pack of a plan and their meanings, in the core's order."""
 
-MAX_LENGTH = 10_000
-"""Longest formula in characters."""
 MAX_DEPTH = 100
 """How deeply operators may nest in one formula."""
 MAX_NESTING = 150
@@ -98,8 +96,6 @@ def parse(formula: Formula, source: str = "rule") -> Expr:
     text = formula if isinstance(formula, str) else repr(formula)
     if not text.strip():
         raise InputError(f"{source}: no formula: the text is empty")
-    if len(text) > MAX_LENGTH:
-        raise InputError(f"{source}: a formula of {len(text)} characters; at most {MAX_LENGTH}")
     try:
         # In parentheses a formula may go over several lines.
         text = f"({text}\n)"
@@ -218,6 +214,18 @@ def mentioned(expr: Expr) -> list[Expr]:
             found.append(part)
         todo.extend(reversed(part.args))
     return found
+
+
+def reached(expr: Expr, formulas: Mapping[str, Expr]) -> Iterator[Expr]:
+    """Yield what a formula mentions, and what the formulas mention that it uses, each read once."""
+    todo, seen = [expr], set[str]()
+    while todo:
+        for part in mentioned(todo.pop()):
+            yield part
+            name = str(part.value)
+            if part.op != "charged" and name in formulas and name not in seen:
+                seen.add(name)
+                todo.append(formulas[name])
 
 
 def order(formulas: Mapping[str, Expr]) -> list[str]:

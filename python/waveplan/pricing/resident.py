@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from waveplan.budget import format_bytes
-from waveplan.checks import instance
 from waveplan.errors import InputError
 from waveplan.facts.model import Model
-from waveplan.facts.table import facts, stage_facts
+from waveplan.facts.table import facts
 from waveplan.facts.topology import Topology
 from waveplan.facts.training import Training
 from waveplan.pricing.bind import Compiler, states_of
@@ -18,11 +16,6 @@ from waveplan.pricing.rules import resident_rules
 
 if TYPE_CHECKING:
     from waveplan.pricing.ruleset import RuleSet
-
-ALLOWANCES = tuple(
-    f"resident.{name}" for name in ("workspaces", "workspaces_ep", "context", "collectives")
-)
-"""Charges that no tensor accounts for."""
 
 __all__ = ["Resident", "Term", "resident"]
 
@@ -35,13 +28,11 @@ class Term:
     bytes: int
     why: str
     measured: bool
-    allowance: bool
-    """A stated sum that no tensor accounts for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """What is not free for waves on the ranks of the fullest pipeline stage, in bytes."""
+    """Bytes not available to waves on the ranks of the fullest pipeline stage."""
 
     stage: int
     total: int
@@ -49,30 +40,15 @@ class Resident:
     """Inside the framework's allocator; the rest is context, collectives, held buffers."""
     terms: tuple[Term, ...]
 
-    @property
-    def unmeasured(self) -> tuple[Term, ...]:
-        """Charges that no record was held against."""
-        return tuple(term for term in self.terms if not term.measured)
-
-    def explain(self) -> str:
-        """The terms as text, largest first."""
-        lines = [f"resident on stage {self.stage}: {format_bytes(self.total)}"]
-        for term in sorted(self.terms, key=lambda term: -term.bytes):
-            mark = "" if term.measured else " (unmeasured)"
-            name = term.name.removeprefix("resident.")
-            lines.append(f"  {format_bytes(term.bytes):>12}  {name}: {term.why}{mark}")
-        return "\n".join(lines)
-
     def to_dict(self) -> dict[str, Any]:
         """Totals and terms as plain JSON values."""
-        made = asdict(self)
-        return {**made, "terms": list(made["terms"])}
+        return asdict(self)
 
 
 def resident(
     model: Model, topology: Topology, training: Training, rules: RuleSet | None = None
 ) -> Resident:
-    """What stays allocated between waves on the fullest pipeline stage.
+    """Return the bytes that stay allocated between waves on the fullest pipeline stage.
 
     Args:
         rules: a set of rules over facts with the totals ``resident`` and
@@ -82,16 +58,12 @@ def resident(
         InputError: the topology cannot divide the model.
     """
     chosen = rules if rules is not None else resident_rules()
-    instance("topology", topology, Topology)
-    common = facts(model, topology, training)
     # Most stages are alike: one of each kind is enough.
-    kinds: dict[tuple[int, ...], int] = {}
+    kinds: dict[tuple[int, ...], tuple[dict[str, int], int]] = {}
     for stage in range(topology.pp):
-        kinds.setdefault(tuple(stage_facts(model, topology, training, stage).values()), stage)
-    stages = (
-        _stage({**common, **stage_facts(model, topology, training, stage)}, chosen, stage)
-        for stage in kinds.values()
-    )
+        table = facts(model, topology, training, stage)
+        kinds.setdefault(tuple(table.values()), (table, stage))
+    stages = (_stage(table, chosen, stage) for table, stage in kinds.values())
     return max(stages, key=lambda one: one.total)
 
 
@@ -109,5 +81,5 @@ def _stage(table: dict[str, int], rules: RuleSet, stage: int) -> Resident:
     for name, rule in rules.rules.items():
         if charged := value(name):
             measured = states[name].state == "charged"
-            terms.append(Term(name, charged, rule.why, measured, name in ALLOWANCES))
+            terms.append(Term(name, charged, rule.why, measured))
     return Resident(stage, value("resident"), value("resident_allocated"), tuple(terms))

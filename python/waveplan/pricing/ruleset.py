@@ -1,4 +1,4 @@
-"""Rules as rows of a table, and sets of rows that together make a price."""
+"""Rules and definitions, and the sets of them that together make a price."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from waveplan.checks import choice, entries, flag, instance, mapping, shown, text
+from waveplan.checks import choice, instance, text
 from waveplan.errors import InputError, one_line
 from waveplan.files import read_text
 from waveplan.pricing import language as lang
 from waveplan.pricing.language import BYTES, FACTOR, Expr, Formula, Kind, parse
 
-__all__ = ["NOTHING", "REFERENCE", "Definition", "Lives", "Reference", "Rule", "RuleSet", "total"]
+__all__ = ["NOTHING", "REFERENCE", "Definition", "Lives", "Rule", "RuleSet", "total"]
 
 Lives = Literal["retained", "workspace", "gradient", "output", "buffer", "resident"]
 _TOTALS: dict[Lives, str] = {
@@ -26,9 +26,9 @@ _TOTALS: dict[Lives, str] = {
     "buffer": "buffers",
     "resident": "resident_allocated",
 }
-"""The total that grows by an added rule, by when its bytes live."""
+"""The total that counts an added rule, by when its bytes live."""
 REFERENCE = "reference planner (openpipe-art 0.5.23)"
-"""The source of what we took over from it."""
+"""The source of rules that are its own."""
 _PREDICATES = ("where", "checked", "applies")
 _TEXTS = ("why", "source")
 _FORMULAS = ("bytes", *_PREDICATES)
@@ -36,30 +36,16 @@ _NAME = re.compile(r"(?=.{3,100}\Z)[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-
 _TRUE = parse(1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
-    """What the reference planner charges in a row; what is None is the same as ours."""
-
-    bytes: str | None = None
-    where: str | None = None
-    checked: str | None = None
-    applies: str | None = None
-
-    def changes(self) -> dict[str, str]:
-        """The fields that differ."""
-        return {key: value for key in _FORMULAS if (value := getattr(self, key)) is not None}
-
-
-NOTHING = Reference(applies="0")
+NOTHING = {"applies": "0"}
 """The reference planner has no such rule."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """What one thing costs, where that holds, and how it is known.
+    """A formula of bytes that one thing takes, where it holds and how it is known.
 
     Args:
-        name: with a dot in it, the part of the model first ("moe.routed_rows").
+        name: with a dot in it, the part of the model first ("moe.routed_tokens").
         bytes: formula of the bytes charged, in the language of `waveplan.pricing.language`.
             Measures of a pack make it a charge per pack.
         where: predicate over facts; elsewhere the rule charges 0 and says so.
@@ -70,7 +56,7 @@ class Rule:
             the largest pack counts; "resident" stays between waves.
         why: one line, what is stored.
         source: where the formula comes from.
-        reference: what the reference planner charges instead.
+        reference: the formulas of these fields for which the reference planner has others.
     """
 
     name: str
@@ -81,7 +67,7 @@ class Rule:
     lives: Lives = "workspace"
     why: str = ""
     source: str = ""
-    reference: Reference | None = None
+    reference: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or _NAME.fullmatch(self.name) is None:
@@ -97,13 +83,13 @@ class Rule:
 
     def formula(self, part: str = "bytes") -> Expr:
         """The bytes charged, or one of the predicates."""
-        expr = getattr(self, choice("part", part, _FORMULAS))
+        expr = getattr(self, part)
         assert isinstance(expr, Expr)
         return expr
 
     def as_reference(self) -> Rule:
-        """The row as the reference planner charges it."""
-        changes: dict[str, Any] = {} if self.reference is None else self.reference.changes()
+        """The rule as the reference planner charges it."""
+        changes: Any = self.reference or {}
         return replace(self, **changes)
 
 
@@ -121,11 +107,10 @@ class Definition:
     formula: Expr = field(init=False)
 
     def __post_init__(self) -> None:
-        text("a definition's name", self.name)
         object.__setattr__(self, "formula", parse(self.given, self.name))
 
     def as_reference(self) -> Definition:
-        """The row as the reference planner has it."""
+        """The definition as the reference planner has it."""
         return self if self.reference is None else replace(self, given=self.reference)
 
 
@@ -138,8 +123,8 @@ def total(name: str, formula: str, why: str, reference: str | None = None) -> De
 class RuleSet:
     """A named set of rules with the definitions and totals that turn them into a price.
 
-    Checked when made: names exist, units agree, nothing goes in a circle, every rule reaches the
-    total. Sets are values: `with_rule`, `override`, `redefine` and `with_file` return new ones.
+    Construction checks that names exist, units agree, nothing goes in a circle and every rule
+    reaches the total. `with_rule`, `override`, `redefine` and `with_file` return new sets.
     """
 
     name: str
@@ -152,15 +137,7 @@ class RuleSet:
     kinds: Mapping[str, Kind] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        text("name", self.name)
-        flag("margin", self.margin)
-        for name, rule in mapping("rules", self.rules).items():
-            instance(f"rules[{shown(name)}]", rule, Rule)
-        for name, definition in mapping("definitions", self.definitions).items():
-            instance(f"definitions[{shown(name)}]", definition, Definition)
-            if lang.leaf(name) is not None:
-                raise InputError(f"{name} is a fact or measure: a definition needs another name")
-        formulas = self._formulas()
+        formulas = self.formulas()
         kinds: dict[str, Kind] = {}
         for name in lang.order(formulas):
             kinds[name] = kind = lang.infer(formulas[name], kinds)
@@ -175,8 +152,9 @@ class RuleSet:
                 self._check_predicate(part, rule.formula(part))
         self._check_total(formulas)
 
-    def _formulas(self) -> dict[str, Expr]:
-        charged = {name: rule.formula() for name, rule in self.rules.items()}
+    def formulas(self, *, rules: bool = True) -> dict[str, Expr]:
+        """Formulas by name, of rules and definitions or of definitions alone."""
+        charged = {name: rule.formula() for name, rule in self.rules.items()} if rules else {}
         return {**charged, **{name: item.formula for name, item in self.definitions.items()}}
 
     def _check_predicate(self, part: str, expr: Expr) -> None:
@@ -184,29 +162,19 @@ class RuleSet:
             return
         if lang.infer(expr, self.kinds).unit == BYTES:
             raise InputError(f"{expr.at}{part} is bytes: it must be true (1) or false (0)")
-        todo, seen = [expr], set[str]()
-        while todo:
-            for mention in lang.mentioned(todo.pop()):
-                name = str(mention.value)
-                if name in self.rules or name in lang.PLAN or name in lang.PACK:
-                    what = "rule" if name in self.rules else "measure"
-                    raise InputError(
-                        f"{expr.at}{part} reads the {what} {name}: it may read facts only, it is "
-                        "decided before any token is seen"
-                    )
-                if name in self.definitions and name not in seen:
-                    seen.add(name)
-                    todo.append(self.definitions[name].formula)
+        for mention in lang.reached(expr, self.formulas(rules=False)):
+            name = str(mention.value)
+            if name in self.rules or name in lang.PLAN or name in lang.PACK:
+                what = "rule" if name in self.rules else "measure"
+                raise InputError(
+                    f"{expr.at}{part} reads the {what} {name}: it may read facts only, it is "
+                    "decided before any token is seen"
+                )
 
     def _check_total(self, formulas: Mapping[str, Expr]) -> None:
         """Refuse rules whose bytes no part of the total counts."""
-        reached, todo = set[str](), [self.total]
-        while todo:
-            name = todo.pop()
-            if name in formulas and name not in reached:
-                reached.add(name)
-                parts = lang.mentioned(formulas[name])
-                todo.extend(str(part.value) for part in parts if part.op != "charged")
+        parts = lang.reached(formulas[self.total], formulas)
+        reached = {str(part.value) for part in parts if part.op != "charged"}
         for name, rule in self.rules.items():
             applies = rule.formula("applies")
             if name not in reached and (applies.op != "const" or applies.value):
@@ -216,14 +184,14 @@ class RuleSet:
 
     @classmethod
     def of(cls, name: str, table: Iterable[Rule | Definition], **options: Any) -> RuleSet:
-        """A set of rows; options are those of the class."""
+        """Return a set of rules and definitions; options are those of the class."""
         rules: dict[str, Rule] = {}
         definitions: dict[str, Definition] = {}
-        for row in entries("table", table):
-            known: dict[str, Any] = rules if isinstance(row, Rule) else definitions
-            if row.name in known:
-                raise InputError(f"two rows are called {row.name}")
-            known[row.name] = row
+        for one in table:
+            known: dict[str, Any] = rules if isinstance(one, Rule) else definitions
+            if one.name in known:
+                raise InputError(f"two entries are called {one.name}")
+            known[one.name] = one
         return cls(name, rules, definitions, **options)
 
     def with_rule(self, rule: Rule, total: str | None = None) -> RuleSet:
@@ -240,7 +208,7 @@ class RuleSet:
                 raise InputError(f"{rule.name}: {rule.lives} bytes are no part of {self.total!r}")
             steps = [d.name for d in self.definitions.values() if d.step]
             raise InputError(f"no total {target!r}: {lang.suggest(target, steps)}")
-        lang.order({**self._formulas(), rule.name: rule.formula()})
+        lang.order({**self.formulas(), rule.name: rule.formula()})
         charge = rule.name
         if lang.infer(rule.formula(), self.kinds).free and not self.kinds[target].free:
             over = "sum" if rule.lives in ("retained", "output", "resident") else "max"
@@ -250,7 +218,7 @@ class RuleSet:
         return self._with({rule.name: rule}, {target: grown})
 
     def override(self, name: str, **changes: Any) -> RuleSet:
-        """This set with parts of one rule replaced: ``override("moe.routed_rows", bytes=...)``.
+        """This set with parts of one rule replaced: ``override("moe.routed_tokens", bytes=...)``.
 
         The new formula must keep the unit and must not read measures of a pack where the old one
         could not.

@@ -27,7 +27,7 @@ Found: TypeAlias = tuple[Int64, Int64, dict[str, Int64]]
 IDS = (("input_ids",), ("tokens",), ("prompt_ids", "completion_ids"))
 """Names under which token ids are found; of two lists the second follows the first."""
 COLUMNS = ("first_target", "group")
-WANTED = "give input_ids, or tokens, or prompt_ids and completion_ids"
+WANTED = "give " + ", or ".join(" and ".join(ids) for ids in IDS)
 MOST_LINE = 16 << 20
 """Bytes of a line, so that an endless one is refused."""
 OLDEST_PYARROW = 15
@@ -139,7 +139,7 @@ def _append(record: Any, tokens: array[int]) -> dict[str, int]:
     start = len(tokens)
     extra: dict[str, int] = {}
     for name in names:
-        if name == "completion_ids":
+        if name != names[0]:
             extra["first_target"] = len(tokens) - start
         _extend(tokens, name, record[name])
     for name in COLUMNS:

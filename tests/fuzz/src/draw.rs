@@ -98,17 +98,17 @@ impl<'a> Draw<'a> {
         (0..count).map(|_| one(self)).collect()
     }
 
-    /// Token rows: new ones, and continuations of an earlier row's beginning.
-    pub fn rows(&mut self, most: usize) -> Vec<Vec<i64>> {
+    /// Token sequences: new ones, and continuations of an earlier sequence's beginning.
+    pub fn sequences(&mut self, most: usize) -> Vec<Vec<i64>> {
         let count = self.below(most + 1);
         let alphabet = self.pick(&[1, 2, 3, 5]);
         let repeat = self.pick(&[1, 1, 1, 2, 13, 64, 70]);
-        let mut rows: Vec<Vec<i64>> = Vec::new();
+        let mut sequences: Vec<Vec<i64>> = Vec::new();
         for _ in 0..count {
-            let mut row = match rows.len() {
+            let mut sequence = match sequences.len() {
                 0 => Vec::new(),
                 made => {
-                    let earlier = &rows[self.below(made)];
+                    let earlier = &sequences[self.below(made)];
                     earlier[..self.below(earlier.len() + 1)].to_vec()
                 }
             };
@@ -118,21 +118,21 @@ impl<'a> Draw<'a> {
                     _ => self.below(alphabet) as i64,
                 };
                 let times = if self.coin() { repeat } else { 1 };
-                row.extend(std::iter::repeat_n(token, times));
+                sequence.extend(std::iter::repeat_n(token, times));
             }
-            row.truncate(400);
-            rows.push(row);
+            sequence.truncate(400);
+            sequences.push(sequence);
         }
-        rows
+        sequences
     }
 }
 
 /// Sequences one after another, and where each begins.
 #[must_use]
-pub fn flat(rows: &[Vec<i64>]) -> (Vec<i64>, Vec<i64>) {
+pub fn flat(sequences: &[Vec<i64>]) -> (Vec<i64>, Vec<i64>) {
     let mut offsets = vec![0];
-    for row in rows {
-        offsets.push(offsets[offsets.len() - 1] + row.len() as i64);
+    for sequence in sequences {
+        offsets.push(offsets[offsets.len() - 1] + sequence.len() as i64);
     }
-    (rows.concat(), offsets)
+    (sequences.concat(), offsets)
 }

@@ -1,8 +1,8 @@
 //! Layouts: the proven best against all of them, the bounded search against a slow one, and the
 //! pack of any.
 use waveplan::layout::{self, Label, Layout, Method, Options, Scoring, Stop, Version, Workspace};
-use waveplan::sequences::Sequences;
 use waveplan::segments::NONE;
+use waveplan::sequences::Sequences;
 use waveplan::tree::Tree;
 
 use crate::draw::{Draw, flat};
@@ -12,16 +12,16 @@ use crate::slow::layout::Chosen;
 /// One input.
 pub fn check(data: &[u8]) {
     let mut draw = Draw::new(data);
-    let mut rows = draw.rows(10);
+    let mut sequences = draw.sequences(10);
     if !draw.one_in(20) {
-        rows.retain(|row| !row.is_empty());
+        sequences.retain(|sequence| !sequence.is_empty());
     }
-    let (tokens, offsets) = flat(&rows);
+    let (tokens, offsets) = flat(&sequences);
     let view = Sequences::new(&tokens, &offsets).unwrap();
     let tree = Tree::build(&view).unwrap();
     let scoring = scoring(&mut draw);
     let mut workspace = Workspace::default();
-    let usable = !rows.is_empty() && rows.iter().all(|row| !row.is_empty());
+    let usable = !sequences.is_empty() && sequences.iter().all(|sequence| !sequence.is_empty());
     let full = workspace.choose(&tree, &scoring, &with(Method::Full));
     assert_eq!(full.is_ok(), usable && valid(&scoring));
     let Ok(full) = full else {
@@ -133,14 +133,18 @@ fn check_packed(tree: &Tree, decisions: &[usize], draw: &mut Draw<'_>) {
         assert_eq!(packing.segments.parent(s), segment.parent);
         assert_eq!(packing.sequence_start[s], segment.start);
         assert_eq!(packing.segments.length(s), segment.end - segment.start);
-        let rows: Vec<usize> = packing.sequences_of(s).iter().map(|&r| r as usize).collect();
-        assert_eq!(rows, segment.rows);
+        let sequences: Vec<usize> = packing
+            .sequences_of(s)
+            .iter()
+            .map(|&r| r as usize)
+            .collect();
+        assert_eq!(sequences, segment.sequences);
     }
-    for (row, &last) in packing.last.iter().enumerate() {
-        let end = tree.sequence_length(row);
+    for (sequence, &last) in packing.last.iter().enumerate() {
+        let end = tree.sequence_length(sequence);
         let holder = expected
             .iter()
-            .position(|s| s.rows.contains(&row) && s.end == end);
+            .position(|s| s.sequences.contains(&sequence) && s.end == end);
         assert_eq!(last, holder.map_or(NONE, |s| s as u32));
     }
     assert!(layout::shape(tree, &shared[1..]).is_err());

@@ -6,7 +6,7 @@
 pub mod draw;
 pub mod layouts;
 pub mod price;
-pub mod rows;
+pub mod sequences;
 pub mod slow;
 pub mod width;
 
@@ -15,7 +15,7 @@ pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
 pub const TARGETS: [Target; 4] = [
-    ("rows", rows::check),
+    ("sequences", sequences::check),
     ("layouts", layouts::check),
     ("price", price::check),
     ("width", width::check),

@@ -1,9 +1,11 @@
-//! The width search over tables of quotes, by one rank and by many, and the ladder's cuts.
+//! The width search over tables of probes, by one rank and by many, and the cuts of splits.
 
 use waveplan::Result;
 use waveplan::search::agreed::Exchange;
 use waveplan::search::split;
-use waveplan::search::width::{self, Geometry, Judge, Outcome, QUOTES, Quote, Quoted, Quotes, Stop};
+use waveplan::search::width::{
+    self, Decisions, Fit, Geometry, KINDS, Kind, Outcome, Probes, Stop, Strategy,
+};
 
 use crate::draw::Draw;
 use crate::slow::width as slow;
@@ -19,58 +21,58 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// Quotes of one rank by width and kind.
+/// Probes of one rank by width and kind.
 #[derive(Debug, Clone)]
 struct Table {
-    rows: Vec<[Quoted; QUOTES]>,
-    asked: Vec<(usize, Quote)>,
+    fits: Vec<[Fit; KINDS]>,
+    probed: Vec<(usize, Kind)>,
 }
 
-impl Quotes for Table {
-    fn quote(&mut self, width: usize, kind: Quote) -> Result<Quoted> {
-        self.asked.push((width, kind));
-        Ok(self.rows[width][kind as usize])
+impl Probes for Table {
+    fn probe(&mut self, width: usize, kind: Kind) -> Result<Fit> {
+        self.probed.push((width, kind));
+        Ok(self.fits[width][kind as usize])
     }
 
-    fn trusted(&mut self, width: usize, kind: Quote) -> Result<bool> {
-        Ok(self.rows[width][kind as usize].verdict.trusted)
+    fn trusted(&mut self, width: usize, kind: Kind) -> Result<bool> {
+        Ok(self.fits[width][kind as usize].trusted)
     }
 }
 
-/// A rank whose quotes worsen with the width, but for some.
+/// A rank whose probes worsen with the width, but for some.
 fn table(draw: &mut Draw<'_>, groups: usize) -> Table {
     let limit = |draw: &mut Draw<'_>| draw.below(groups + groups / 2 + 2);
-    let memory = [(); QUOTES].map(|()| limit(draw));
-    let trust = [(); QUOTES].map(|()| limit(draw));
+    let memory = [(); KINDS].map(|()| limit(draw));
+    let trust = [(); KINDS].map(|()| limit(draw));
     let (profiled, valid) = (draw.coin(), draw.coin());
-    let mut rows: Vec<[Quoted; QUOTES]> = (0..=groups)
+    let mut fits: Vec<[Fit; KINDS]> = (0..=groups)
         .map(|width| {
             std::array::from_fn(|kind| {
-                let mut quoted = Quoted::from_bits(0);
-                quoted.valid = valid || kind >= Quote::PlanOptimal as usize;
-                quoted.verdict.fits = width <= memory[kind];
-                quoted.verdict.trusted = width <= trust[kind];
-                quoted.verdict.profiled = profiled;
-                quoted
+                let mut fit = Fit::from_bits(0);
+                fit.valid = valid || kind >= Kind::PlanOptimal as usize;
+                fit.fits = width <= memory[kind];
+                fit.trusted = width <= trust[kind];
+                fit.profiled = profiled;
+                fit
             })
         })
         .collect();
     for _ in 0..draw.below(40) {
         let width = draw.below(groups + 1);
-        let kind = draw.below(QUOTES);
-        rows[width][kind] = Quoted::from_bits(draw.below(16) as u8);
+        let kind = draw.below(KINDS);
+        fits[width][kind] = Fit::from_bits(draw.below(16) as u8);
     }
     if draw.one_in(4) {
         // No order at all.
-        for row in &mut rows {
-            for quoted in row {
-                *quoted = Quoted::from_bits(draw.below(16) as u8);
+        for kinds in &mut fits {
+            for fit in kinds {
+                *fit = Fit::from_bits(draw.below(16) as u8);
             }
         }
     }
     Table {
-        rows,
-        asked: Vec::new(),
+        fits,
+        probed: Vec::new(),
     }
 }
 
@@ -84,58 +86,59 @@ fn stop_of(stop: Stop) -> slow::Stop {
 
 fn ended(outcome: Outcome) -> Option<(usize, slow::Stop, bool)> {
     match outcome {
-        Outcome::Ladder => None,
+        Outcome::Split => None,
         Outcome::Cold(width, stop) => Some((width, stop_of(stop), true)),
         Outcome::Wave(width, stop) => Some((width, stop_of(stop), false)),
     }
 }
 
-/// Everyone agrees: what all ranks say of a quote.
-fn all_of(ranks: &[Table], width: usize, kind: Quote) -> Quoted {
+/// One probe as all ranks agree on it.
+fn all_of(ranks: &[Table], width: usize, kind: Kind) -> Fit {
     let bits = ranks
         .iter()
-        .map(|rank| rank.rows[width][kind as usize].bits());
-    Quoted::from_bits(bits.fold(15, |all, bits| all & bits))
+        .map(|rank| rank.fits[width][kind as usize].bits());
+    Fit::from_bits(bits.fold(15, |all, bits| all & bits))
 }
 
-/// One search over what all ranks say, quote by quote; the same by tables settled at once.
+/// One search with every probe reduced by itself; the same by tables.
 fn tables(draw: &mut Draw<'_>) {
     let most = draw.pick(&[10, 40, 70, 300]);
     let left = 1 + draw.below(most);
     let start = draw.below(5);
     let dp = 1 + draw.below(9);
     let hint = draw.coin().then(|| draw.below(left + 10));
-    let composite = draw.coin();
+    let best_layouts = draw.coin();
+    let strategy = [Strategy::Reference, Strategy::Best][usize::from(best_layouts)];
     let count = 1 + draw.below(dp.min(4));
     let ranks: Vec<Table> = (0..count).map(|_| table(draw, left)).collect();
     let geometry = Geometry::new(left + start, start, dp).unwrap();
 
-    let say = |width: usize, kind: Quote| all_of(&ranks, width, kind);
-    let mut slow = slow::Search::new(left, dp, hint, composite, &say);
+    let say = |width: usize, kind: Kind| all_of(&ranks, width, kind);
+    let mut slow = slow::Search::new(left, dp, hint, best_layouts, &say);
     for width in 0..left + 40 {
         assert_eq!(geometry.normalize(width), slow.normalize(width));
     }
     let expected = slow.run();
-    let mut judge = Judge::new(composite);
+    let mut decisions = Decisions::new(strategy);
     let mut together = Table {
-        rows: (0..=left)
-            .map(|width| Quote::ALL.map(|kind| say(width, kind)))
+        fits: (0..=left)
+            .map(|width| Kind::ALL.map(|kind| say(width, kind)))
             .collect(),
-        asked: Vec::new(),
+        probed: Vec::new(),
     };
-    let outcome = width::search(geometry, hint, &mut judge, &mut together).unwrap();
+    let outcome = width::search(geometry, hint, &mut decisions, &mut together).unwrap();
     assert_eq!(ended(outcome), expected);
-    assert_eq!(judge.rejected(), slow.rejected.len());
+    assert_eq!(decisions.rejected(), slow.rejected.len());
     if let Outcome::Wave(width, _) = outcome {
-        judge.choose(width, &mut together).unwrap();
+        decisions.choose(width, &mut together).unwrap();
     }
     if expected.is_some() {
-        assert_eq!(together.asked, slow.asked);
+        assert_eq!(together.probed, slow.probed);
     }
     for width in 0..=left {
-        assert_eq!(judge.executed(width), slow.executed(width));
+        assert_eq!(decisions.executed(width), slow.executed(width));
     }
-    by_tables(&ranks, geometry, hint, &judge, outcome, composite);
+    by_tables(&ranks, geometry, hint, &decisions, outcome, strategy);
 }
 
 /// Three tables, each settled by one minimum over the ranks.
@@ -143,45 +146,45 @@ fn by_tables(
     ranks: &[Table],
     geometry: Geometry,
     hint: Option<usize>,
-    judge: &Judge,
+    decisions: &Decisions,
     expected: Outcome,
-    composite: bool,
+    strategy: Strategy,
 ) {
     let mut ranks = ranks.to_vec();
-    let mut exchanges = vec![Exchange::new(geometry, hint, composite); ranks.len()];
-    let mut judges = vec![Judge::new(composite); ranks.len()];
+    let mut exchanges = vec![Exchange::new(geometry, hint, strategy); ranks.len()];
+    let mut every = vec![Decisions::new(strategy); ranks.len()];
     let growth: Vec<Vec<i64>> = (exchanges.iter().zip(&mut ranks))
         .map(|(exchange, rank)| exchange.growth(rank).unwrap())
         .collect();
     let agreed = minimum(&growth);
     assert_eq!(agreed.len(), exchanges[0].growth_len());
     let mut lengths = Vec::new();
-    for (exchange, judge) in exchanges.iter_mut().zip(&judges) {
-        assert!(exchange.settle_growth(judge, &agreed[1..]).is_err());
-        lengths.push(exchange.settle_growth(judge, &agreed).unwrap());
+    for (exchange, decisions) in exchanges.iter_mut().zip(&every) {
+        assert!(exchange.settle_growth(decisions, &agreed[1..]).is_err());
+        lengths.push(exchange.settle_growth(decisions, &agreed).unwrap());
     }
     let bisection: Vec<Vec<i64>> = (exchanges.iter().zip(&mut ranks))
         .map(|(exchange, rank)| exchange.bisection(rank).unwrap())
         .collect();
     let agreed = minimum(&bisection);
     let mut last = Vec::new();
-    for ((exchange, judge), length) in exchanges.iter_mut().zip(&judges).zip(lengths) {
+    for ((exchange, decisions), length) in exchanges.iter_mut().zip(&every).zip(lengths) {
         assert_eq!(length, agreed.len());
-        last.push(exchange.settle_bisection(judge, &agreed).unwrap());
+        last.push(exchange.settle_bisection(decisions, &agreed).unwrap());
     }
     let refinement: Vec<Vec<i64>> = (exchanges.iter().zip(&mut ranks))
         .map(|(exchange, rank)| exchange.refinement(rank).unwrap())
         .collect();
     let agreed = minimum(&refinement);
-    for ((exchange, own), length) in exchanges.iter_mut().zip(&mut judges).zip(last) {
+    for ((exchange, own), length) in exchanges.iter_mut().zip(&mut every).zip(last) {
         assert_eq!(length, agreed.len());
-        assert!(composite || length == 0);
+        assert!(strategy == Strategy::Best || length == 0);
         let outcome = exchange.settle(own, &agreed).unwrap();
         assert_eq!(outcome, expected);
-        assert_eq!(own.rejected(), judge.rejected());
+        assert_eq!(own.rejected(), decisions.rejected());
         for width in 0..=geometry.remaining {
-            assert_eq!(own.executed(width), judge.executed(width));
-            assert_eq!(own.decided(width), judge.decided(width));
+            assert_eq!(own.executed(width), decisions.executed(width));
+            assert_eq!(own.decided(width), decisions.decided(width));
         }
     }
 }
@@ -200,20 +203,26 @@ fn monotone(draw: &mut Draw<'_>) {
     let geometry = Geometry::new(left, 0, 1 + draw.below(9)).unwrap();
     let (memory, trust) = (draw.below(left + 2), draw.below(left + 2));
     let hint = draw.coin().then(|| draw.below(left + 2));
-    let row = |width: usize| {
-        let mut quoted = Quoted::from_bits(0);
-        quoted.verdict.fits = width <= memory;
-        quoted.verdict.trusted = width <= trust;
-        quoted.verdict.profiled = true;
-        [quoted; QUOTES]
+    let kinds = |width: usize| {
+        let mut fit = Fit::from_bits(0);
+        fit.fits = width <= memory;
+        fit.trusted = width <= trust;
+        fit.profiled = true;
+        [fit; KINDS]
     };
     let mut table = Table {
-        rows: (0..=left).map(row).collect(),
-        asked: Vec::new(),
+        fits: (0..=left).map(kinds).collect(),
+        probed: Vec::new(),
     };
-    let outcome = width::search(geometry, hint, &mut Judge::new(true), &mut table).unwrap();
+    let outcome = width::search(
+        geometry,
+        hint,
+        &mut Decisions::new(Strategy::Best),
+        &mut table,
+    )
+    .unwrap();
     if memory < geometry.min_width {
-        assert_eq!(outcome, Outcome::Ladder);
+        assert_eq!(outcome, Outcome::Split);
     } else if trust < geometry.min_width {
         assert!(matches!(outcome, Outcome::Cold(width, _) if width == geometry.min_width));
     } else {
@@ -231,7 +240,7 @@ fn monotone(draw: &mut Draw<'_>) {
     }
 }
 
-/// Numbers of groups and ranks at the ends of what a machine counts.
+/// Numbers of groups and ranks at the ends of what a walk counts.
 fn hostile_geometry(draw: &mut Draw<'_>) {
     let mut number = || draw.wild() as usize;
     let (groups, start, dp) = (number(), number(), number());
@@ -254,7 +263,7 @@ fn hostile_geometry(draw: &mut Draw<'_>) {
     if let Some(middle) = geometry.middle(normal.min(width), normal.max(width)) {
         assert!((geometry.min_width..=geometry.remaining).contains(&middle));
     }
-    let _ = Exchange::new(geometry, Some(hint), true).growth_len();
+    let _ = Exchange::new(geometry, Some(hint), Strategy::Best).growth_len();
 }
 
 /// Requests cut into runs of about equal tokens.
@@ -282,7 +291,7 @@ fn cuts(draw: &mut Draw<'_>) {
         adapter_gradient: draw.wild(),
         adapter_slots: draw.below(3) as u64,
     });
-    let _ = split::rung_required(&costs, 1.1);
+    let _ = split::required(&costs, 1.1);
     let mut order = split::execution_order(&costs);
     order.sort_unstable();
     assert!(order.into_iter().eq(0..costs.len()));

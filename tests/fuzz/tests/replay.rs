@@ -70,4 +70,4 @@ macro_rules! targets {
     )*};
 }
 
-targets!(rows, layouts, price, width);
+targets!(sequences, layouts, price, width);

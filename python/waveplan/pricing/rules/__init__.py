@@ -1,4 +1,4 @@
-"""The table of rules: a file per part of the model, a row per rule or definition."""
+"""The table of rules: a file per part of the model, an entry per rule or definition."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["default_rules", "reference_rules", "resident_rules"]
 
 PARTS = (
     *("checkpoint", "moe", "gdn", "layer", "head", "dense", "selective", "buffers"),
-    *("adapters", "profile", "totals"),
+    *("adapters", "totals"),
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from waveplan.pricing.ruleset import Definition, Reference, Rule
+from waveplan.pricing.ruleset import Definition, Rule
 
 TABLE = [
     Definition(
@@ -61,6 +61,6 @@ TABLE = [
         lives="gradient",
         why="gradients allocated during the first backward, beyond boundaries already released",
         source="measured: 830 to 900 MB at layer 0 (256 experts, rank 8: 23.07 MB a layer)",
-        reference=Reference(applies="lora and recompute_full"),
+        reference={"applies": "lora and recompute_full"},
     ),
 ]

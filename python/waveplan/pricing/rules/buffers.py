@@ -5,7 +5,7 @@ from __future__ import annotations
 from waveplan.pricing.ruleset import REFERENCE, Definition, Rule
 
 TABLE = [
-    Definition("hybridep_ranks", "ep * etp", "ranks of the communication pack"),
+    Definition("hybridep_ranks", "ep * etp", "ranks that exchange tokens"),
     Definition("longest_pack", "max_packs(padded_tokens)", "longest padded pack"),
     Definition(
         "hybridep_tokens",
@@ -19,13 +19,13 @@ TABLE = [
         "tokens are aligned so that ranks times tokens are a multiple of 4",
     ),
     Definition(
-        "hybridep_rows",
+        "hybridep_aligned",
         "ceildiv(max(ceildiv(hybridep_tokens, hybridep_step) * hybridep_step, 512), 64) * 64",
         "tokens per rank: aligned, at least 512, in chunks of 64",
     ),
     Definition(
         "hybridep_size",
-        "hybridep_rows * hybridep_ranks * (2 * B * hidden + 5 * B * experts * etp + 4 * B"
+        "hybridep_aligned * hybridep_ranks * (2 * B * hidden + 5 * B * experts * etp + 4 * B"
         " * (hidden // 128))",
         "bf16 tokens, fp32 probabilities and a byte of map per expert column, fp32 scales",
     ),

@@ -1,8 +1,8 @@
-"""What full recompute keeps and recomputes: layer inputs, their gradient, first-call buffers."""
+"""Full recompute: kept layer inputs, their gradient, first-call buffers."""
 
 from __future__ import annotations
 
-from waveplan.pricing.ruleset import REFERENCE, Definition, Reference, Rule
+from waveplan.pricing.ruleset import REFERENCE, Definition, Rule
 
 TABLE = [
     Definition("has_gradient", "max_packs(gradient)", "1 if any pack computes gradients"),
@@ -49,7 +49,7 @@ TABLE = [
         source="traced at TP 2, TP 4 and CP 2, equal to the byte",
     ),
     Rule(
-        "checkpoint.no_grad_rows",
+        "checkpoint.no_grad_tokens",
         "0 if gradient else 4 * local_tokens * hidden * dtype_bytes",
         where="checkpoint_covered",
         applies="recompute_full",
@@ -65,11 +65,11 @@ TABLE = [
         lives="gradient",
         why="gradient of one boundary; as large as all where the layer's parts are not priced",
         source="observed peaks grow by one boundary a layer, not two",
-        reference=Reference(
-            bytes="checkpoint.retained if tp == 1 and not dense_cp else"
+        reference={
+            "bytes": "checkpoint.retained if tp == 1 and not dense_cp else"
             " max_packs(shard_tokens * hidden * dtype_bytes if gradient else 0)",
-            applies="recompute_full",
-        ),
+            "applies": "recompute_full",
+        },
     ),
     Rule(
         "checkpoint.first_call",
@@ -79,6 +79,6 @@ TABLE = [
         lives="gradient",
         why="rotary tables, a frozen linear output and kernel workspaces of the first call",
         source="measured at 2,000 to 20,000 tokens, CP 2, and under TP x SP",
-        reference=Reference(applies="recompute_full"),
+        reference={"applies": "recompute_full"},
     ),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from waveplan.pricing.ruleset import Definition, Reference, Rule
+from waveplan.pricing.ruleset import Definition, Rule
 
 TABLE = [
     Definition(
@@ -68,11 +68,11 @@ TABLE = [
         applies="experts == 0 and ffn > 0",
         why="FC1 base, adapter and sum beside residual pair, embedding and norm output",
         source="traced at CP 1: 6 ffn + 4 hidden; at CP 2: 4.04 hidden beside 6 ffn",
-        reference=Reference(
-            bytes="max_packs(0 if gradient else local_tokens * dtype_bytes * (max(6,"
+        reference={
+            "bytes": "max_packs(0 if gradient else local_tokens * dtype_bytes * (max(6,"
             " activation) * ffn + 4 * hidden))",
-            where="tp == 1 and cp == 1 and lora_fc1",
-        ),
+            "where": "tp == 1 and cp == 1 and lora_fc1",
+        },
     ),
     Rule(
         "sequence_parallel.workspace",
@@ -83,15 +83,15 @@ TABLE = [
         applies="moe_layers == 0 and recompute_full",
         why="the recomputed layer at its FC1 stage",
         source="traced at TP 4 (25,728 tokens) and TP 2 (20,816 to 66,284 tokens), cold and warm",
-        reference=Reference(
-            bytes="layer_features * dtype_bytes if gradient else 0",
-            where="checkpoint_covered and (tp_sp or dense_cp)",
-            checked="1",
-            applies="moe_layers == 0 and recompute_full and (tp > 1 or cp > 1)",
-        ),
+        reference={
+            "bytes": "layer_features * dtype_bytes if gradient else 0",
+            "where": "checkpoint_covered and (tp_sp or dense_cp)",
+            "checked": "1",
+            "applies": "moe_layers == 0 and recompute_full and (tp > 1 or cp > 1)",
+        },
     ),
     Rule(
-        "sequence_parallel.adapter_rows",
+        "sequence_parallel.adapter_tokens",
         "max_packs(local_tokens * layer_modules * slot_rank * dtype_bytes * (2 if dense_cp"
         " else 1) if gradient else 0)",
         where="checkpoint_covered and (tp_sp or dense_cp or dense_alone)",
@@ -100,10 +100,10 @@ TABLE = [
         why="rank-wide intermediates of the recomputed layer's adapters; under CP their"
         " gradients as well",
         source="measured: 16 bytes a token for FC1 gate and up at rank 4",
-        reference=Reference(
-            where="checkpoint_covered and (tp_sp or dense_cp)",
-            checked="1",
-            applies="lora and moe_layers == 0 and recompute_full and (tp > 1 or cp > 1)",
-        ),
+        reference={
+            "where": "checkpoint_covered and (tp_sp or dense_cp)",
+            "checked": "1",
+            "applies": "lora and moe_layers == 0 and recompute_full and (tp > 1 or cp > 1)",
+        },
     ),
 ]

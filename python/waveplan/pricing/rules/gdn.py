@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from waveplan.pricing.ruleset import REFERENCE, Definition, Reference, Rule
+from waveplan.pricing.ruleset import REFERENCE, Definition, Rule
 
 TABLE = [
     Definition(
@@ -22,18 +22,18 @@ TABLE = [
         "initial and final state of one segment in one layer",
     ),
     Definition(
-        "executed_row",
+        "executed_token",
         "dtype_bytes * (2 * gdn_value_heads * gdn_key_dim + gdn_value_heads *"
         " gdn_value_dim + gdn_value_heads + 64 * gdn_value_heads + conv) + 12 * B *"
         " gdn_value_heads",
-        "saved per executed row: q, k, v, gates, chunk matrix, convolution input, norms",
+        "saved per executed token: q, k, v, gates, chunk matrix, convolution input, norms",
     ),
     Definition(
-        "output_row",
+        "output_token",
         "dtype_bytes * gdn_value_heads * gdn_value_dim + 4 * B * gdn_value_heads +"
         " (dtype_bytes * (gdn_value_heads * gdn_value_dim + output_lora_rank) if"
         " output_lora_rank > 0 else 0)",
-        "saved per pack: the output norm and the output adapter's input and rank",
+        "saved per packed token: the output norm and the output adapter's input and rank",
     ),
     Definition(
         "gdn_covered",
@@ -45,17 +45,17 @@ TABLE = [
     ),
     Rule(
         "gdn.pending",
-        "gdn_rank_executed_tokens * executed_row + gdn_rank_packed_tokens * output_row +"
+        "gdn_rank_executed_tokens * executed_token + gdn_rank_packed_tokens * output_token +"
         " gdn_rank_states * state",
         where="gdn_covered",
         applies="gdn_layers > 0 and recompute_full and not (tp_sp or dense_cp)",
         why="saves of the gdn mixer being recomputed, beside its MoE stage",
-        source="the reference CP 1 saves over the segments and chain pieces of each rank",
-        reference=Reference(
-            bytes="gdn_executed_tokens * executed_row + gdn_packed_tokens * output_row +"
+        source="saves of the reference at CP 1, over the segments and chain pieces of each rank",
+        reference={
+            "bytes": "gdn_executed_tokens * executed_token + gdn_packed_tokens * output_token +"
             " gdn_states * state",
-            where="gdn_covered",
-        ),
+            "where": "gdn_covered",
+        },
     ),
     Rule(
         "gdn.segment_states",

@@ -50,7 +50,7 @@ TABLE = [
         where="pp == 1 and dtype_bytes == 2 * B and vocab // tp * tp == vocab and (tp == 1 or"
         " checkpoint_covered)",
         applies="output_layer",
-        why="logits of one 512-row chunk with their statistics",
+        why="logits of one chunk of 512 tokens with their statistics",
         source=f"{REFERENCE}; index vectors measured on CPU and H200",
     ),
     Rule(

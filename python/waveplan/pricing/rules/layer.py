@@ -21,7 +21,7 @@ TABLE = [
     total(
         "layer_stage",
         "moe_stage + moe.router_state + (gdn.pending + mixer.recompute + layer.norms if"
-        " gradient else checkpoint.no_grad_rows)",
+        " gradient else checkpoint.no_grad_tokens)",
         "a pack's recomputed layer: experts, router, mixer and norms; without gradients the"
         " experts beside four tokens",
     ),

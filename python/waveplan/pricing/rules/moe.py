@@ -1,4 +1,4 @@
-"""Mixture-of-experts layers: routed rows, shared experts, converted adapter slots."""
+"""Mixture-of-experts layers: routed tokens, shared experts, converted adapter slots."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ TABLE = [
     ),
     Definition(
         "moe_routed",
-        "moe.routed_rows + moe.shared_expert_return",
+        "moe.routed_tokens + moe.shared_expert_return",
         "expert tokens and the shared expert's result",
     ),
     Definition(
@@ -107,12 +107,12 @@ TABLE = [
         "where the parts of a recomputed MoE layer are measured",
     ),
     Rule(
-        "moe.routed_rows",
+        "moe.routed_tokens",
         "local_tokens * routed_per_token * routed_width * dtype_bytes",
         where="moe_covered",
         applies="moe_layers > 0",
         why="one expert layer at its widest: dispatched inputs, FC1 sum, FC2 base, adapter, sum",
-        source="measured at 11,792 of 11,776 priced features a routed row (CP 2); 1.35 times"
+        source="measured at 11,792 of 11,776 priced features a routed token (CP 2); 1.35 times"
         " balanced tokens on the busiest rank of a pretrained CP 2 / EP 2 run, charged"
         " 1.5",
     ),
@@ -142,7 +142,7 @@ TABLE = [
         where="moe_covered",
         checked="ep == 1",
         applies="moe_layers > 0",
-        why="router scores (fp32), routing map, row-id map; shared FC1 sum and unit output",
+        why="router scores (fp32), routing map, token map; shared FC1 sum and unit output",
         source="traced: 3,332 bytes a token at 256 experts, and 3,072 of the shared expert",
         reference=NOTHING,
     ),

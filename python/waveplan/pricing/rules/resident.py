@@ -1,4 +1,4 @@
-"""What stays allocated between waves: weights, gradients, optimizer state, allowances.
+"""Bytes that stay allocated between waves: weights, gradients, optimizer state, allowances.
 
 Facts only, for one pipeline stage at a time. Projections, dense and shared experts, embedding
 and head are divided over TP, routed experts over ETP x EP; norms, routers and gates are whole on
@@ -163,7 +163,7 @@ TABLE = [
         checked="0",
         applies="communicators > 0",
         lives="resident",
-        why="allowance outside the allocator: buffers of each kind of pack with several ranks",
+        why="allowance outside the allocator: buffers of each kind of ranks that is divided",
         source="stated; NCCL holds 0.5 to 0.7 GB for a communicator of one node (NVIDIA/nccl"
         " threads 864 and 964)",
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from waveplan.pricing.ruleset import NOTHING, REFERENCE, Definition, Reference, Rule
+from waveplan.pricing.ruleset import NOTHING, REFERENCE, Definition, Rule
 
 TABLE = [
     Definition(
@@ -15,7 +15,7 @@ TABLE = [
         "kept_common + (7 if attention_gate else 5) * heads * head_dim + 3 * kv_groups *"
         " head_dim + (((2 if attention_gate else 1) * heads * head_dim + 2 * kv_groups *"
         " head_dim) * (tp - 1) if kv_groups < tp else 0)",
-        "TP times the features an attention layer keeps; replicated QKV below one pack a rank",
+        "TP times the features an attention layer keeps; replicated QKV below one KV head a rank",
     ),
     Definition(
         "kept_gdn",
@@ -42,11 +42,10 @@ TABLE = [
         "layers whose MLP is recomputed in backward",
     ),
     Definition(
-        "kept_features",
-        "(layers - min(layers, gdn_layers)) * kept_attention + min(layers, gdn_layers) *"
-        " kept_gdn + layers * kept_mlp - max(0, recomputed_mlps - 1) * (kept_mlp - (2 if"
+        "kept_mlps",
+        "layers * kept_mlp - max(0, recomputed_mlps - 1) * (kept_mlp - (2 if"
         " experts > 0 else 1) * hidden * (tp // sp))",
-        "TP times the features of all layers; recomputed MLPs but one keep their input only",
+        "TP times the features of all MLPs; recomputed ones but one keep their input only",
     ),
     Definition(
         "kept_tokens",
@@ -67,8 +66,8 @@ TABLE = [
     ),
     Rule(
         "selective.activations",
-        "ceildiv(retained_tokens * kept_mixers + kept_tokens * (kept_features -"
-        " kept_mixers), tp) * dtype_bytes if has_gradient else 0",
+        "ceildiv(retained_tokens * kept_mixers + kept_tokens * kept_mlps, tp) * dtype_bytes"
+        " if has_gradient else 0",
         where="pp == 1",
         checked="mla == 0 and cp <= 2 and (tp == 1 or sequence_parallel and cp == 1) and"
         " (experts == 0 or ep > 1 and tp == ep)",
@@ -77,10 +76,11 @@ TABLE = [
         why="what every layer keeps for its backward",
         source="held against eager and compiled runs: dense models at TP 1 with CP 2, and at"
         " TP 2, 4 and 8 with sequence parallelism; MoE models at TP 4 with EP 4",
-        reference=Reference(
-            bytes="ceildiv(kept_tokens * kept_features, tp) * dtype_bytes if has_gradient else 0",
-            checked="pp == 1 and (experts == 0 or ep == 1)",
-        ),
+        reference={
+            "bytes": "ceildiv(kept_tokens * (kept_mixers + kept_mlps), tp) * dtype_bytes"
+            " if has_gradient else 0",
+            "checked": "pp == 1 and (experts == 0 or ep == 1)",
+        },
     ),
     Rule(
         "selective.first_call",

@@ -1,4 +1,4 @@
-"""How rules add up: the total is itself a formula over rules."""
+"""Totals: formulas over rules, up to the price, and the bytes that a profile keeps apart."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ TABLE = [
     total(
         "checkpoint_workspace",
         "max(max_packs(layer_stage), max_packs(sequence_parallel.workspace),"
-        " hybridep.combine) + gdn.segment_states + sequence_parallel.adapter_rows if"
+        " hybridep.combine) + gdn.segment_states + sequence_parallel.adapter_tokens if"
         " charged(checkpoint.retained) else 0",
         "the layer being recomputed, and no-gradient packs",
-        reference="max(max_packs(moe_stage + checkpoint.no_grad_rows),"
+        reference="max(max_packs(moe_stage + checkpoint.no_grad_tokens),"
         " max_packs(sequence_parallel.workspace), hybridep.combine) +"
-        " gdn.segment_states + sequence_parallel.adapter_rows if"
+        " gdn.segment_states + sequence_parallel.adapter_tokens if"
         " charged(checkpoint.retained) else 0",
     ),
     total(
@@ -122,25 +122,40 @@ TABLE = [
         "the same without backward and buffers",
     ),
     total(
-        "ladder_workspace",
+        "split_workspace",
         "workspace + first_call + cold.first_call + added_workspace + added_gradient",
         "workspace of a split's part",
     ),
     total(
-        "ladder_required",
+        "split_required",
         "max(forward_required + scale(added_gradient, safety_factor),"
-        " scale(output + gathered_output + retained + ladder_workspace + input_gradient"
+        " scale(output + gathered_output + retained + split_workspace + input_gradient"
         " + adapter_gradient, safety_factor) if input_gradient > 0 else 0)",
         "one part of a split, without buffers",
-        reference="max(forward_required, scale(output + retained + ladder_workspace"
+        reference="max(forward_required, scale(output + retained + split_workspace"
         " + input_gradient + adapter_gradient, safety_factor) if input_gradient > 0 else 0)",
     ),
-    total(
-        "cost_required", "ladder_required + scale(buffers, safety_factor)", "one part of a split"
-    ),
+    total("cost_required", "split_required + scale(buffers, safety_factor)", "one part of a split"),
     total(
         "peak_increment",
-        "ladder_required - forward_required",
+        "split_required - forward_required",
         "what the backward part adds to a split's part",
+    ),
+    Definition(
+        "packed_priced",
+        "recompute_one_layer and packed_priceable",
+        "1 where a profile prices packed and logical tokens apart",
+    ),
+    Definition("logical_token_bytes", "6144 * B", "head and caller memory of one logical token"),
+    Definition(
+        "logical_bytes",
+        "logical_tokens * logical_token_bytes if packed_priced else 0",
+        "bytes of the logical tokens, beside a profile's rate",
+    ),
+    Definition(
+        "apart_bytes",
+        "logical_bytes + (sum_packs(segments if gradient else 0) * segment_layer"
+        " if packed_priced else 0)",
+        "all bytes beside a profile's rate: those of logical tokens and of gdn states",
     ),
 ]

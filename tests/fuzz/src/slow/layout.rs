@@ -19,9 +19,9 @@ pub type Score = (i128, i64, i64, i64);
 /// One packed segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
-    /// Its rows.
-    pub rows: Vec<usize>,
-    /// First position in its rows.
+    /// Its sequences.
+    pub sequences: Vec<usize>,
+    /// First position in its sequences.
     pub start: i64,
     /// One past the last.
     pub end: i64,
@@ -38,7 +38,7 @@ fn above(tree: &Tree, s: usize) -> Vec<usize> {
     std::iter::successors(parent_of(tree, s), |&at| parent_of(tree, at)).collect()
 }
 
-/// Segments with two rows or more.
+/// Segments with two sequences or more.
 #[must_use]
 pub fn decisions(tree: &Tree) -> Vec<usize> {
     (0..tree.len()).filter(|&s| tree.count[s] >= 2).collect()
@@ -52,13 +52,13 @@ pub fn segments(tree: &Tree, chosen: &Chosen) -> Vec<Segment> {
     for s in 0..tree.len() {
         let mut near = above(tree, s).into_iter().find(|at| chosen.contains(at));
         if chosen.contains(&s) {
-            let below = |&row: &usize| {
-                let end = tree.terminal[row] as usize;
+            let below = |&sequence: &usize| {
+                let end = tree.terminal[sequence] as usize;
                 end == s || above(tree, end).contains(&s)
             };
             packed.insert(s, out.len());
             out.push(Segment {
-                rows: (0..tree.sequences()).filter(below).collect(),
+                sequences: (0..tree.sequences()).filter(below).collect(),
                 start: near.map_or(0, |at| tree.end[at]),
                 end: tree.end[s],
                 parent: near.map(|at| packed[&at]),
@@ -67,9 +67,11 @@ pub fn segments(tree: &Tree, chosen: &Chosen) -> Vec<Segment> {
         }
         let start = near.map_or(0, |at| tree.end[at]);
         if start < tree.end[s] {
-            for row in (0..tree.sequences()).filter(|&row| tree.terminal[row] as usize == s) {
+            for sequence in
+                (0..tree.sequences()).filter(|&sequence| tree.terminal[sequence] as usize == s)
+            {
                 out.push(Segment {
-                    rows: vec![row],
+                    sequences: vec![sequence],
                     start,
                     end: tree.end[s],
                     parent: near.map(|at| packed[&at]),

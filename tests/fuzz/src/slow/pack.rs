@@ -5,9 +5,9 @@ use super::tree::branches;
 /// One packed segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
-    /// Its rows, in input order.
-    pub rows: Vec<usize>,
-    /// First position in its rows.
+    /// Its sequences, in input order.
+    pub sequences: Vec<usize>,
+    /// First position in its sequences.
     pub start: usize,
     /// One past the last.
     pub end: usize,
@@ -16,7 +16,7 @@ pub struct Segment {
 }
 
 struct Walk<'a> {
-    rows: &'a [Vec<i64>],
+    sequences: &'a [Vec<i64>],
     limits: Vec<usize>,
     max_depth: usize,
     min_shared: usize,
@@ -26,30 +26,36 @@ struct Walk<'a> {
 /// Segments in packed order.
 #[must_use]
 pub fn pack(
-    rows: &[Vec<i64>],
+    sequences: &[Vec<i64>],
     max_depth: Option<usize>,
     min_shared: i64,
     shareable: Option<&[i64]>,
 ) -> Vec<Segment> {
     let limit = |i: usize| match shareable {
-        Some(limits) => limits[i].clamp(0, rows[i].len() as i64) as usize,
-        None => rows[i].len(),
+        Some(limits) => limits[i].clamp(0, sequences[i].len() as i64) as usize,
+        None => sequences[i].len(),
     };
     let mut walk = Walk {
-        rows,
-        limits: (0..rows.len()).map(limit).collect(),
-        max_depth: max_depth.unwrap_or(rows.len()),
+        sequences,
+        limits: (0..sequences.len()).map(limit).collect(),
+        max_depth: max_depth.unwrap_or(sequences.len()),
         min_shared: usize::try_from(min_shared).unwrap_or(0).max(1),
         segments: Vec::new(),
     };
-    walk.go((0..rows.len()).collect(), 0, 0, None);
+    walk.go((0..sequences.len()).collect(), 0, 0, None);
     walk.segments
 }
 
 impl Walk<'_> {
-    fn emit(&mut self, rows: Vec<usize>, start: usize, end: usize, parent: Option<usize>) -> usize {
+    fn emit(
+        &mut self,
+        sequences: Vec<usize>,
+        start: usize,
+        end: usize,
+        parent: Option<usize>,
+    ) -> usize {
         self.segments.push(Segment {
-            rows,
+            sequences,
             start,
             end,
             parent,
@@ -59,7 +65,7 @@ impl Walk<'_> {
 
     fn alone(&mut self, members: &[usize], start: usize, parent: Option<usize>) {
         for &i in members {
-            self.emit(vec![i], start, self.rows[i].len(), parent);
+            self.emit(vec![i], start, self.sequences[i].len(), parent);
         }
     }
 
@@ -78,7 +84,9 @@ impl Walk<'_> {
     }
 
     fn go(&mut self, members: Vec<usize>, start: usize, depth: usize, parent: Option<usize>) {
-        let longer = members.into_iter().filter(|&i| self.rows[i].len() > start);
+        let longer = members
+            .into_iter()
+            .filter(|&i| self.sequences[i].len() > start);
         let members = self.limited(longer.collect(), start, start, parent);
         let capped = self.max_depth == 0 || (parent.is_some() && depth >= self.max_depth);
         if members.len() <= 1 || capped {
@@ -90,7 +98,7 @@ impl Walk<'_> {
         while end < shortest
             && members
                 .iter()
-                .all(|&i| self.rows[i][end] == self.rows[members[0]][end])
+                .all(|&i| self.sequences[i][end] == self.sequences[members[0]][end])
         {
             end += 1;
         }
@@ -104,7 +112,7 @@ impl Walk<'_> {
         } else {
             members
         };
-        for branch in branches(self.rows, members, end) {
+        for branch in branches(self.sequences, members, end) {
             self.go(branch, start, depth, parent);
         }
     }

@@ -1,12 +1,12 @@
-//! The width search and the ladder's cut, step by step: with composite quotes to the widest,
+//! The width search and the cut of a split, step by step: with best layouts to the widest,
 //! else as the reference planner does them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use waveplan::search::width::{Quote, Quoted};
+use waveplan::search::width::{Fit, Kind};
 
-fn usable(quote: Quoted) -> bool {
-    quote.verdict.fits && (quote.verdict.trusted || !quote.verdict.profiled)
+fn usable(fit: Fit) -> bool {
+    fit.fits && (fit.trusted || !fit.profiled)
 }
 
 /// Why it stopped, and at which width.
@@ -20,23 +20,23 @@ pub enum Stop {
     End,
 }
 
-/// A search over a table of quotes; every quote asked is kept.
+/// A search over a table of probes; every probe is kept.
 pub struct Search<'a> {
-    /// Items not yet run.
+    /// Groups not yet run.
     pub left: usize,
     /// Data-parallel ranks.
     pub dp: usize,
     /// The largest width so far.
     pub hint: Option<usize>,
-    /// One quote a width.
-    pub composite: bool,
+    /// One probe a width.
+    pub best_layouts: bool,
     /// The table.
-    pub table: &'a dyn Fn(usize, Quote) -> Quoted,
-    /// Quotes asked.
-    pub asked: Vec<(usize, Quote)>,
+    pub table: &'a dyn Fn(usize, Kind) -> Fit,
+    /// Probes.
+    pub probed: Vec<(usize, Kind)>,
     /// Widths that did not fit.
     pub rejected: BTreeSet<usize>,
-    estimates: BTreeMap<usize, Option<Quoted>>,
+    estimates: BTreeMap<usize, Option<Fit>>,
     full: BTreeMap<usize, bool>,
     exact_failed: Option<usize>,
 }
@@ -48,16 +48,16 @@ impl<'a> Search<'a> {
         left: usize,
         dp: usize,
         hint: Option<usize>,
-        composite: bool,
-        table: &'a dyn Fn(usize, Quote) -> Quoted,
+        best_layouts: bool,
+        table: &'a dyn Fn(usize, Kind) -> Fit,
     ) -> Self {
         Self {
             left,
             dp,
             hint,
-            composite,
+            best_layouts,
             table,
-            asked: Vec::new(),
+            probed: Vec::new(),
             rejected: BTreeSet::new(),
             estimates: BTreeMap::new(),
             full: BTreeMap::new(),
@@ -87,12 +87,12 @@ impl<'a> Search<'a> {
         width
     }
 
-    fn quote(&mut self, width: usize, kind: Quote) -> Quoted {
-        self.asked.push((width, kind));
+    fn priced(&mut self, width: usize, kind: Kind) -> Fit {
+        self.probed.push((width, kind));
         (self.table)(width, kind)
     }
 
-    fn estimate(&mut self, width: usize) -> Option<Quoted> {
+    fn estimate(&mut self, width: usize) -> Option<Fit> {
         if !self.estimates.contains_key(&width) {
             let made = self.fresh_estimate(width);
             self.estimates.insert(width, made);
@@ -100,80 +100,80 @@ impl<'a> Search<'a> {
         self.estimates[&width]
     }
 
-    fn fresh_estimate(&mut self, width: usize) -> Option<Quoted> {
-        let mut quote = self.quote(width, Quote::Unshared);
-        if !quote.valid {
+    fn fresh_estimate(&mut self, width: usize) -> Option<Fit> {
+        let mut fit = self.priced(width, Kind::Unshared);
+        if !fit.valid {
             return None;
         }
-        if !usable(quote) && self.exact_failed.is_none_or(|failed| width < failed) {
-            quote = self.quote(width, Quote::Shared);
-            if quote.verdict.fits {
-                for kind in [Quote::Optimal, Quote::Full] {
-                    quote = self.quote(width, kind);
-                    self.full.insert(width, kind == Quote::Full);
-                    if usable(quote) {
+        if !usable(fit) && self.exact_failed.is_none_or(|failed| width < failed) {
+            fit = self.priced(width, Kind::Shared);
+            if fit.fits {
+                for kind in [Kind::Optimal, Kind::Full] {
+                    fit = self.priced(width, kind);
+                    self.full.insert(width, kind == Kind::Full);
+                    if usable(fit) {
                         break;
                     }
                 }
             } else {
                 self.full.insert(width, true);
             }
-            if !quote.verdict.fits {
+            if !fit.fits {
                 let failed = self.exact_failed.unwrap_or(width);
                 self.exact_failed = Some(failed.min(width));
             }
         }
-        Some(quote)
+        Some(fit)
     }
 
     /// The plan that is executed at a width.
     #[must_use]
-    pub fn executed(&self, width: usize) -> Quote {
-        match (self.composite, self.full.get(&width)) {
-            (true, _) => Quote::PlanBest,
-            (_, Some(true)) => Quote::PlanFull,
-            _ => Quote::PlanOptimal,
+    pub fn executed(&self, width: usize) -> Kind {
+        match (self.best_layouts, self.full.get(&width)) {
+            (true, _) => Kind::PlanBest,
+            (_, Some(true)) => Kind::PlanFull,
+            _ => Kind::PlanOptimal,
         }
     }
 
-    fn probe(&mut self, width: usize) -> Quoted {
-        let mut quote;
-        if self.composite {
-            quote = self.quote(width, Quote::PlanBest);
+    fn probe(&mut self, width: usize) -> Fit {
+        let mut fit;
+        if self.best_layouts {
+            fit = self.priced(width, Kind::PlanBest);
         } else if let Some(estimate) = self.estimate(width) {
-            quote = estimate;
+            fit = estimate;
         } else {
-            quote = self.quote(width, self.executed(width));
-            if !usable(quote) && self.full.get(&width) != Some(&true) {
+            fit = self.priced(width, self.executed(width));
+            if !usable(fit) && self.full.get(&width) != Some(&true) {
                 self.full.insert(width, true);
-                quote = self.quote(width, Quote::PlanFull);
+                fit = self.priced(width, Kind::PlanFull);
             }
         }
-        if !quote.verdict.fits {
+        if !fit.fits {
             self.rejected.insert(width);
         }
-        quote
+        fit
     }
 
     /// Whether the minimum wave fits, and whether it is trusted.
     fn first(&mut self) -> (bool, bool) {
         let width = self.least();
-        let mut quote;
-        if self.composite {
-            quote = self.quote(width, Quote::PlanBest);
+        let mut fit;
+        if self.best_layouts {
+            fit = self.priced(width, Kind::PlanBest);
         } else if let Some(estimate) = self.estimate(width) {
-            quote = estimate;
-            if quote.verdict.fits && !quote.verdict.trusted {
-                quote.verdict.trusted = (self.table)(width, self.executed(width)).verdict.trusted;
+            fit = estimate;
+            if fit.fits && !fit.trusted {
+                fit.trusted = (self.table)(width, self.executed(width)).trusted;
             }
         } else {
-            quote = self.quote(width, Quote::PlanOptimal);
-            if quote.verdict.fits && quote.verdict.profiled && !quote.verdict.trusted {
+            fit = self.priced(width, Kind::PlanOptimal);
+            if fit.fits && fit.profiled && !fit.trusted {
                 self.full.insert(width, true);
-                quote = self.quote(width, Quote::PlanFull);
+                fit = self.priced(width, Kind::PlanFull);
             }
         }
-        (quote.verdict.fits, quote.verdict.trusted)
+        (fit.fits, fit.trusted)
     }
 
     fn cold(&self, width: usize) -> Stop {
@@ -184,7 +184,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The width, why it stopped and whether it runs cold; none for the ladder.
+    /// The width, why it stopped and whether it runs cold; none where it must be split.
     pub fn run(&mut self) -> Option<(usize, Stop, bool)> {
         let (fits, trusted) = self.first();
         if !fits {
@@ -197,8 +197,8 @@ impl<'a> Search<'a> {
         let mut stop = Stop::End;
         let hint = self.normalize(self.hint.unwrap_or(best));
         if hint > best {
-            let quote = self.probe(hint);
-            if quote.verdict.fits && quote.verdict.trusted {
+            let fit = self.probe(hint);
+            if fit.fits && fit.trusted {
                 best = hint;
             }
         }
@@ -208,54 +208,54 @@ impl<'a> Search<'a> {
             if width == best {
                 break;
             }
-            let quote = self.probe(width);
-            if !usable(quote) {
+            let fit = self.probe(width);
+            if !usable(fit) {
                 failed = Some(width);
-                stop = why(quote, width);
+                stop = why(fit, width);
                 break;
             }
             best = width;
-            if !quote.verdict.trusted {
+            if !fit.trusted {
                 stop = self.cold(best);
                 break;
             }
         }
         while let Some(high) = failed.filter(|&high| high > best + 1) {
             let width = self.normalize(usize::midpoint(best, high));
-            if width == best || width == high || self.composite && width < best {
+            if width == best || width == high || self.best_layouts && width < best {
                 break;
             }
-            let quote = self.probe(width);
-            if usable(quote) {
+            let fit = self.probe(width);
+            if usable(fit) {
                 best = width;
             } else {
                 failed = Some(width);
-                stop = why(quote, width);
+                stop = why(fit, width);
             }
         }
-        while let Some(high) = failed.filter(|_| self.composite) {
+        while let Some(high) = failed.filter(|_| self.best_layouts) {
             let between: Vec<usize> = (best + 1..high).filter(|w| w % self.dp == 0).collect();
             if between.is_empty() {
                 break;
             }
             let width = between[(between.len() - 1) / 2];
-            let quote = self.probe(width);
-            if usable(quote) {
+            let fit = self.probe(width);
+            if usable(fit) {
                 best = width;
             } else {
                 failed = Some(width);
-                stop = why(quote, width);
+                stop = why(fit, width);
             }
         }
-        if self.composite || self.estimates.get(&best).is_none_or(Option::is_none) {
-            self.quote(best, self.executed(best));
+        if self.best_layouts || self.estimates.get(&best).is_none_or(Option::is_none) {
+            self.priced(best, self.executed(best));
         }
         Some((best, stop, false))
     }
 }
 
-fn why(quote: Quoted, width: usize) -> Stop {
-    if quote.verdict.fits {
+fn why(fit: Fit, width: usize) -> Stop {
+    if fit.fits {
         Stop::Trust(width)
     } else {
         Stop::Memory(width)

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use waveplan::attention;
 use waveplan::measures::{Columns, Labels, Pool};
 use waveplan::pack::{self, PackOptions, Packing};
-use waveplan::sequences::Sequences;
-use waveplan::scattered::{self, HeadRow};
+use waveplan::scattered::{self, HeadTokens};
 use waveplan::segments::{NONE, Segments};
+use waveplan::sequences::Sequences;
 use waveplan::tree::{Tree, TreeWorkspace};
 
 use crate::draw::{Draw, flat};
@@ -21,11 +21,11 @@ pub fn check(data: &[u8]) {
         lying_heads(&mut draw);
         return;
     }
-    let rows = draw.rows(14);
-    let tree = check_tree(&rows);
-    check_restrictions(&rows, &tree, &mut draw);
-    check_packing(&rows, &mut draw);
-    check_mixes(&rows, &mut draw);
+    let sequences = draw.sequences(14);
+    let tree = check_tree(&sequences);
+    check_restrictions(&sequences, &tree, &mut draw);
+    check_packing(&sequences, &mut draw);
+    check_mixes(&sequences, &mut draw);
 }
 
 /// Offsets that need not be offsets.
@@ -39,24 +39,26 @@ fn lying_offsets(draw: &mut Draw<'_>) {
     let valid = offsets.first() == Some(&0)
         && offsets.is_sorted()
         && offsets.last() == Some(&(tokens.len() as i64));
-    let rows = Sequences::new(&tokens, &offsets);
-    assert_eq!(rows.is_ok(), valid, "{offsets:?}");
-    if let Ok(rows) = rows {
-        let listed: Vec<Vec<i64>> = (0..rows.len()).map(|i| rows.sequence(i).to_vec()).collect();
+    let sequences = Sequences::new(&tokens, &offsets);
+    assert_eq!(sequences.is_ok(), valid, "{offsets:?}");
+    if let Ok(sequences) = sequences {
+        let listed: Vec<Vec<i64>> = (0..sequences.len())
+            .map(|i| sequences.sequence(i).to_vec())
+            .collect();
         check_tree(&listed);
-        check_negative(&rows, &listed);
+        check_negative(&sequences, &listed);
     }
 }
 
 /// The first negative token is the one that the error names.
-fn check_negative(rows: &Sequences<'_>, listed: &[Vec<i64>]) {
-    let found = rows.refuse_negative();
+fn check_negative(sequences: &Sequences<'_>, listed: &[Vec<i64>]) {
+    let found = sequences.refuse_negative();
     let first = (listed.iter().enumerate())
-        .find_map(|(r, row)| Some((r, row.iter().position(|&token| token < 0)?)));
+        .find_map(|(r, sequence)| Some((r, sequence.iter().position(|&token| token < 0)?)));
     match (found, first) {
         (Ok(()), None) => {}
         (Err(error), Some((r, i))) => {
-            let place = format!("rows[{r}][{i}] is {}:", listed[r][i]);
+            let place = format!("sequences[{r}][{i}] is {}:", listed[r][i]);
             assert!(error.to_string().starts_with(&place), "{error}");
         }
         (found, first) => panic!("{found:?} where the first is {first:?}"),
@@ -64,8 +66,11 @@ fn check_negative(rows: &Sequences<'_>, listed: &[Vec<i64>]) {
 }
 
 /// Output mixes are numbered in their order, and found with their first request.
-fn check_mixes(rows: &[Vec<i64>], draw: &mut Draw<'_>) {
-    let lengths: Vec<i64> = rows.iter().map(|row| row.len() as i64).collect();
+fn check_mixes(sequences: &[Vec<i64>], draw: &mut Draw<'_>) {
+    let lengths: Vec<i64> = sequences
+        .iter()
+        .map(|sequence| sequence.len() as i64)
+        .collect();
     let count = lengths.len();
     let flags = |draw: &mut Draw<'_>| (0..count).map(|_| draw.coin()).collect::<Vec<bool>>();
     let (targets, logits, hidden) = (flags(draw), flags(draw), flags(draw));
@@ -113,19 +118,19 @@ fn check_mixes(rows: &[Vec<i64>], draw: &mut Draw<'_>) {
     }
 }
 
-/// The tree of rows equals its definition; so do its views.
-fn check_tree(rows: &[Vec<i64>]) -> Tree {
-    let (tokens, offsets) = flat(rows);
+/// The tree of sequences equals its definition; so do its views.
+fn check_tree(sequences: &[Vec<i64>]) -> Tree {
+    let (tokens, offsets) = flat(sequences);
     let view = Sequences::new(&tokens, &offsets).unwrap();
     let tree = Tree::build(&view).unwrap();
-    same_tree(&tree, rows);
-    let apart: Vec<&[i64]> = rows.iter().map(Vec::as_slice).collect();
+    same_tree(&tree, sequences);
+    let apart: Vec<&[i64]> = sequences.iter().map(Vec::as_slice).collect();
     let scattered = Tree::build_scattered(&apart, None).unwrap();
     assert_eq!(scattered, tree);
-    assert_eq!(tree.packed_tokens(), slow::tree::packed_tokens(rows));
+    assert_eq!(tree.packed_tokens(), slow::tree::packed_tokens(sequences));
     let (offsets, ending) = tree.terminal_sequences();
     for s in 0..tree.len() {
-        let ends: Vec<u32> = (0..rows.len() as u32)
+        let ends: Vec<u32> = (0..sequences.len() as u32)
             .filter(|&r| tree.terminal[r as usize] == s as u32)
             .collect();
         assert_eq!(ending[offsets[s] as usize..offsets[s + 1] as usize], ends);
@@ -134,8 +139,8 @@ fn check_tree(rows: &[Vec<i64>]) -> Tree {
 }
 
 /// Segments and terminals are those of the slow tree.
-fn same_tree(tree: &Tree, rows: &[Vec<i64>]) {
-    let (segments, terminal) = slow::tree::tree(rows);
+fn same_tree(tree: &Tree, sequences: &[Vec<i64>]) {
+    let (segments, terminal) = slow::tree::tree(sequences);
     assert_eq!(tree.len(), segments.len());
     let wide = |index: Option<usize>| index.map_or(NONE, |i| i as u32);
     for (s, segment) in segments.iter().enumerate() {
@@ -143,9 +148,9 @@ fn same_tree(tree: &Tree, rows: &[Vec<i64>]) {
         assert_eq!(tree.start[s], segment.start as i64);
         assert_eq!(tree.end[s], segment.end as i64);
         assert_eq!(tree.depth[s] as usize, segment.depth);
-        assert_eq!(tree.count[s] as usize, segment.rows.len());
-        assert_eq!(tree.first_sequence[s] as usize, segment.rows[0]);
-        assert_eq!(tree.is_decision(s), segment.rows.len() > 1);
+        assert_eq!(tree.count[s] as usize, segment.sequences.len());
+        assert_eq!(tree.first_sequence[s] as usize, segment.sequences[0]);
+        assert_eq!(tree.is_decision(s), segment.sequences.len() > 1);
         let below = |mut at: usize| {
             while at > s {
                 match segments[at].parent {
@@ -160,44 +165,47 @@ fn same_tree(tree: &Tree, rows: &[Vec<i64>]) {
     }
     let terminal: Vec<u32> = terminal.into_iter().map(wide).collect();
     assert_eq!(tree.terminal, terminal);
-    for (r, row) in rows.iter().enumerate() {
-        assert_eq!(tree.sequence_length(r), row.len() as i64);
+    for (r, sequence) in sequences.iter().enumerate() {
+        assert_eq!(tree.sequence_length(r), sequence.len() as i64);
     }
 }
 
-/// Trees and counts of lists of the rows, from the tree alone.
-fn check_restrictions(rows: &[Vec<i64>], tree: &Tree, draw: &mut Draw<'_>) {
+/// Trees and counts of lists of the sequences, from the tree alone.
+fn check_restrictions(sequences: &[Vec<i64>], tree: &Tree, draw: &mut Draw<'_>) {
     let prefixes = tree.packed_prefixes();
-    same_prefixes(rows, &prefixes.packed, &prefixes.shared);
+    same_prefixes(sequences, &prefixes.packed, &prefixes.shared);
     let (mut workspace, mut into) = (TreeWorkspace::default(), Tree::default());
     for _ in 0..2 {
-        let picked: Vec<u32> = match rows.len() {
+        let picked: Vec<u32> = match sequences.len() {
             0 => Vec::new(),
             n => draw.list(12, |draw| draw.below(n) as u32),
         };
-        let listed: Vec<Vec<i64>> = picked.iter().map(|&r| rows[r as usize].clone()).collect();
+        let listed: Vec<Vec<i64>> = picked
+            .iter()
+            .map(|&r| sequences[r as usize].clone())
+            .collect();
         tree.restrict_into(&picked, &mut workspace, &mut into)
             .unwrap();
         same_tree(&into, &listed);
     }
 }
 
-fn same_prefixes(rows: &[Vec<i64>], packed: &[i64], shared: &[i64]) {
-    for k in 0..=rows.len() {
-        assert_eq!(packed[k], slow::tree::packed_tokens(&rows[..k]));
+fn same_prefixes(sequences: &[Vec<i64>], packed: &[i64], shared: &[i64]) {
+    for k in 0..=sequences.len() {
+        assert_eq!(packed[k], slow::tree::packed_tokens(&sequences[..k]));
     }
-    assert_eq!(packed.len(), rows.len() + 1);
+    assert_eq!(packed.len(), sequences.len() + 1);
     let fresh = packed.windows(2).map(|pair| pair[1] - pair[0]);
-    let known: Vec<i64> = rows
+    let known: Vec<i64> = sequences
         .iter()
         .zip(fresh)
-        .map(|(row, n)| row.len() as i64 - n)
+        .map(|(sequence, n)| sequence.len() as i64 - n)
         .collect();
     assert_eq!(shared, known);
 }
 
-/// Packed rows equal the definition, under every option and way to ask.
-fn check_packing(rows: &[Vec<i64>], draw: &mut Draw<'_>) {
+/// Packed sequences equal the definition, under every option and way to ask.
+fn check_packing(sequences: &[Vec<i64>], draw: &mut Draw<'_>) {
     let max_depth = match draw.below(5) {
         0 => Some(0),
         1 => Some(draw.below(4)),
@@ -210,7 +218,7 @@ fn check_packing(rows: &[Vec<i64>], draw: &mut Draw<'_>) {
         _ => draw.between(0, 80),
     };
     let shareable = draw.one_in(3).then(|| {
-        let count = rows.len() + usize::from(draw.one_in(8));
+        let count = sequences.len() + usize::from(draw.one_in(8));
         let limit = |draw: &mut Draw<'_>| match draw.below(6) {
             5 => draw.wild(),
             _ => draw.between(0, 90),
@@ -222,26 +230,26 @@ fn check_packing(rows: &[Vec<i64>], draw: &mut Draw<'_>) {
         min_shared,
         shareable: shareable.as_deref(),
     };
-    let (tokens, offsets) = flat(rows);
+    let (tokens, offsets) = flat(sequences);
     let view = Sequences::new(&tokens, &offsets).unwrap();
     let packing = pack::pack(&view, &options);
-    let apart: Vec<&[i64]> = rows.iter().map(Vec::as_slice).collect();
+    let apart: Vec<&[i64]> = sequences.iter().map(Vec::as_slice).collect();
     let scattered = pack::pack_scattered(&apart, &options);
     assert_eq!(scattered, packing);
     if shareable
         .as_ref()
-        .is_some_and(|limits| limits.len() != rows.len())
+        .is_some_and(|limits| limits.len() != sequences.len())
     {
         assert!(packing.is_err());
         return;
     }
     let packing = packing.unwrap();
-    let expected = slow::pack::pack(rows, max_depth, min_shared, shareable.as_deref());
-    same_packing(&packing, &expected, rows);
-    check_views(rows, &packing, draw);
+    let expected = slow::pack::pack(sequences, max_depth, min_shared, shareable.as_deref());
+    same_packing(&packing, &expected, sequences);
+    check_views(sequences, &packing, draw);
 }
 
-fn same_packing(packing: &Packing, expected: &[slow::pack::Segment], rows: &[Vec<i64>]) {
+fn same_packing(packing: &Packing, expected: &[slow::pack::Segment], sequences: &[Vec<i64>]) {
     let segments = &packing.segments;
     assert_eq!(segments.len(), expected.len());
     let mut at = 0;
@@ -250,44 +258,48 @@ fn same_packing(packing: &Packing, expected: &[slow::pack::Segment], rows: &[Vec
         assert_eq!(segments.starts[s], at);
         assert_eq!(packing.sequence_start[s], segment.start as i64);
         assert_eq!(segments.length(s), (segment.end - segment.start) as i64);
-        let members: Vec<usize> = packing.sequences_of(s).iter().map(|&r| r as usize).collect();
-        assert_eq!(members, segment.rows);
+        let members: Vec<usize> = packing
+            .sequences_of(s)
+            .iter()
+            .map(|&r| r as usize)
+            .collect();
+        assert_eq!(members, segment.sequences);
         at += segments.length(s);
     }
     assert_eq!(segments.tokens(), at);
-    for (r, row) in rows.iter().enumerate() {
+    for (r, sequence) in sequences.iter().enumerate() {
         let holder = expected
             .iter()
-            .position(|s| s.rows.contains(&r) && s.end == row.len());
+            .position(|s| s.sequences.contains(&r) && s.end == sequence.len());
         assert_eq!(packing.last[r], holder.map_or(NONE, |s| s as u32));
     }
 }
 
-/// Tokens, ids, positions and head rows of a pack.
-fn check_views(rows: &[Vec<i64>], packing: &Packing, draw: &mut Draw<'_>) {
-    let apart: Vec<&[i64]> = rows.iter().map(Vec::as_slice).collect();
+/// Tokens, ids, positions and head tokens of a pack.
+fn check_views(sequences: &[Vec<i64>], packing: &Packing, draw: &mut Draw<'_>) {
+    let apart: Vec<&[i64]> = sequences.iter().map(Vec::as_slice).collect();
     let tokens = scattered::gather(packing, &apart).unwrap();
     assert_eq!(tokens.len() as i64, packing.segments.tokens());
     let (positions, offsets) = scattered::positions(packing).unwrap();
-    for (r, row) in rows.iter().enumerate() {
+    for (r, sequence) in sequences.iter().enumerate() {
         let own = packing.positions(r);
         assert_eq!(positions[offsets[r] as usize..offsets[r + 1] as usize], own);
         let spelled: Vec<i64> = own.iter().map(|&at| tokens[at as usize]).collect();
-        assert_eq!(&spelled, row);
+        assert_eq!(&spelled, sequence);
     }
     let [packs, parents, at] = scattered::ids(packing).unwrap();
     assert_eq!(
         attention::parse(&packs, &parents),
         Ok(packing.segments.clone())
     );
-    for (r, row) in rows.iter().enumerate() {
+    for (r, sequence) in sequences.iter().enumerate() {
         let places = packing.positions(r).into_iter().map(|p| at[p as usize]);
-        assert!(places.eq(0..row.len() as i64));
+        assert!(places.eq(0..sequence.len() as i64));
     }
-    check_heads(rows, packing, draw);
+    check_heads(sequences, packing, draw);
     // Sequences that are not those of the pack: an error or tokens, no panic.
-    let mut other = draw.rows(rows.len());
-    other.resize(rows.len(), Vec::new());
+    let mut other = draw.sequences(sequences.len());
+    other.resize(sequences.len(), Vec::new());
     let other: Vec<&[i64]> = other.iter().map(Vec::as_slice).collect();
     if let Ok(tokens) = scattered::gather(packing, &other) {
         assert_eq!(tokens.len() as i64, packing.segments.tokens());
@@ -296,18 +308,18 @@ fn check_views(rows: &[Vec<i64>], packing: &Packing, draw: &mut Draw<'_>) {
     assert_eq!(scattered::gather(packing, fewer).is_ok(), apart.is_empty());
 }
 
-/// Head rows are a set of positions.
-fn check_heads(rows: &[Vec<i64>], packing: &Packing, draw: &mut Draw<'_>) {
-    let positions: Vec<Vec<i64>> = (0..rows.len()).map(|r| packing.positions(r)).collect();
-    let labels: Vec<Option<Vec<i64>>> = (rows.iter())
-        .map(|row| {
+/// head tokens are a set of positions.
+fn check_heads(sequences: &[Vec<i64>], packing: &Packing, draw: &mut Draw<'_>) {
+    let positions: Vec<Vec<i64>> = (0..sequences.len()).map(|r| packing.positions(r)).collect();
+    let labels: Vec<Option<Vec<i64>>> = (sequences.iter())
+        .map(|sequence| {
             let width = draw.pick(&[0, 1, 1, 2]);
             let label = |draw: &mut Draw<'_>| draw.pick(&[-100, -100, 5]);
-            (width > 0).then(|| (0..row.len() * width).map(|_| label(draw)).collect())
+            (width > 0).then(|| (0..sequence.len() * width).map(|_| label(draw)).collect())
         })
         .collect();
-    let requests: Vec<HeadRow<'_>> = (positions.iter().zip(&labels))
-        .map(|(positions, labels)| HeadRow {
+    let requests: Vec<HeadTokens<'_>> = (positions.iter().zip(&labels))
+        .map(|(positions, labels)| HeadTokens {
             positions,
             labels: labels.as_deref(),
             every: draw.one_in(4),
@@ -330,13 +342,13 @@ fn check_heads(rows: &[Vec<i64>], packing: &Packing, draw: &mut Draw<'_>) {
             }
         }
         if let Some(labels) = request.labels {
-            let one = HeadRow {
+            let one = HeadTokens {
                 every: false,
                 ..*request
             };
-            let rows = scattered::projected_tokens(&[one], usize::MAX);
+            let sequences = scattered::projected_tokens(&[one], usize::MAX);
             let labelled = scattered::labelled(labels, request.positions.len());
-            assert_eq!(rows, Ok(labelled));
+            assert_eq!(sequences, Ok(labelled));
         }
     }
     let most = 1 + draw.below(100);
@@ -344,21 +356,21 @@ fn check_heads(rows: &[Vec<i64>], packing: &Packing, draw: &mut Draw<'_>) {
     assert_eq!(counted, Ok(projected.len().min(most)));
     let chunk = 1 + draw.below(40);
     let ordered: Vec<i64> = projected.iter().copied().collect();
-    let rows = ordered
+    let sequences = ordered
         .chunks(chunk)
-        .find(|rows| rows.iter().any(|row| targeted.contains(row)))
+        .find(|sequences| sequences.iter().any(|sequence| targeted.contains(sequence)))
         .map_or(0, <[i64]>::len);
-    assert_eq!(scattered::target_chunk(&requests, chunk), Ok(rows));
+    assert_eq!(scattered::target_chunk(&requests, chunk), Ok(sequences));
 }
 
-/// Head rows that no pack has.
+/// head tokens that no pack has.
 fn lying_heads(draw: &mut Draw<'_>) {
     let positions = draw.list(4, |draw| match draw.below(3) {
         2 => draw.wild(),
         _ => draw.between(0, 300),
     });
     let labels = draw.coin().then(|| draw.list(6, Draw::wild));
-    let request = HeadRow {
+    let request = HeadTokens {
         positions: &positions,
         labels: labels.as_deref(),
         every: draw.coin(),

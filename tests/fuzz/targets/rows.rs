@@ -1,5 +1,0 @@
-//! Finds new inputs of one target: `cargo fuzz run rows`.
-
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| waveplan_fuzz::rows::check(data));
