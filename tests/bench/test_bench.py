@@ -20,9 +20,9 @@ BENCHES = ROOT / "benches"
 
 def test_the_pools_are_the_ones_that_were_timed() -> None:
     sizes = {}
-    for name, (make, free) in workloads.WAVES.items():
+    for name, (make, available) in workloads.WAVES.items():
         rows = make()
-        sizes[name] = (len(rows), sum(map(len, rows)), free >> 30)
+        sizes[name] = (len(rows), sum(map(len, rows)), available >> 30)
     assert sizes == {
         "unique10_195k": (10, 194_753, 64),
         "grpo_8x8": (64, 435_756, 64),
@@ -45,7 +45,7 @@ def test_cold_and_warm_searches_agree(cp: int) -> None:
     assert [ours.warm(), ours.cold(tokens, offsets)] == [first, first]
 
 
-def test_an_untrusted_planner_runs_one_item_first() -> None:
+def test_an_untrusted_planner_runs_one_request_first() -> None:
     tokens, offsets = peer.columns(workloads.grpo(1))
     assert peer.Ours(2, 64 << 30).cold(tokens, offsets)[0] == 1
 
@@ -61,11 +61,11 @@ class _Agrees:
 
     answer: tuple[int, int] = (0, 0)
 
-    def __init__(self, cp: int, free: int) -> None:
-        self.ours = peer.Ours(cp, free)
+    def __init__(self, cp: int, available: int) -> None:
+        self.ours = peer.Ours(cp, available)
 
-    def requests(self, rows: list[Any]) -> list[Any]:
-        return rows
+    def requests(self, sequences: list[Any]) -> list[Any]:
+        return sequences
 
     def trust(self, _: list[Any], tokens: int) -> None:
         self.ours = peer.Ours(self.ours.planner.topology.cp, self.ours.planner.available, tokens)
@@ -81,8 +81,8 @@ class _Agrees:
 def test_a_comparison_counts_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer, "Reference", _Agrees)
     (made,) = peer.compare(["unique10_195k"], [2], repeat=2)
-    assert (made.rows, made.tokens, made.width) == (10, 194_753, 10)
-    assert [len(made.reference_cold), len(made.cold), len(made.warm)] == [2, 6, 6]
+    assert (made.sequences, made.tokens, made.width) == (10, 194_753, 10)
+    assert [len(made.runs[kind]) for kind in ("reference_cold", "cold", "warm")] == [2, 6, 6]
     table = peer.search_table("", [made.to_dict()]).plain()
     assert "unique10_195k" in table
     assert json.loads(json.dumps(made.to_dict()))["ratio"] == made.ratio
@@ -102,12 +102,12 @@ def test_a_comparison_refuses_different_answers(
 def test_memory_beyond_the_input_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(BENCHES)
     scaling = importlib.import_module("scaling")
-    made = scaling.memory(tokens=1 << 22, rows=256)
+    made = scaling.memory(tokens=1 << 22, sequences=256)
     assert made["input"] > 8 << 22
     assert made["beyond"] <= 2 * made["input"]
 
 
-def test_the_published_planner_says_what_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_reference_planner_says_what_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
     if reference.available() is None:
         assert main(["bench", "--peer", "unique10_195k:2", "--repeat", "1"]) == 0
         return

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from conftest import data_folder
 
-import waveplan.cli.sweep as sweep_command
 from waveplan.cli import _parser, main
 from waveplan.desk.sweep import Outcome
 
@@ -70,7 +69,7 @@ def test_values_of_every_option(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sweep_command, "process_pool", lambda _: Inline())
+    monkeypatch.setattr("waveplan.desk.sweep.process_pool", lambda _: Inline())
     records = json.loads((data_folder() / "peaks.json").read_text())
     Path("PEAKS").write_text(json.dumps(records[:1]))
     for action in COMMANDS[command]._actions:
@@ -158,7 +157,7 @@ def test_few_letters_and_names_that_are_no_text(tmp_path: Path) -> None:
     assert (done.returncode, b"tightest" in done.stdout) == (0, True), done.stderr
 
 
-def test_ctrl_c_while_rows_are_awaited(tmp_path: Path) -> None:
+def test_ctrl_c_while_a_file_is_read(tmp_path: Path) -> None:
     pipe = tmp_path / "rows.jsonl"
     os.mkfifo(pipe)
     line = (

@@ -25,7 +25,7 @@ MODEL = ["--model", "qwen3.6-35b-a3b"]
 
 @pytest.fixture
 def rows(tmp_path: Path) -> str:
-    """Six rows of which four share a prefix."""
+    """Six sequences of which four share a prefix."""
     rng = np.random.default_rng(7)
     prefix = rng.integers(0, 1000, 300)
     made = [np.concatenate([prefix, rng.integers(0, 1000, 50 + i)]) for i in range(4)]
@@ -46,7 +46,7 @@ def test_demo_plans_the_bundled_rollouts_to_their_end(capsys: pytest.CaptureFixt
     status, out, err = run(capsys, "demo")
     assert (status, err) == (0, "")
     assert "98 requests, 694,654 tokens" in out
-    assert "memory of a rank: 40.00 GiB free" in out
+    assert "memory of a rank: 40.00 GiB available" in out
     assert "the pool ends" in out
     assert "tightest: wave 1 needs" in out
 
@@ -91,7 +91,7 @@ def test_plan_html_and_explain(
     )
     assert status == 0
     assert "1 shared prefix stored once; layout proven best" in out
-    assert "tokens 0 to 300 of 4 rows" in out
+    assert "tokens 0 to 300 of 4 sequences" in out
     text = page.read_text(encoding="utf-8")
     data = json.loads(text.split('id="waveplan-data">')[1].split("</script>")[0])
     assert sum(wave["requests"] for wave in data["waves"]) == 6
@@ -144,7 +144,7 @@ def test_rules_list_states_for_a_job(capsys: pytest.CaptureFixture[str]) -> None
         (["check", "no.json"], "no.json"),
         (["bench", "--repeat", "0"], "--repeat"),
         ([], "COMMAND"),
-        (["plan"], "ROWS"),
+        (["plan"], "FILE"),
         (["plan", "ROWS", *MODEL], "--budget"),
         (["plan", "ROWS", *MODEL, "--cp", "two", "--available", "40GiB"], "two"),
         (["plan", "ROWS", *MODEL, "--available", "4GiB", "--budget", "4GiB"], "--budget"),
@@ -204,8 +204,8 @@ def test_the_budget_of_a_device_says_what_is_left(
     assert "737.28 MiB reserve = " in out
     _, text, _ = run(capsys, "plan", rows, "--model", "qwen3-1.7b", "--budget", "24GiB", "--json")
     memory = json.loads(text)["memory"]
-    assert memory["device"] - memory["resident"] - memory["reserve"] == memory["free"]
-    assert memory["free"] - memory["margin"] == memory["available"]
+    assert memory["device"] - memory["resident"] - memory["reserve"] == memory["before_margin"]
+    assert memory["before_margin"] - memory["margin"] == memory["available"]
     allowances = sum(term["bytes"] for term in memory["resident_terms"])
     assert allowances == memory["resident"]
 
@@ -237,7 +237,7 @@ def test_many_waves_are_cut_short_unless_all_are_asked_for(
     assert "more (--all" not in run(capsys, *argv, "--all")[1]
 
 
-def test_rows_from_stdin(tmp_path: Path) -> None:
+def test_sequences_from_stdin(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "waveplan", "plan", "-", *MODEL, "--available", "40GiB"]
     records = [
         {"prompt_ids": [1, 2, 3], "completion_ids": [4]},
@@ -253,7 +253,7 @@ def test_rows_from_stdin(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "2 requests, 7 tokens" in done.stdout
-    for text, says in (("", "stdin holds no rows"), ("{}\n", "stdin: line 1")):
+    for text, says in (("", "stdin holds no sequences"), ("{}\n", "stdin: line 1")):
         done = subprocess.run(command, input=text, capture_output=True, text=True, cwd=tmp_path)
         assert (done.returncode, done.stdout) == (2, "")
         assert says in done.stderr

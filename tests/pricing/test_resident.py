@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from counts import count
 
 from waveplan import Budget, Planner, Topology, Training, models
-from waveplan.facts import parameters
 from waveplan.pricing.resident import Resident, resident
 
 MODEL_A = models.get("qwen3.6-35b-a3b")
@@ -42,7 +42,7 @@ def test_frozen_dense_base(tp: int, measured: int, bare: float, tolerance: float
 def test_frozen_expert_base() -> None:
     one = resident(MODEL_A, Topology(), FROZEN)
     assert 1 <= one.allocated / 69.67e9 <= 1.01
-    assert _weights(one) == 2 * parameters.count(MODEL_A).total
+    assert _weights(one) == 2 * count(MODEL_A).total
 
 
 def test_routed_experts_are_divided_by_ep_alone() -> None:
@@ -58,7 +58,7 @@ def test_routed_experts_are_divided_by_ep_alone() -> None:
 @pytest.mark.parametrize("name", models.names())
 def test_weights_of_one_rank_are_all_parameters(name: str) -> None:
     model = models.get(name)
-    assert _weights(resident(model, Topology(), FROZEN)) == 2 * parameters.count(model).total
+    assert _weights(resident(model, Topology(), FROZEN)) == 2 * count(model).total
 
 
 @pytest.mark.parametrize("name", ["qwen3-8b", "qwen3-1.7b", "qwen3.6-35b-a3b"])
@@ -73,24 +73,24 @@ def test_stages_together_hold_the_model(name: str) -> None:
         _stage(facts(model, topology, FROZEN, stage), resident_rules(), stage) for stage in range(4)
     ]
     copies = model.vocab * model.hidden if model.tied_embeddings else 0
-    assert sum(map(_weights, stages)) == 2 * (parameters.count(model).total + copies)
+    assert sum(map(_weights, stages)) == 2 * (count(model).total + copies)
     assert resident(model, topology, FROZEN).total == max(stage.total for stage in stages)
 
 
 def test_full_finetuning() -> None:
-    count = parameters.count(models.get("qwen3-8b")).total
+    total = count(models.get("qwen3-8b")).total
     model = models.get("qwen3-8b")
     plain = _terms(resident(model, Topology(dp=8), Training(lora_rank=0)))
-    assert plain["gradients"] == 4 * count
-    assert plain["optimizer"] == 12 * count
+    assert plain["gradients"] == 4 * total
+    assert plain["optimizer"] == 12 * total
     assert "adapters" not in plain
     halves = Training(lora_rank=0, grad_dtype="bf16", moment_dtype="bf16", master_weights=False)
     small = _terms(resident(model, Topology(dp=8), halves))
-    assert (small["gradients"], small["optimizer"]) == (2 * count, 4 * count)
+    assert (small["gradients"], small["optimizer"]) == (2 * total, 4 * total)
     divided = Training(lora_rank=0, distributed_optimizer=True)
     many = _terms(resident(model, Topology(dp=4, cp=2), divided))
-    assert many["optimizer"] == 12 * -(-count // 8)
-    assert many["gradients"] == 4 * count
+    assert many["optimizer"] == 12 * -(-total // 8)
+    assert many["gradients"] == 4 * total
 
 
 def test_distributed_optimizer_of_experts() -> None:

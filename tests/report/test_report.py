@@ -62,7 +62,7 @@ CASES: dict[str, tuple[Job, Requests]] = {
     "no sharing": (Job(model=MODEL, cp=2, available="9GiB"), shared(8, 0, 900)),
     "hundreds of waves": (Job(model="qwen3-0.6b", available="240MiB"), shared(300, 0, 50)),
     "no wave": (Job(model=MODEL, available="1MiB"), shared(40, 10, 10)),
-    "rules off": (Job(model=MODEL, tp=2, cp=2, available="9GiB"), shared(16, 300, 90)),
+    "doubtful rules": (Job(model=MODEL, tp=2, cp=2, available="9GiB"), shared(16, 300, 90)),
 }
 
 
@@ -79,7 +79,7 @@ def test_cases_are_what_they_are_called() -> None:
     assert len(case("no wave")["refused"]) == 40
     assert len(case("eight ranks")["tightest"]["ranks"]) == 8
     assert max(node["depth"] for node in case("deep tree")["tree"]["nodes"]) >= 50
-    assert case("rules off")["doubtful"]
+    assert case("doubtful rules")["doubtful"]
     assert all(node["depth"] == 0 for node in case("no sharing")["tree"]["nodes"])
 
 
@@ -125,7 +125,11 @@ def test_attention_has_every_rank_and_fetch() -> None:
 
 
 def test_labels_cannot_become_markup(tmp_path: Path) -> None:
-    data = {**case("rules off"), "title": "<script>alert(1)</script>", "summary": "</script><b>"}
+    data = {
+        **case("doubtful rules"),
+        "title": "<script>alert(1)</script>",
+        "summary": "</script><b>",
+    }
     page = tmp_path / "page.html"
     page.write_text(page_of(data), encoding="utf-8")
     text = page.read_text(encoding="utf-8")

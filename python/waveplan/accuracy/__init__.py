@@ -1,1 +1,1 @@
-"""Prices held against measured peaks."""
+"""Prices compared with measured peaks."""

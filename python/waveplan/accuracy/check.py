@@ -1,4 +1,4 @@
-"""Rules held against measured peaks.
+"""Compare prices with measured peaks.
 
 >>> report = check("peaks.json")                                       # doctest: +SKIP
 >>> print(report.text())                                               # doctest: +SKIP
@@ -76,14 +76,14 @@ def check(
 
 
 def _id(index: int, record: Any) -> str:
-    """What a record is called in the report."""
+    """Return the id of a record in the report."""
     if isinstance(record, Mapping) and isinstance(record.get("id"), str):
         return one_line(record["id"])
     return f"record {index}"
 
 
 def _lacking(record: Any) -> str:
-    """What keeps a record from being read at all, or nothing."""
+    """Return why a record cannot be read, or nothing."""
     if not isinstance(record, Mapping):
         return f"malformed: a {type(record).__name__}, not an object with an id"
     if not isinstance(record.get("id"), str):
@@ -108,7 +108,7 @@ def _priced(record: Mapping[str, Any], made: Job, rules: RuleSet) -> Row:
         model=made.model.name,
         ranks=str(made.topology),
         state="cold" if made.cold else "warm",
-        rows=made.rows,
+        local_tokens=made.local_tokens,
         observed=record["observed"]["peak_bytes"],
         estimate=ours.estimate,
         required=ours.required,
@@ -121,7 +121,7 @@ def _priced(record: Mapping[str, Any], made: Job, rules: RuleSet) -> Row:
 
 
 def _group(record: Mapping[str, Any], made: Job) -> str:
-    """The class of a record."""
+    """Return the class of a record."""
     full = made.training.recompute == "full"
     if made.model.is_moe:
         if not made.gradient:
@@ -137,14 +137,14 @@ def _group(record: Mapping[str, Any], made: Job) -> str:
             return "full recompute, dense, TP x SP"
         if not full:
             for least, label in ((2048, "from 2,048"), (500, "500 to 2,047")):
-                if made.rows >= least:
-                    return f"selective or none, dense, {label} rows"
-            return "selective or none, dense, below 500 rows"
+                if made.local_tokens >= least:
+                    return f"selective or none, dense, {label} tokens"
+            return "selective or none, dense, below 500 tokens"
     return "other"
 
 
 def _resident(record: Mapping[str, Any], seen: set[tuple[Any, ...]]) -> Row | None:
-    """What was allocated before a call, once per model, ranks and size."""
+    """Return the row of resident bytes of a record, once for each model and ranks."""
     observed = record.get("baseline_bytes")
     if not observed:
         return None
@@ -166,7 +166,7 @@ def _resident(record: Mapping[str, Any], seen: set[tuple[Any, ...]]) -> Row | No
         model=model.name,
         ranks=str(topology),
         state="",
-        rows=0,
+        local_tokens=0,
         observed=observed,
         estimate=made.allocated,
         required=made.allocated,

@@ -1,4 +1,4 @@
-"""Measured peaks as jobs: what a record says, made into a model, ranks, a mode and measures.
+"""Read measured peaks as jobs: model, ranks, training mode and measures of each record.
 
 The format is that of public peak collections: one JSON object per measurement with ``geometry``,
 ``topology``, ``recompute``, ``tokens``, ``observed`` and ``predicted``. A record that cannot be
@@ -40,7 +40,7 @@ _GEOMETRY = {name: name for name in _SAME.split()} | {
 """Keys of a record's geometry, and the fields of `Model` that they state."""
 _NEEDED = ("hidden", "layers", "heads", "kv_groups", "head_dim", "vocab")
 _MOST_TOKENS, _MOST_REQUESTS = 1 << 22, 1 << 12
-"""Largest record: its token rows are made up and planned."""
+"""Largest record: its sequences are made up and planned."""
 _UNSTATED_RANK = 8
 """LoRA rank of records that state none; what they price hardly depends on it."""
 
@@ -59,15 +59,15 @@ class Job:
     measures: Measures
     gradient: bool
     cold: bool
-    rows: int
-    """Sequences of the busiest rank."""
+    local_tokens: int
+    """Of the busiest rank."""
     assumed: tuple[str, ...]
-    """What the record does not state and was assumed."""
+    """Facts that the record does not state."""
 
 
 def model_of(record: Mapping[str, Any]) -> Model:
-    """The record's model: a bundled one of that name, cut to its layers and held against its
-    geometry; else one made of the geometry alone."""
+    """Return the bundled model that a record names, cut to its layers and compared with its
+    geometry; else one of the geometry alone."""
     geometry = record["geometry"]
     if missing := [name for name in _NEEDED if geometry.get(name) is None]:
         raise Unusable(f"the geometry lacks {', '.join(missing)}")
@@ -149,7 +149,7 @@ def job(record: Mapping[str, Any], rules: RuleSet | None = None) -> Job:
     """The record as a job; the rules (by default the default ones) weigh its ranks.
 
     Raises:
-        Unusable: it has no peak that a wave's price can be held against, or facts are missing.
+        Unusable: it has no peak of a whole wave, or facts are missing.
     """
     _check_kind(record)
     phase = str(record.get("phase") or "")
@@ -163,11 +163,11 @@ def job(record: Mapping[str, Any], rules: RuleSet | None = None) -> Job:
     try:
         topology.check(model)
         weights = bind(model, topology, training, rules).program.gdn_weights()
-        measures, rows = _measures(record, model, topology, weights, gradient, assumed)
+        measures, local_tokens = _measures(record, model, topology, weights, gradient, assumed)
     except InputError as error:
         raise Unusable(str(error)) from None
     cold = record.get("state") is None or not str(record["state"]).startswith("warm")
-    return Job(model, topology, training, measures, gradient, cold, rows, tuple(assumed))
+    return Job(model, topology, training, measures, gradient, cold, local_tokens, tuple(assumed))
 
 
 def _check_kind(record: Mapping[str, Any]) -> None:
@@ -217,7 +217,7 @@ def _even(total: int, count: int) -> list[int]:
     return [total // count + (1 if i < total % count else 0) for i in range(count)]
 
 
-def _rows(lengths: list[int], shared: int) -> Sequences:
+def _sequences(lengths: list[int], shared: int) -> Sequences:
     """Sequences with these lengths whose first ``shared`` tokens agree and nothing else does."""
     tokens = np.arange(sum(lengths), dtype=np.int64) + shared
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
@@ -241,12 +241,12 @@ def _measures(
     phase = str(record.get("phase"))
     hidden = "hidden-state" in phase
     requests = Requests(
-        _rows(lengths, shared), targets=not hidden, hidden=hidden, gradient=gradient
+        _sequences(lengths, shared), targets=not hidden, hidden=hidden, gradient=gradient
     )
     plan, pack = _pipeline(requests, model, topology, weights)
     stated = tokens.get("per_rank_busiest")
     if stated and topology.cp > 1 and stated != pack["local_tokens"]:
-        assumed.append(f"{stated} rows on the busiest rank as stated, not {pack['local_tokens']}")
+        assumed.append(f"{stated} tokens on the busiest rank as stated, not {pack['local_tokens']}")
         pack["local_tokens"] = plan["retained_tokens"] = stated
     logical = tokens.get("global_logical")
     if logical and logical > plan["logical_tokens"]:

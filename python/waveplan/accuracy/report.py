@@ -1,4 +1,4 @@
-"""Records of measured peaks with what the rules say of them: ratios, classes, text and a page."""
+"""Priced records of measured peaks: ratios, classes and text."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 from waveplan.report.table import Table
 
-__all__ = ["CLASSES", "EXPLAINED", "TARGETS", "ClassSummary", "Report", "Row", "Unpriced"]
+__all__ = ["CLASSES", "TARGETS", "ClassSummary", "Report", "Row", "Unpriced"]
 
 CLASSES = (
     "full recompute, dense, TP x SP",
-    "selective or none, dense, from 2,048 rows",
-    "selective or none, dense, 500 to 2,047 rows",
-    "selective or none, dense, below 500 rows",
+    "selective or none, dense, from 2,048 tokens",
+    "selective or none, dense, 500 to 2,047 tokens",
+    "selective or none, dense, below 500 tokens",
     "no gradient, MoE",
     "full recompute, MoE, warm",
     "full recompute, MoE, cold",
@@ -43,38 +43,9 @@ and between the two if routing is taken to be balanced."""
 RESIDENT_TP8 = 1.02
 
 
-_FEW = "a few hundred rows: two first-call allowances of 64 MiB weigh more than the rows"
-_SMALL = "the allowance is one sum for all models; small ones hold 160 to 240 MB beside weights"
-EXPLAINED = {
-    "art-848-golden-27": "27 tokens: 474 MB of fixed first-use buffers, more than any rule charges",
-    "art-recompute-csv-15": _FEW,
-    "art-recompute-csv-36": _FEW,
-    "art-recompute-csv-30": "if balanced just over: what is kept per routed row is a bound",
-    "art-recompute-csv-14 (resident)": _SMALL,
-    "art-recompute-csv-37 (resident)": _SMALL,
-    "art-recompute-csv-12 (resident)": _SMALL,
-    "art-recompute-csv-28 (resident)": "EP 4: between 0.63 and 1.96 GB beside the weights, by the "
-    "calls before; the allowance is 2 GiB",
-}
-"""Why a record of the public collection is below parity or outside its class's target."""
-
-_INTRODUCTION = (
-    "Every public peak that we know, priced from its facts alone. `waveplan.accuracy.check` writes",
-    "this page; a test keeps it equal to what the rules say.",
-    "",
-    "- *estimate*: the sum of the rules over the observed peak; *required*: with the safety factor",
-    "  of 1.10 and, in the default rules, what stands in for rules outside their coverage.",
-    "  Below 1 the price is below what was measured.",
-    "- Three figures are the least, the median and the largest ratio of a class.",
-    "- *reference*: the same records with the rules of the reference planner.",
-    "- *if balanced*: expert ranks get equal rows. The default assumes that they do not.",
-    "- *resident*: weights, adapters and the allowance against what was allocated before a call.",
-)
-
-
 _PRICES = ("estimate", "required", "reference_required", "balanced_required")
 _RATIOS = ("estimate", "required", "reference_estimate", "reference_required", "balanced_required")
-_PLAIN = ("model", "ranks", "state", "rows", "observed", "estimate", "required")
+_PLAIN = ("model", "ranks", "state", "local_tokens", "observed", "estimate", "required")
 Span = tuple[float, float, float]
 """Least, median, largest."""
 
@@ -89,30 +60,25 @@ class Row:
     model: str
     ranks: str
     state: str
-    rows: int
-    """Sequences of the busiest rank; 0 for what is resident."""
+    local_tokens: int
+    """Of the busiest rank; 0 for resident bytes."""
     observed: int
     estimate: int
     required: int
     reference_estimate: int | None = None
-    """What the reference rules say; None for what is resident."""
+    """By the reference rules; None for resident bytes."""
     reference_required: int | None = None
     balanced_required: int | None = None
     """Required if routing is balanced, for expert layers under EP."""
     uncharged: tuple[str, ...] = ()
     """Rules that charged nothing although they were needed."""
     assumed: tuple[str, ...] = ()
-    """What the record does not state."""
+    """Facts that the record does not state."""
 
     def ratio(self, price: str) -> float | None:
         """One of the prices over the observed peak, None where there is none."""
         value: int | None = getattr(self, price)
         return None if value is None else value / self.observed
-
-    @property
-    def estimate_ratio(self) -> float:
-        """Raw price over the observed peak."""
-        return self.estimate / self.observed
 
     @property
     def required_ratio(self) -> float:
@@ -207,7 +173,7 @@ class Report:
         return [one for one in made if one.rows]
 
     def below(self) -> list[Row]:
-        """Sequences whose required price is below the observed peak, lowest first."""
+        """Records whose required price is below the observed peak, lowest first."""
         return sorted((row for row in self.rows if row.below), key=lambda row: row.required_ratio)
 
     def to_dict(self) -> dict[str, Any]:
@@ -222,53 +188,34 @@ class Report:
 
     def text(self) -> str:
         """The report as plain tables: classes, records, what is below or outside, what is left."""
-        classes = [(*_class(one), len(one.below)) for one in self.classes()]
-        records = [(row.id, *_figures(row)) for row in self._ordered()]
+        classes = [(*class_figures(one), len(one.below)) for one in self.classes()]
+        records = [(row.id, *figures(row)) for row in self.ordered()]
         parts = [
             [f"rules: {self.rules}; ratios to the observed peak"],
-            [_table(("class", "n", *_CLASS_COLUMNS, "below"), classes).plain()],
-            [_table(("record", *_RECORD_COLUMNS), records).plain()],
+            [_table(("class", "n", *CLASS_COLUMNS, "below"), classes).plain()],
+            [_table(("record", *RECORD_COLUMNS), records).plain()],
         ]
-        for title, rows in self._remarks():
+        for title, rows in self.remarks():
             if rows:
-                lines = [f"  {row.id}: {_why(row)}" for row in rows]
+                lines = [f"  {row.id}: {ratios(row)}" for row in rows]
                 parts.append([f"{title} ({len(rows)}):", *lines])
         if self.unpriced:
             lines = [f"  {one.id}: {one.reason}" for one in self.unpriced]
             parts.append([f"not priced ({len(self.unpriced)}):", *lines])
         return "\n\n".join("\n".join(part) for part in parts)
 
-    def markdown(self) -> str:
-        """The report as a page."""
-        classes = [(*_class(one), _target(one), ", ".join(one.below)) for one in self.classes()]
-        records = [
-            (
-                *(row.id, row.model, row.ranks, row.state, f"{row.rows:,}" if row.rows else ""),
-                *_figures(row),
-                "; ".join(row.assumed),
-            )
-            for row in self._ordered()
-        ]
-        class_head = ("class", "records", *_CLASS_COLUMNS, "target", "below parity")
-        head = ("record", "model", "ranks", "state", "rows", *_RECORD_COLUMNS, "assumed")
-        parts = ["# Accuracy", "\n".join(_INTRODUCTION), Table("", class_head, classes).markdown()]
-        for title, rows in self._remarks():
-            lines = [f"- `{row.id}`: {_why(row)}." for row in rows] or ["None."]
-            parts += [f"## {title[0].upper()}{title[1:]}", "\n".join(lines)]
-        unpriced = "\n".join(f"- `{one.id}`: {one.reason}." for one in self.unpriced)
-        parts += ["## Records", Table("", head, records).markdown(), "## Not priced", unpriced]
-        return "\n\n".join(parts) + "\n"
-
-    def _ordered(self) -> list[Row]:
+    def ordered(self) -> list[Row]:
+        """All rows, by class."""
         return [row for one in self.classes() for row in one.rows]
 
-    def _remarks(self) -> list[tuple[str, list[Row]]]:
+    def remarks(self) -> list[tuple[str, list[Row]]]:
+        """The rows below parity, and those outside the target of their class."""
         outside = [row for row in self.rows if not row.on_target and not row.below]
         return [("below parity", self.below()), ("outside the target", outside)]
 
 
-_CLASS_COLUMNS = ("estimate", "required", "reference required", "required if balanced")
-_RECORD_COLUMNS = (
+CLASS_COLUMNS = ("estimate", "required", "reference required", "required if balanced")
+RECORD_COLUMNS = (
     "observed GB",
     "estimate GB",
     "estimate",
@@ -286,33 +233,28 @@ def _digits(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
 
 
-def _class(one: ClassSummary) -> tuple[object, ...]:
+def class_figures(one: ClassSummary) -> tuple[object, ...]:
+    """Return the cells of a class under its name, their number and `CLASS_COLUMNS`."""
     spans = [one.span(name) or () for name in _PRICES]
     return (one.name, len(one.rows), *(" / ".join(f"{v:.3f}" for v in span) for span in spans))
 
 
-def _target(one: ClassSummary) -> str:
-    if one.name not in TARGETS:
-        return ""
-    kind, least, most = TARGETS[one.name]
-    name = {"balanced": "required if balanced"}.get(kind, kind)
-    return f"{name} from {least:.2f}" + (f" to {most:.2f}" if most < 100 else "")
-
-
-def _figures(row: Row) -> tuple[str, ...]:
+def figures(row: Row) -> tuple[str, ...]:
+    """Return the cells of a record under `RECORD_COLUMNS`."""
     reference = row.ratio("reference_required")
     return (
         f"{row.observed / 1e9:.2f}",
         f"{row.estimate / 1e9:.2f}",
-        f"{row.estimate_ratio:.3f}",
+        f"{row.ratio('estimate'):.3f}",
         f"{row.required_ratio:.3f}",
         f"{reference:.3f}" if reference else "",
         "below" if row.below else "",
     )
 
 
-def _why(row: Row) -> str:
-    ratio = f"estimate {row.estimate_ratio:.3f}, required {row.required_ratio:.3f}"
-    if row.balanced_required is not None:
-        ratio += f", if balanced {row.balanced_required / row.observed:.3f}"
-    return f"{EXPLAINED.get(row.id, 'not explained')} ({ratio})"
+def ratios(row: Row) -> str:
+    """Return the ratios of a record as text."""
+    text = f"estimate {row.ratio('estimate'):.3f}, required {row.required_ratio:.3f}"
+    if row.balanced_required is None:
+        return text
+    return f"{text}, if balanced {row.balanced_required / row.observed:.3f}"

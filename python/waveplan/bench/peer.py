@@ -1,11 +1,11 @@
-"""Our search and the reference planner's on the same rows, in turn, in one process.
+"""Our search and the reference planner's on the same sequences, in turn, in one process.
 
 A *cold* search starts from nothing: no planning cache is filled and no profile but the given one
-is known. Ours goes from arrays of tokens and offsets to the planned wave (rows, requests, tree,
-every price, the plan); the reference's from its finished requests to its decision. Neither
+is known. Ours goes from arrays of tokens and offsets to the planned wave (sequences, requests,
+tree, every price, the plan); the reference's from its finished requests to its decision. Neither
 counts the making of the planner, which a job does once. *Emptied* is a cold search of ours after
 the CPU's own caches were emptied of tokens, data and code, as after a training step. A *warm*
-search asks the same planner for the same wave again.
+search plans the same wave again with the same planner.
 
 Times are CPU seconds of the one thread that plans, so that other load on the machine does not
 count against either side.
@@ -18,6 +18,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,9 @@ from waveplan.report.table import Table, integer, seconds
 __all__ = ["CPS", "Comparison", "Ours", "compare", "evict", "read_once", "search_table", "timed"]
 
 CPS = (1, 2, 4, 8)
-Row = NDArray[np.int64]
+RUNS = ("reference_cold", "reference_warm", "reference_make", "cold", "emptied", "warm", "make")
+"""Kinds of runs; "make" is the making of a planner."""
+Tokens = NDArray[np.int64]
 _SWEEP = np.zeros(24 << 20)  # larger than any last-level cache of one socket's slice
 
 
@@ -48,7 +51,7 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
     return time.thread_time() - start, value
 
 
-def read_once(tokens: Row, runs: int = 7) -> float:
+def read_once(tokens: Tokens, runs: int = 7) -> float:
     """Median seconds to read every token once from memory."""
     times = []
     for _ in range(runs):
@@ -61,11 +64,11 @@ class Ours:
     """Our planner in the reference's place: reference mode, the same model, score and trust.
 
     Args:
-        cp: context-parallel ranks. free: bytes free for a wave.
-        trusted: tokens that a wave is said to have run with; 0 leaves the planner without one.
+        cp: context-parallel ranks. available: bytes that a wave may use.
+        trusted: tokens of a wave in the given profile; 0 leaves the planner without one.
     """
 
-    def __init__(self, cp: int, free: int, trusted: int = 0) -> None:
+    def __init__(self, cp: int, available: int, trusted: int = 0) -> None:
         from waveplan import Budget, Planner, Requests, Sequences, Topology, Training, models
         from waveplan.profiles import Rates
         from waveplan.scoring import Scoring, from_table
@@ -78,7 +81,7 @@ class Ours:
             models.get("Qwen3.6-35B-A3B"),
             Topology(cp=cp),
             Training(lora_rank=8, expert_slots=True),
-            Budget(available=free),
+            Budget(available=available),
             scoring=score,
             mode="reference",
         )
@@ -89,7 +92,7 @@ class Ours:
             )
         self.waves: Any = None
 
-    def cold(self, tokens: Row, offsets: Row) -> tuple[int, int]:
+    def cold(self, tokens: Tokens, offsets: Tokens) -> tuple[int, int]:
         """From arrays to the first wave: width and bytes; (0, bytes) of a refusal."""
         from waveplan import Requests, Sequences
 
@@ -112,63 +115,54 @@ class Ours:
 
 @dataclass
 class Comparison:
-    """One workload at one CP; seconds are medians, lists hold every run."""
+    """One workload at one CP; times in seconds."""
 
     workload: str
     cp: int
-    rows: int
+    sequences: int
     tokens: int
-    width: int
-    required: int
     read: float
     """To read the tokens once."""
-    reference_cold: list[float] = field(default_factory=list)
-    reference_warm: list[float] = field(default_factory=list)
-    cold: list[float] = field(default_factory=list)
-    emptied: list[float] = field(default_factory=list)
-    warm: list[float] = field(default_factory=list)
-    make: list[float] = field(default_factory=list)
-    """To make our planner."""
-    reference_make: list[float] = field(default_factory=list)
+    width: int = 0
+    required: int = 0
+    runs: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in RUNS})
+
+    def over(self, one: str, other: str) -> float:
+        """Return the ratio of the medians of two kinds of runs."""
+        return statistics.median(self.runs[one]) / statistics.median(self.runs[other])
 
     @property
     def ratio(self) -> float:
         """Times faster than the reference, cold."""
-        return _over(self.reference_cold, self.cold)
+        return self.over("reference_cold", "cold")
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: medians, ratios and all runs."""
-        made = asdict(self)
-        runs = {name: made.pop(name) for name in _RUNS}
-        made |= {name: statistics.median(values) for name, values in runs.items() if values}
-        return made | {
-            "ratio": self.ratio,
-            "emptied_ratio": _over(self.reference_cold, self.emptied),
-            "warm_ratio": _over(self.reference_warm, self.warm),
-            # Readings of the tokens from memory.
-            "passes": statistics.median(self.emptied) / self.read,
-            "runs": runs,
-        }
+        medians = {name: statistics.median(times) for name, times in self.runs.items()}
+        return (
+            asdict(self)
+            | medians
+            | {
+                "ratio": self.ratio,
+                "emptied_ratio": self.over("reference_cold", "emptied"),
+                "warm_ratio": self.over("reference_warm", "warm"),
+                # Readings of the tokens from memory.
+                "passes": medians["emptied"] / self.read,
+            }
+        )
 
 
-_RUNS = ("reference_cold", "reference_warm", "reference_make", "cold", "emptied", "warm", "make")
-
-
-def _over(one: Sequence[float], other: Sequence[float]) -> float:
-    return statistics.median(one) / statistics.median(other)
-
-
-def columns(rows: Sequence[Row]) -> tuple[Row, Row]:
-    """Tokens and offsets of rows."""
-    offsets = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum([len(row) for row in rows], out=offsets[1:])
-    return np.concatenate(rows), offsets
+def columns(sequences: Sequence[Tokens]) -> tuple[Tokens, Tokens]:
+    """Tokens and offsets of sequences."""
+    offsets = np.zeros(len(sequences) + 1, np.int64)
+    np.cumsum([len(sequence) for sequence in sequences], out=offsets[1:])
+    return np.concatenate(sequences), offsets
 
 
 def compare(
     workloads: Sequence[str], cps: Sequence[int], repeat: int = 5, patience: float = 30.0
 ) -> Iterator[Comparison]:
-    """Compares whole searches, one workload and CP at a time.
+    """Compare whole searches, one workload and CP at a time.
 
     Args:
         repeat: runs of the reference; ours runs three times of each kind after each.
@@ -178,58 +172,55 @@ def compare(
         WaveplanError: the two planners disagree.
     """
     for name in workloads:
-        make, free = WAVES[name]
-        rows = make()
-        tokens, offsets = columns(rows)
-        read = read_once(tokens)
+        make, available = WAVES[name]
+        sequences = make()
+        arrays = columns(sequences)
+        read = read_once(arrays[0])
         for cp in cps:
-            yield _compare(name, cp, free, rows, (tokens, offsets), read, repeat, patience)
+            made = Comparison(name, cp, len(sequences), len(arrays[0]), read)
+            answers: set[tuple[int, int]] = set()
+            while len(made.runs["reference_cold"]) < repeat:
+                answers |= _round(made.runs, cp, available, sequences, arrays)
+                if sum(made.runs["reference_cold"]) > patience:
+                    break
+            if len(answers) != 1:
+                raise WaveplanError(f"{name} at CP {cp}: (width, bytes) differ: {sorted(answers)}")
+            made.width, made.required = answers.pop()
+            yield made
 
 
-def _compare(
-    name: str,
+def _round(
+    runs: dict[str, list[float]],
     cp: int,
-    free: int,
-    rows: Sequence[Row],
-    arrays: tuple[Row, Row],
-    read: float,
-    repeat: int,
-    patience: float,
-) -> Comparison:
-    total = len(arrays[0])
-    made = Comparison(name, cp, len(rows), total, 0, 0, read)
-    answers = set()
+    available: int,
+    sequences: Sequence[Tokens],
+    arrays: tuple[Tokens, Tokens],
+) -> set[tuple[int, int]]:
+    """Append one round of times to each kind of runs; return the answers of both planners."""
 
-    def run(times: list[float], search: Callable[[], tuple[int, int]]) -> None:
-        cost, answer = timed(search)
-        times.append(cost)
-        answers.add(answer)
+    def run(kind: str, call: Callable[[], Any]) -> Any:
+        cost, value = timed(call)
+        runs[kind].append(cost)
+        return value
 
-    for _ in range(repeat):
-        cost, reference = timed(lambda: Reference(cp, free))
-        made.reference_make.append(cost)
-        requests = reference.requests(rows)
-        reference.trust(requests, total)
-        reference.forget()
-        gc.collect()
-        run(made.reference_cold, lambda: reference.search(requests))  # noqa: B023
-        for _ in range(3):
-            cost, ours = timed(lambda: Ours(cp, free, total))
-            made.make.append(cost)
-            run(made.cold, lambda: ours.cold(*arrays))  # noqa: B023
-        for _ in range(3):
-            ours = Ours(cp, free, total)
-            evict()
-            run(made.emptied, lambda: ours.cold(*arrays))  # noqa: B023
-        run(made.reference_warm, lambda: reference.search(requests))  # noqa: B023
-        for _ in range(3):
-            run(made.warm, ours.warm)
-        if sum(made.reference_cold) > patience:
-            break
-    if len(answers) != 1:
-        raise WaveplanError(f"{name} at CP {cp}: (width, bytes) differ: {sorted(answers)}")
-    made.width, made.required = answers.pop()
-    return made
+    def ours_made() -> Ours:
+        return Ours(cp, available, len(arrays[0]))
+
+    reference = run("reference_make", lambda: Reference(cp, available))
+    requests = reference.requests(sequences)
+    reference.trust(requests, len(arrays[0]))
+    reference.forget()
+    gc.collect()
+    answers = {run("reference_cold", lambda: reference.search(requests))}
+    for _ in range(3):
+        answers.add(run("cold", partial(run("make", ours_made).cold, *arrays)))
+    for _ in range(3):
+        ours = ours_made()
+        evict()
+        answers.add(run("emptied", partial(ours.cold, *arrays)))
+    answers.add(run("reference_warm", lambda: reference.search(requests)))
+    answers |= {run("warm", ours.warm) for _ in range(3)}
+    return answers
 
 
 def _whole(value: float) -> str:
@@ -254,5 +245,5 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
 
 def search_table(title: str, made: Iterable[dict[str, Any]]) -> Table:
     """One line a workload and CP: see `Comparison.to_dict`."""
-    rows = [[text(row[key]) for key, text in _COLUMNS.values()] for row in made]
-    return Table(title, list(_COLUMNS), rows, right=list(_COLUMNS)[1:])
+    cells = [[text(row[key]) for key, text in _COLUMNS.values()] for row in made]
+    return Table(title, list(_COLUMNS), cells, right=list(_COLUMNS)[1:])

@@ -99,7 +99,7 @@ class _StandIn(types.ModuleType):
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Asked last, so installed packages stay what they are."""
+    """Finds last, so installed packages stay as they are."""
 
     def find_spec(self, name: str, *_: Any) -> Any:
         parts = name.split(".")
@@ -380,13 +380,13 @@ def _model(head: bool, gdn: bool) -> Any:
 
 
 def planning_rank(
-    cp: int, free: int, *, dp: tuple[int, int] = (0, 1), head: bool = True, gdn: bool = True
+    cp: int, available: int, *, dp: tuple[int, int] = (0, 1), head: bool = True, gdn: bool = True
 ) -> Any:
     """One rank of the reference planner over a model of its own.
 
     Args:
         cp: context-parallel ranks.
-        free: bytes free for a wave.
+        available: bytes that a wave may use.
         dp: data-parallel rank, and number of them.
         head: whether the model ends in an output layer.
         gdn: whether three of four layers are gated delta nets.
@@ -424,7 +424,7 @@ def planning_rank(
     rank._coefficient_table = score.table_id
     rank._planner_coefficients = score.coefficients
     rank._planner_reranker = score.reranker
-    rank._available_memory_bytes = lambda *_: free
+    rank._available_memory_bytes = lambda *_: available
     return rank
 
 
@@ -447,27 +447,27 @@ class Reference:
 
     Args:
         cp: context-parallel ranks.
-        free: bytes free for a wave.
+        available: bytes that a wave may use.
 
     Raises:
         InputError: the reference planner is not installed here.
     """
 
-    def __init__(self, cp: int, free: int) -> None:
+    def __init__(self, cp: int, available: int) -> None:
         self._art = load()
-        self.cp, self.free = cp, free
-        self._rank = planning_rank(cp, free)
+        self.cp, self.available = cp, available
+        self._rank = planning_rank(cp, available)
 
-    def requests(self, rows: Sequence[np.ndarray]) -> list[Any]:
-        """One request a row, every token labelled."""
+    def requests(self, sequences: Sequence[np.ndarray]) -> list[Any]:
+        """Return one request a sequence, every token labelled."""
         off = {"top_k": None, "logits": False, "hidden_states": False, "no_grad": False}
         torch = self._art.torch
-        pairs = [(torch.as_tensor(row), torch.as_tensor(row).clone()) for row in rows]
+        pairs = [(torch.as_tensor(one), torch.as_tensor(one).clone()) for one in sequences]
         make = self._art.api.ForwardInput
-        return [make(input_tokens=row, target_tokens=labels, **off) for row, labels in pairs]
+        return [make(input_tokens=one, target_tokens=labels, **off) for one, labels in pairs]
 
     def trust(self, requests: list[Any], tokens: int) -> None:
-        """Pretends that a wave of `tokens` such tokens ran and needed nothing beyond the rules."""
+        """Store the profile of a wave of so many tokens that needed nothing beyond the rules."""
         rank = self._rank
         groups = rank._group_active_request_indices(requests)
         keys = tuple(key for key, _ in groups)

@@ -1,4 +1,4 @@
-"""Pools of rows for benchmarks, from seeded generators (numpy PCG64): lists of int64 rows."""
+"""Pools of sequences for benchmarks, from seeded generators (numpy PCG64): lists of arrays."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def _lengths(rng: np.random.Generator, count: int, total: int, low: int) -> Toke
 
 
 def unique(seed: int, count: int = 10, total: int = 194_753, low: int = 1) -> Sequences:
-    """No sharing: distinct random rows (first tokens distinct by construction)."""
+    """No sharing: distinct random sequences (first tokens distinct by construction)."""
     rng = _rng(seed)
-    rows = [_tokens(rng, n) for n in _lengths(rng, count, total, low)]
-    for i, row in enumerate(rows):
-        row[0] = VOCAB + i
-    return rows
+    sequences = [_tokens(rng, n) for n in _lengths(rng, count, total, low)]
+    for i, sequence in enumerate(sequences):
+        sequence[0] = VOCAB + i
+    return sequences
 
 
 def grpo(
@@ -51,14 +51,14 @@ def grpo(
 ) -> Sequences:
     """GRPO: G groups of k rollouts; one shared prompt per group."""
     rng = _rng(seed)
-    rows: Sequences = []
+    sequences: Sequences = []
     for g in range(groups):
         head = _tokens(rng, rng.integers(prompt[0], prompt[1] + 1))
         head[0] = VOCAB + g
         for _ in range(k):
             tail = _tokens(rng, rng.integers(completion[0], completion[1] + 1))
-            rows.append(np.concatenate([head, tail]))
-    return rows
+            sequences.append(np.concatenate([head, tail]))
+    return sequences
 
 
 def agentic(
@@ -69,9 +69,9 @@ def agentic(
     tokens: Range = (20_000, 60_000),
 ) -> Sequences:
     """Agentic trees: each request extends a random point of its tree's path set,
-    so prefix chains branch to depth 3..8; each row has 20k..60k tokens."""
+    so prefix chains branch to depth 3..8; each sequence has 20k..60k tokens."""
     rng = _rng(seed)
-    rows: Sequences = []
+    sequences: Sequences = []
     for t in range(trees):
         levels = int(rng.integers(depth[0], depth[1] + 1))
         made: Sequences = []
@@ -83,68 +83,68 @@ def agentic(
                 head = base[: max(1, min(int(len(base) * cut), total - 1))]
             else:
                 head = np.array([VOCAB + t], dtype=np.int64)
-            row = np.concatenate([head, _tokens(rng, total - len(head))])
-            made.append(row)
-        rows.extend(made)
-    return rows
+            sequence = np.concatenate([head, _tokens(rng, total - len(head))])
+            made.append(sequence)
+        sequences.extend(made)
+    return sequences
 
 
 def near_identical(
     seed: int, count: int = 16, length: int = 2000, divergences: int = 3
 ) -> Sequences:
-    """Adversarial: copies of one row, each changed at a few late random positions."""
+    """Adversarial: copies of one sequence, each changed at a few late random positions."""
     rng = _rng(seed)
     base = _tokens(rng, length)
-    rows: Sequences = []
+    sequences: Sequences = []
     for _ in range(count):
-        row = base.copy()
+        sequence = base.copy()
         for at in rng.integers(length // 4, length, size=divergences):
-            row[at] = rng.integers(0, VOCAB)
-        rows.append(row)
-    return rows
+            sequence[at] = rng.integers(0, VOCAB)
+        sequences.append(sequence)
+    return sequences
 
 
 def one_token(seed: int, count: int = 16, length: int = 512, step: int = 1) -> Sequences:
-    """Adversarial comb: row i leaves the common row after i*step + 1 tokens."""
+    """Adversarial comb: sequence i leaves the common sequence after i*step + 1 tokens."""
     rng = _rng(seed)
     base = _tokens(rng, length)
-    rows: Sequences = []
+    sequences: Sequences = []
     for i in range(count):
-        row = base.copy()
+        sequence = base.copy()
         cut = min(length - 1, i * step + 1)
-        row[cut:] = _tokens(rng, length - cut)
-        rows.append(row)
-    return rows
+        sequence[cut:] = _tokens(rng, length - cut)
+        sequences.append(sequence)
+    return sequences
 
 
 def short(seed: int, count: int = 512, tokens: Range = (8, 96), share: float = 0.5) -> Sequences:
-    """Many short rows; about half start with one of 16 shared 4..32-token prefixes."""
+    """Many short sequences; about half start with one of 16 shared 4..32-token prefixes."""
     rng = _rng(seed)
     heads = [_tokens(rng, rng.integers(4, 33)) for _ in range(16)]
-    rows: Sequences = []
+    sequences: Sequences = []
     for _ in range(count):
         tail = _tokens(rng, rng.integers(tokens[0], tokens[1] + 1))
         if rng.random() < share:
             tail = np.concatenate([heads[int(rng.integers(0, 16))], tail])
-        rows.append(tail)
-    return rows
+        sequences.append(tail)
+    return sequences
 
 
 def wave_779k(seed: int = 779_067) -> Sequences:
-    """779,067 tokens: 48 requests, unique rows."""
+    """779,067 tokens: 48 requests, unique sequences."""
     return unique(seed, count=48, total=779_067, low=2_000)
 
 
 def pool_4m(seed: int = 4_000_000, requests: int = 1024) -> Sequences:
     """About 4M tokens in 1024 requests: 128 GRPO groups of 8."""
     rng = _rng(seed)
-    rows: Sequences = []
+    sequences: Sequences = []
     for g in range(requests // 8):
         head = _tokens(rng, rng.integers(500, 2001))
         head[0] = VOCAB + g
         tails = (_tokens(rng, rng.integers(200, 5111)) for _ in range(8))
-        rows.extend(np.concatenate([head, tail]) for tail in tails)
-    return rows
+        sequences.extend(np.concatenate([head, tail]) for tail in tails)
+    return sequences
 
 
 WAVES: dict[str, tuple[Callable[[], Sequences], int]] = {
@@ -157,4 +157,4 @@ WAVES: dict[str, tuple[Callable[[], Sequences], int]] = {
     "wave_779k_48req": (wave_779k, 128 << 30),
     "pool_4m_1024req": (pool_4m, 64 << 30),
 }
-"""Pools that searches are timed on: how to make the rows, and bytes free for a wave."""
+"""Pools that searches are timed on: their generators, and bytes available for a wave."""

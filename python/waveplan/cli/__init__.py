@@ -1,6 +1,6 @@
 """The command ``waveplan``: plan, price and size jobs from a shell.
 
-Exit status: 0 done; 1 done, but some groups were refused (they are listed); 2 bad input, with one
+Exit status: 0 done; 1 done, but some requests were refused (they are listed); 2 bad input, with one
 line on stderr that says what to change; 130 interrupted, after printing what was done so far.
 """
 
@@ -62,7 +62,7 @@ def _say(text: str) -> None:
 
 
 def _leave(leaving: SystemExit) -> int:
-    """After help, the version or a complaint of the parser."""
+    """Return the exit status after help, the version or an error of the parser."""
     try:
         sys.stdout.flush()
     except OSError:

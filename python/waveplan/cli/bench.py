@@ -1,4 +1,4 @@
-"""``waveplan bench``: what planning costs here."""
+"""``waveplan bench``: the time that planning takes here."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def register(subparsers: Any) -> None:
         subparsers,
         "bench",
         "planning cost on this machine",
-        "Time the search of one wave, cold, over the bundled or the given rows.",
+        "Time the search of one wave, cold, over the bundled or the given sequences.",
         EXAMPLE,
         run,
     )
-    options.add_rows(parser, optional=True)
+    options.add_sequences(parser, optional=True)
     options.add_facts(parser, required=False)
     options.add_budget(parser, required=False)
     options.add_rules(parser, margin=True)
@@ -57,14 +57,14 @@ def run(args: argparse.Namespace) -> int:
     """Time and print medians."""
     checks.integer("--repeat", args.repeat, 1, MOST_RUNS)
     if args.peer is not None:
-        unused = ("rows", "model", "budget", "available", "rules", *options.FACTS, *options.SOURCE)
+        unused = ("file", "model", "budget", "available", "rules", *options.FACTS, *options.SOURCE)
         options.refuse_unused(args, unused, "does not apply to --peer: its pools are fixed")
         return _beside(args)
     job = options.job_of(args, model=args.model if args.model is not None else "qwen3.6-35b-a3b")
     if job.budget is None and job.available is None:
         job = replace(job, available="64GiB")
     source = options.source_of(args)
-    if args.rows is None:
+    if args.file is None:
         source = replace(source, path=str(files("waveplan") / "data" / "demo.npz"))
     results = measure(job, source, args.repeat)
     if args.json:
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     requests = source.requests()
     base = results["read the tokens once"]
-    title = f"{len(requests):,} rows, {integer(int(requests.sequences.lengths.sum()))} tokens"
+    title = f"{len(requests):,} sequences, {integer(int(requests.sequences.lengths.sum()))} tokens"
     rows = [
         (name, seconds(value), f"{value / base:.1f}" if base else "")
         for name, value in results.items()
@@ -110,7 +110,7 @@ def _beside(args: argparse.Namespace) -> int:
 
 
 def measure(job: Job, source: Source, repeat: int) -> dict[str, float]:
-    """Median seconds of each piece of work. Every run starts from nothing but the rows."""
+    """Median seconds of each piece of work. Each run starts from the sequences alone."""
     from waveplan.refusal import WaveRefused
 
     requests = source.requests()
@@ -120,7 +120,7 @@ def measure(job: Job, source: Source, repeat: int) -> dict[str, float]:
         try:
             job.planner().wave(requests)
         except WaveRefused:
-            # A refusal has searched too, down to the last rung of the ladder.
+            # A refusal is searched too, down to the last attempt.
             return
 
     work: dict[str, Callable[[], object]] = {

@@ -21,13 +21,16 @@ def register(subparsers: Any) -> None:
         subparsers,
         "demo",
         "bundled rollouts on a bundled model: the waves, and why each stopped",
-        "Plan bundled agent rollouts (98 rows, 694,654 tokens) on Qwen3.6-35B-A3B.",
+        "Plan bundled agent rollouts (98 sequences, 694,654 tokens) on Qwen3.6-35B-A3B.",
         EXAMPLE,
         run,
     )
     parser.add_argument("--cp", type=whole, default=2, metavar="N", help="context-parallel size")
     parser.add_argument(
-        "--available", default="40GiB", metavar="BYTES", help="free for waves (default: 40GiB)"
+        "--available",
+        default="40GiB",
+        metavar="BYTES",
+        help="bytes that waves may use (default: 40GiB)",
     )
     plan.add_outputs(parser)
     options.add_json(parser)

@@ -1,4 +1,4 @@
-"""Options of the commands, made from the fields of `Job` and `Source`, and what they spell."""
+"""Options of the commands, made from the fields of `Job` and `Source`, and their values."""
 
 from __future__ import annotations
 
@@ -104,14 +104,14 @@ def add_facts(parser: argparse.ArgumentParser, *, required: bool = True) -> None
 
 
 def add_budget(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """Add the device's total, or what is free."""
+    """Add the device's total, or what is available for waves."""
     memory = parser.add_argument_group("memory of one rank")
     add(memory.add_mutually_exclusive_group(required=required), *(JOB["budget"], JOB["available"]))
     add(memory, JOB["reserve"])
 
 
 def add_rules(parser: argparse.ArgumentParser, *, margin: bool = False) -> None:
-    """Add which rules price; with ``margin`` also what happens where they do not cover a job."""
+    """Add the choice of rules; with ``margin`` also how doubtful rules are treated."""
     prices = parser.add_argument_group("prices")
     add(prices, *_group("rules"), *(_group("prices") if margin else ()))
 
@@ -121,31 +121,31 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     add(parser, *_group("plan"))
 
 
-def add_rows(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
-    """Add the rows, and what is asked of them."""
-    data = parser.add_argument_group("rows")
+def add_sequences(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
+    """Add the file of sequences, and the outputs of its requests."""
+    data = parser.add_argument_group("sequences")
     data.add_argument(
-        "rows",
-        metavar="ROWS",
+        "file",
+        metavar="FILE",
         nargs="?" if optional else None,
-        help="token rows: .npz, .jsonl, .parquet or .arrow; - reads JSON lines from stdin",
+        help="sequences of tokens: .npz, .jsonl, .parquet or .arrow; - reads JSON lines from stdin",
     )
     add(data, *SOURCE.values())
 
 
 def job_of(args: argparse.Namespace, **changed: Any) -> Job:
-    """The job that the options spell."""
+    """Return the job that the options describe."""
     values = {name: value for name, value in vars(args).items() if name in JOB}
     return Job(**{**values, **changed})
 
 
 def source_of(args: argparse.Namespace) -> Source:
-    """The rows that the options name."""
-    return Source(path=args.rows, **{name: getattr(args, name) for name in SOURCE})
+    """Return the source that the options name."""
+    return Source(path=args.file, **{name: getattr(args, name) for name in SOURCE})
 
 
 def refuse_unused(args: argparse.Namespace, names: Iterable[str], why: str) -> None:
-    """Complain about an option that would change nothing.
+    """Refuse an option that would change nothing.
 
     Raises:
         InputError: one of them has another value than its default.
@@ -157,7 +157,7 @@ def refuse_unused(args: argparse.Namespace, names: Iterable[str], why: str) -> N
 
 
 def read(source: Source) -> Requests:
-    """The rows, with a progress line while a long file is read."""
+    """Return the requests of a source; draw progress while a long file is read."""
     with Progress(f"reading {source.path}", None, text=format_bytes) as progress:
         return source.requests(progress.advance)
 

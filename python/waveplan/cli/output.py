@@ -29,7 +29,7 @@ def write_json(command: str, **parts: Any) -> None:
 
 
 def refusal(item: WaveRefused) -> dict[str, Any]:
-    """A refused item of ``waveplan plan``."""
+    """Return a refusal as JSON values."""
     return {
         "indices": item.indices.tolist(),
         "required": item.required,

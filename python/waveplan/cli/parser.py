@@ -1,4 +1,4 @@
-"""A parser whose complaints are one line, like every other one of the command line."""
+"""A parser with errors of one line, and checks of the files that a command writes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PICTURES = (".png", ".svg", ".pdf")
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Keeps the line breaks of the examples."""
+    """Keep the line breaks of the examples."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -42,20 +42,20 @@ class Parser(argparse.ArgumentParser):
         return made
 
     def error(self, message: str) -> NoReturn:
-        """Complain and leave."""
+        """Print the error and exit."""
         print(one_line(f"{self.prog}: {message}; see {self.prog} --help"), file=sys.stderr)
         raise SystemExit(2)
 
 
 def whole(text: str) -> int:
-    """A whole number in plain digits."""
+    """Return a whole number from plain digits."""
     if re.fullmatch(r"[+-]?[0-9]{1,30}", text) is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
 
 
 def share(text: str) -> float:
-    """A finite number."""
+    """Return a finite number."""
     try:
         value = float(text) if text.isascii() and len(text) < 100 else math.nan
     except ValueError:
@@ -66,7 +66,7 @@ def share(text: str) -> float:
 
 
 def output_file(text: str | None) -> Path | None:
-    """A file that is about to be written: complains before the work is done, not after.
+    """Return the path of a file to write; refuse it before the work is done, not after.
 
     Raises:
         InputError: its folder does not exist or is read-only, or it is a folder.
@@ -94,7 +94,7 @@ def output_file(text: str | None) -> Path | None:
 
 
 def apart(outputs: Iterable[Path | None], inputs: Iterable[object] = ()) -> None:
-    """Refuses an output that is also read, or written twice.
+    """Refuse an output that is also read, or written twice.
 
     Raises:
         InputError: names the file.
@@ -114,7 +114,7 @@ def apart(outputs: Iterable[Path | None], inputs: Iterable[object] = ()) -> None
 
 
 def picture_file(text: str | None) -> Path | None:
-    """An output file that matplotlib can draw, with matplotlib there to do it."""
+    """Return the path of a picture; refuse one that matplotlib cannot draw."""
     path = output_file(text)
     if path is not None:
         if path.suffix.lower() not in PICTURES:

@@ -1,4 +1,4 @@
-"""``waveplan plan``: every wave of a pool of rows, to its end."""
+"""``waveplan plan``: every wave of a pool of requests, to its end."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
+from waveplan.budget import format_bytes
 from waveplan.cli import options
 from waveplan.cli.output import refusal, write_json
 from waveplan.cli.parser import apart, output_file, picture_file
@@ -15,8 +16,8 @@ from waveplan.cli.progress import Progress
 from waveplan.cli.status import DONE, INTERRUPTED, REFUSED
 from waveplan.desk.jobs import Job, Source
 from waveplan.files import write_text
-from waveplan.report.summary import explanation, heading, memory, reason, states, summary
-from waveplan.report.table import gigabytes, integer, show
+from waveplan.report.summary import explanation, heading, memory, reason, states, summary, unit_of
+from waveplan.report.table import integer, show
 
 if TYPE_CHECKING:
     from waveplan.planner import Waves
@@ -37,12 +38,12 @@ def register(subparsers: Any) -> None:
     parser = options.command(
         subparsers,
         "plan",
-        "every wave of a pool of rows, to its end",
-        "Plan every wave of a pool of token rows and say what stopped each.",
+        "every wave of a pool of requests, to its end",
+        "Plan every wave of a file of sequences and say what stopped each.",
         EXAMPLE,
         run,
     )
-    options.add_rows(parser)
+    options.add_sequences(parser)
     options.add_facts(parser)
     options.add_budget(parser)
     options.add_rules(parser, margin=True)
@@ -52,7 +53,7 @@ def register(subparsers: Any) -> None:
 
 
 def add_outputs(parser: argparse.ArgumentParser) -> None:
-    """What else is written, and how much is shown."""
+    """Add the options of further outputs."""
     parser.add_argument(
         "--explain",
         action="store_true",
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
-    """Plan the rows and print waves as they come; the exit status of the command."""
+    """Plan the requests, print waves as they come and return the exit status."""
     html, plot = output_file(args.html), picture_file(args.plot)
     apart((html, plot), (source.path, job.model, job.rules))
     planner = job.planner()
@@ -110,7 +111,7 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
             job=job,
             source=source,
             memory=memory(planner),
-            uncharged=states(planner),
+            doubtful=states(planner),
             waves=[wave.to_dict() for wave in waves],
             refused=[refusal(item) for item in found.refused],
         )
@@ -131,10 +132,8 @@ def _stream(found: Waves, waves: list[Wave], out: TextIO, several: bool, most: i
                     print(_wave_line(len(waves), wave, several), file=out, flush=True)
                 progress.advance(found.start, detail=f"{integer(len(waves))} waves")
     except KeyboardInterrupt:
-        print(
-            f"interrupted: these waves end at request {integer(found.start)} of {integer(groups)}",
-            file=sys.stderr,
-        )
+        where = f"{unit_of(found.pool)} {integer(found.start)} of {integer(groups)}"
+        print(f"interrupted: these waves end at {where}", file=sys.stderr)
         return True
     finally:
         if most is not None and len(waves) > most:
@@ -150,16 +149,16 @@ def _line(cells: Sequence[str], last: str, several: bool) -> str:
 def _wave_line(number: int, wave: Wave, several: bool) -> str:
     plan = wave.plan
     saved = 1 - plan.packed_tokens / plan.logical_tokens if plan.logical_tokens else 0.0
-    rows = plan.rank_tokens
-    balance = float(rows.max() / rows.mean()) if rows.sum() else 1.0
+    local = plan.rank_tokens
+    balance = float(local.max() / local.mean()) if local.sum() else 1.0
     cells = [
         integer(number),
         integer(wave.width),
         integer(plan.logical_tokens),
         integer(plan.packed_tokens),
         f"{saved:.0%}",
-        gigabytes(wave.required),
-        integer(int(rows.max(initial=0))),
+        format_bytes(wave.required),
+        integer(int(local.max(initial=0))),
         f"{balance:.2f}",
     ]
     return _line(cells, reason(wave), several)

@@ -7,12 +7,13 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from waveplan.budget import format_bytes
 from waveplan.cli import options
 from waveplan.cli.output import write_json
 from waveplan.cli.parser import whole
 from waveplan.errors import InputError
 from waveplan.report.summary import charges, memory, memory_text, states
-from waveplan.report.table import gigabytes, integer, show
+from waveplan.report.table import integer, show
 
 if TYPE_CHECKING:
     from waveplan.sequences.requests import Requests
@@ -31,15 +32,15 @@ def register(subparsers: Any) -> None:
         subparsers,
         "price",
         "one forward, no search: the tree of terms",
-        "Price one forward over all the given rows, or over so many unshared tokens.",
+        "Price one forward over all the given sequences, or over so many unshared tokens.",
         EXAMPLE,
         run,
     )
-    options.add_rows(parser, optional=True)
-    made = parser.add_argument_group("instead of rows")
-    made.add_argument("--tokens", type=whole, metavar="N", help="so many unshared tokens")
-    made.add_argument(
-        "--requests", type=whole, default=1, metavar="K", help="in K rows of equal length"
+    options.add_sequences(parser, optional=True)
+    group = parser.add_argument_group("instead of a file")
+    group.add_argument("--tokens", type=whole, metavar="N", help="so many unshared tokens")
+    group.add_argument(
+        "--requests", type=whole, default=1, metavar="K", help="in K sequences of equal length"
     )
     options.add_facts(parser)
     options.add_budget(parser, required=False)
@@ -61,13 +62,13 @@ def run(args: argparse.Namespace) -> int:
     out = sys.stderr if args.json else sys.stdout
     verdict = ""
     if bounded:
-        verdict = f"; {'fits' if fits else 'does not fit'} in {gigabytes(available)}"
+        verdict = f"; {'fits' if fits else 'does not fit'} in {format_bytes(available)}"
         print(f"memory of a rank: {memory_text(planner)}", file=out)
     busiest = int(plan.rank_tokens.max(initial=0))
     print(
         f"{integer(plan.logical_tokens)} tokens, {integer(plan.packed_tokens)} packed, "
-        f"{integer(busiest)} rows on the busiest rank of {job.ranks_text()}: "
-        f"{gigabytes(plan.required)}{verdict}",
+        f"{integer(busiest)} on the busiest rank of {job.ranks_text()}: "
+        f"{format_bytes(plan.required)}{verdict}",
         file=out,
         end="\n\n",
     )
@@ -77,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
             "price",
             job=job,
             memory=memory(planner) if bounded else None,
-            uncharged=states(planner),
+            doubtful=states(planner),
             fits=fits,
             plan=plan.to_dict(),
             price=plan.price.to_dict(),
@@ -86,15 +87,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _requests(args: argparse.Namespace) -> Requests:
-    """The rows of a file, or made-up rows that share nothing."""
-    if (args.rows is None) == (args.tokens is None):
-        raise InputError("give either a file of rows or --tokens N")
-    if args.rows is None:
+    """Return the requests of a file, or generated ones that share nothing."""
+    if (args.file is None) == (args.tokens is None):
+        raise InputError("give either a file or --tokens N")
+    if args.file is None:
         options.refuse_unused(
-            args, ["available"], "takes the first rows of a file: give --tokens less"
+            args, ["limit"], "takes the first sequences of a file: give --tokens less"
         )
     else:
-        options.refuse_unused(args, ["requests"], "goes with --tokens, not with a file of rows")
+        options.refuse_unused(args, ["requests"], "goes with --tokens, not with a file")
         return options.read(options.source_of(args))
     import numpy as np
 
@@ -107,7 +108,7 @@ def _requests(args: argparse.Namespace) -> Requests:
     if not 1 <= args.requests <= most:
         raise InputError(f"--requests is {args.requests}: give 1 to {most:,}, at most --tokens")
     share = np.arange(args.requests + 1, dtype=np.int64) * args.tokens // args.requests
-    rows = Sequences(np.arange(args.tokens, dtype=np.int64), share)
+    sequences = Sequences(np.arange(args.tokens, dtype=np.int64), share)
     names = ("top_k", "logits", "hidden", "gradient")
     asked = {name: getattr(args, name) for name in names}
-    return Requests(rows, targets=args.targets != "none", **asked)
+    return Requests(sequences, targets=args.targets != "none", **asked)

@@ -20,7 +20,7 @@ class Progress:
     Timing steers what is drawn, never what is planned.
 
     Args:
-        what: what is being done. total: units in all, None if unknown. text: writes units.
+        what: the work in progress. total: units in all, None if unknown. text: writes units.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Progress:
         self.clear()
 
     def advance(self, done: int, total: int | None = None, detail: str = "") -> None:
-        """State that ``done`` units of the total are finished."""
+        """Report that ``done`` units of the total are finished."""
         now = time.monotonic()
         if not self._on or now - self._start < 1.0 or now - self._last < 0.1:
             return

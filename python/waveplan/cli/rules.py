@@ -1,4 +1,4 @@
-"""``waveplan rules``: every rule, its coverage, on or off and why."""
+"""``waveplan rules``: every rule, where it holds, its state and why."""
 
 from __future__ import annotations
 
@@ -14,13 +14,6 @@ EXAMPLE = """\
   waveplan rules
   waveplan rules --model qwen3.6-35b-a3b --cp 2 --ep 2 --verbose"""
 
-STATES = {
-    "charged": "on",
-    "uncharged": "doubtful",
-    "unmeasured": "unmeasured",
-    "not needed": "nothing to do",
-}
-
 PREDICATES = {"where": "holds", "checked": "checked", "applies": "applies"}
 
 
@@ -29,14 +22,14 @@ def register(subparsers: Any) -> None:
     parser = options.command(
         subparsers,
         "rules",
-        "every rule, its coverage, on or off for a job and why",
-        "List the pricing rules; with --model also whether each covers that job.",
+        "every rule, where it holds, its state for a job and why",
+        "List the pricing rules; with --model also the state of each for that job.",
         EXAMPLE,
         run,
     )
     options.add_facts(parser, required=False)
     options.add_rules(parser)
-    parser.add_argument("--verbose", action="store_true", help="formulas, coverage, sources")
+    parser.add_argument("--verbose", action="store_true", help="formulas, where they hold, sources")
     options.add_json(parser)
 
 
@@ -66,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
             show(_table(title, table), *_reasons(table))
             print()
     if not args.verbose:
-        print("--verbose adds formulas, coverage and sources")
+        print("--verbose adds formulas, where they hold, and sources")
     return 0
 
 
@@ -74,13 +67,13 @@ def _table(title: str, rows: list[dict[str, Any]]) -> Table:
     several = "state" in rows[0]
     table = Table(title, ("rule", "lives", *(("state",) if several else ()), "what it charges"))
     for row in rows:
-        state = (STATES[row["state"]],) if several else ()
+        state = (row["state"],) if several else ()
         table.add(row["name"], row["lives"], *state, short(row["why"]))
     return table
 
 
 def _reasons(rows: list[dict[str, Any]]) -> list[str]:
-    """Why rules are off or unmeasured, each reason said once."""
+    """Return why rules are uncharged or unmeasured, by reason."""
     reasons: dict[str, list[str]] = {}
     for row in rows:
         if row.get("state") in ("uncharged", "unmeasured"):
@@ -95,7 +88,7 @@ def _verbose(title: str, rows: list[dict[str, Any]]) -> str:
         lines = [f"  {row['name']}  ({row['lives']}{', ours' if row['ours'] else ''})"]
         if "state" in row:
             reason = f": {row['reason']}" if row["reason"] else ""
-            lines.append(f"    {STATES[row['state']]}{reason}")
+            lines.append(f"    {row['state']}{reason}")
         lines += [
             f"    {row['why']}",
             f"    = {row['bytes']}",

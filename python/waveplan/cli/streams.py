@@ -12,7 +12,7 @@ __all__ = ["discard_stdout", "streams"]
 
 
 class _Quiet:
-    """A stream whose reader may leave: what is said afterwards is lost, the work goes on."""
+    """A stream whose reader may leave: later text is discarded, the work goes on."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -34,7 +34,7 @@ class _Quiet:
 
 @contextmanager
 def streams() -> Iterator[None]:
-    """Closed streams discard, stderr never stops the work, and any character can be printed."""
+    """Discard text for closed streams, ignore errors of stderr, and print any character."""
     with ExitStack() as stack:
         if sys.stdout is None or sys.stderr is None:
             _fill_descriptors()
@@ -53,7 +53,7 @@ def streams() -> Iterator[None]:
 
 
 def discard_stdout() -> None:
-    """What is still buffered for stdout goes nowhere, now and when the interpreter ends."""
+    """Discard what is buffered for stdout, now and when the interpreter ends."""
     with suppress(OSError, ValueError):
         sys.stdout.flush()
         return
@@ -64,7 +64,7 @@ def discard_stdout() -> None:
 
 
 def _fill_descriptors() -> None:
-    """Something is open under 0, 1 and 2, so that no file of ours takes their place."""
+    """Open the descriptors 0, 1 and 2, so that no file of ours takes their place."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)

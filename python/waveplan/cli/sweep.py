@@ -1,4 +1,4 @@
-"""``waveplan sweep``: one pool of rows over many configurations."""
+"""``waveplan sweep``: one pool of requests over many configurations."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from waveplan.budget import format_bytes
 from waveplan.cli import options
 from waveplan.cli.output import write_json
 from waveplan.cli.parser import apart, output_file, picture_file, whole
 from waveplan.cli.progress import Progress
 from waveplan.cli.status import DONE, INTERRUPTED, REFUSED
 from waveplan.desk.jobs import Job, Source, model_named
-from waveplan.desk.sweep import Outcome, jobs, leave, outcomes, process_pool
+from waveplan.desk.sweep import Outcome, jobs, outcomes
 from waveplan.errors import InputError
 from waveplan.files import write_text
 from waveplan.report.summary import count
-from waveplan.report.table import Table, gigabytes, integer, show
+from waveplan.report.table import Table, integer, show
 
 AXES = ("model", *options.RANKS, "recompute", "lora_rank", "rule_set")
 EXAMPLE = """\
@@ -37,22 +38,22 @@ def register(subparsers: Any) -> None:
     parser = options.command(
         subparsers,
         "sweep",
-        "one pool of rows over many topologies, budgets, modes and models",
-        "Plan a pool of rows under every combination of the comma-separated values.",
+        "one pool of requests over many topologies, budgets, modes and models",
+        "Plan a pool of requests under every combination of the comma-separated values.",
         EXAMPLE,
         run,
     )
-    options.add_rows(parser)
+    options.add_sequences(parser)
     axes = parser.add_argument_group("axes: one value, or several with commas between")
     options.add_axes(axes, AXES)
     memory = axes.add_mutually_exclusive_group(required=True)
     options.add_axes(memory, ["budget"], help="device totals")
-    options.add_axes(memory, ["available"], help="free for waves")
+    options.add_axes(memory, ["available"], help="bytes that waves may use")
     options.add(parser, options.JOB["reserve"], help="kept back with --budget")
     options.add(
         parser,
         options.JOB["margin"],
-        help="kept back where a rule is off or unmeasured (default: 0.1)",
+        help="kept back where a rule is uncharged or unmeasured (default: 0.1)",
     )
     options.add(parser, options.JOB["sequence_parallel"], help="wherever TP is above 1")
     parser.add_argument("--jobs", type=whole, metavar="N", help="worker processes (default: cores)")
@@ -62,16 +63,22 @@ def register(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plan every configuration and print; exit status 1 when one leaves rows unplanned."""
+    """Plan every configuration and print; exit status 1 when one leaves requests unplanned."""
     wanted = _configurations(args)
     plot = picture_file(args.plot)
     table = None if args.csv == "-" else output_file(args.csv)
-    apart((plot, table), (args.rows, *args.model))
+    apart((plot, table), (args.file, *args.model))
     found: dict[int, Outcome] = {}
     interrupted = False
     with _source(args) as source:
         try:
-            _plan(source, wanted, args.jobs, found)
+            with (
+                Progress("planning", len(wanted)) as progress,
+                closing(outcomes(source, wanted, workers=args.jobs)) as coming,
+            ):
+                for i, outcome in coming:
+                    found[i] = outcome
+                    progress.advance(len(found), detail="configurations")
         except KeyboardInterrupt:
             interrupted = True
             print(
@@ -120,41 +127,20 @@ def _configurations(args: argparse.Namespace) -> list[Job]:
 
 @contextmanager
 def _source(args: argparse.Namespace) -> Iterator[Source]:
-    """The rows as a file that every worker can read; stdin is saved as one."""
+    """Return the source as a file that every worker can read; stdin is saved as one."""
     source = options.source_of(args)
-    if args.rows != "-":
+    if args.file != "-":
         options.read(source)
         yield source
         return
     import numpy as np
 
-    rows = options.read(replace(source, targets="all", limit=None)).sequences
+    read = options.read(replace(source, targets="all", limit=None)).sequences
     with TemporaryDirectory(prefix="waveplan") as folder:
         path = Path(folder) / "stdin.npz"
-        arrays: dict[str, Any] = {"tokens": rows.tokens, "offsets": rows.offsets, **rows.columns}
+        arrays: dict[str, Any] = {"tokens": read.tokens, "offsets": read.offsets, **read.columns}
         np.savez(path, **arrays)
         yield replace(source, path=str(path))
-
-
-def _plan(
-    source: Source,
-    wanted: list[Job],
-    most: int | None,
-    found: dict[int, Outcome],
-) -> None:
-    """Plan what is missing and fill `found`, with a progress line."""
-    pool, whole = process_pool(most or len(wanted)), False
-    try:
-        with (
-            Progress("planning", len(wanted)) as progress,
-            closing(outcomes(source, wanted, executor=pool)) as coming,
-        ):
-            for i, outcome in coming:
-                found[i] = outcome
-                progress.advance(len(found), detail="configurations")
-        whole = True
-    finally:
-        leave(pool, whole=whole)
 
 
 # Every axis that takes more than one value becomes a column.
@@ -164,7 +150,7 @@ COLUMNS: Sequence[tuple[str, Callable[[Job], str]]] = (
     ("recompute", lambda job: job.recompute),
     ("LoRA", lambda job: str(job.lora_rank)),
     ("rules", lambda job: job.rule_set),
-    ("memory", lambda job: job.budget or f"{job.available} free"),
+    ("memory", lambda job: job.memory_text()),
 )
 
 
@@ -174,7 +160,15 @@ def _tables(results: Sequence[tuple[Job, Outcome]]) -> list[Table | str]:
         for name, value in COLUMNS
         if name in ("model", "ranks", "memory") or len({value(job) for job, _ in results}) > 1
     ]
-    figures = ("waves", "widest", "packed tokens", "busiest rank", "price", "refused", "rules off")
+    figures = (
+        "waves",
+        "widest",
+        "packed tokens",
+        "busiest rank",
+        "price",
+        "refused",
+        "doubtful rules",
+    )
     table = Table("", [name for name, _ in axes] + list(figures), right=frozenset(figures))
     reasons: dict[tuple[str, str], list[Job]] = {}
     for job, outcome in results:
@@ -187,7 +181,7 @@ def _tables(results: Sequence[tuple[Job, Outcome]]) -> list[Table | str]:
             integer(outcome.widest),
             integer(outcome.packed_tokens),
             integer(outcome.busiest_rank),
-            gigabytes(outcome.required) if outcome.waves else "",
+            format_bytes(outcome.required) if outcome.waves else "",
             integer(outcome.refused),
             integer(outcome.doubtful),
         )

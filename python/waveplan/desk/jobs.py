@@ -1,4 +1,4 @@
-"""A job in plain values, as a command line or a sweep spells it, and the planner it stands for."""
+"""A job in plain values, as a command line or a sweep gives it, and its planner."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ def model_named(name: str) -> Model:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Where the rows are and what is asked of them.
+    """A file of sequences and the outputs of its requests.
 
-    ``path`` is a file of token rows that every worker can read; ``targets`` is ``"all"`` tokens,
-    those from each row's ``first_target`` on (``"last-turn"``) or ``"none"``; ``limit`` keeps the
-    first rows only.
+    ``path`` is a file of sequences that every worker can read; ``targets`` is ``"all"`` tokens,
+    those from each sequence's ``first_target`` on (``"last-turn"``) or ``"none"``; ``limit`` keeps
+    the first sequences only.
     """
 
     path: str
     targets: str = word(
         "all",
         ("all", "last-turn", "none"),
-        "labelled tokens: all, from each row's first_target on, or none",
+        "labelled tokens: all, from each sequence's first_target on, or none",
     )
     top_k: int | None = count(None, "return the K best tokens too", 1, metavar="K")
     logits: bool = switch(doc="return full logits too")
     hidden: bool = switch(doc="return hidden states too")
     gradient: bool = switch(True, "forward only, no gradients", flag="--no-grad")
-    limit: int | None = count(None, "take the first N rows only", 1)
+    limit: int | None = count(None, "take the first N sequences only", 1)
 
     def requests(self, on_read: Callable[[int, int | None], object] | None = None) -> Requests:
         """The requests, read once in each process.
@@ -69,7 +69,7 @@ class Source:
         the second is None for stdin.
 
         Raises:
-            InputError: the file or an option is wrong, or there is no row.
+            InputError: the file or an option is wrong, or there is no sequence.
         """
         if not isinstance(self.path, os.PathLike):
             text("path", self.path)
@@ -82,7 +82,7 @@ class Source:
         return _READ[self]
 
 
-# A worker plans many configurations over the same rows.
+# A worker plans many configurations over the same file.
 _READ: dict[Source, Requests] = {}
 
 
@@ -95,23 +95,23 @@ def _requests(
 
     if source.targets == "none" and not (source.top_k or source.logits or source.hidden):
         raise InputError("targets is 'none' and nothing else is asked for: ask for some output")
-    told = None
+    progress = None
     if on_read is not None:
         is_file = source.path != "-" and kind(source.path) == "file"
         total = Path(source.path).stat().st_size if is_file else None
-        told = lambda done: on_read(done, total)  # noqa: E731
-    rows = Sequences(*read(source.path, told))
-    if not len(rows):
-        raise InputError(f"{'stdin' if source.path == '-' else source.path} holds no rows")
+        progress = lambda done: on_read(done, total)  # noqa: E731
+    sequences = Sequences(*read(source.path, progress))
+    if not len(sequences):
+        raise InputError(f"{'stdin' if source.path == '-' else source.path} holds no sequences")
     if source.limit is not None:
-        rows = rows.take(range(min(source.limit, len(rows))))
+        sequences = sequences.take(range(min(source.limit, len(sequences))))
     targets: Any = source.targets == "all"
     if source.targets == "last-turn":
-        if "first_target" not in rows.columns:
+        if "first_target" not in sequences.columns:
             raise InputError(f"{source.path} has no first_target column: use targets 'all'")
-        targets = rows.columns["first_target"]
+        targets = sequences.columns["first_target"]
     return Requests(
-        rows,
+        sequences,
         targets=targets,
         top_k=source.top_k,
         logits=source.logits,
@@ -156,10 +156,10 @@ _FIELDS: dict[str, Any] = {
         metavar="SET",
     ),
     "rules": given(None, "a TOML file of rules to add or override", option="rules", metavar="FILE"),
-    "strict": switch(doc="refuse where a rule does not cover the job", option="prices"),
+    "strict": switch(doc="refuse where a rule is uncharged or unmeasured", option="prices"),
     "margin": given(
         0.1,
-        "kept back where a rule is off or unmeasured for the job (default: 0.1)",
+        "kept back where a rule is uncharged or unmeasured for the job (default: 0.1)",
         option="prices",
         kind="share",
         metavar="SHARE",
@@ -173,7 +173,7 @@ _FIELDS: dict[str, Any] = {
     "trust": word(
         "rules",
         ("rules", "profile"),
-        "what a first wave may grow on: measured rules (default), or observed waves only",
+        "trust measured rules for a first wave (default), or observed waves only",
         option="plan",
     ),
 }
@@ -233,16 +233,16 @@ class Job(_Values):
         return {name: getattr(self, name) for name in names}
 
     def memory(self) -> Budget:
-        """What a rank may use."""
+        """Return the budget of a rank."""
         if (self.budget is None) == (self.available is None):
-            raise InputError("give either budget (the device's total) or available (what is free)")
+            raise InputError("give either budget (the device's total) or available (for waves)")
         if self.budget is not None:
             return Budget(device=self.budget, reserve=self.reserve)
         return Budget(available=self.available, reserve=self.reserve)
 
     def memory_text(self) -> str:
         """The memory in a few words."""
-        return f"{self.budget} device" if self.budget is not None else f"{self.available} free"
+        return f"{self.budget} device" if self.budget is not None else f"{self.available} available"
 
     def training_text(self) -> str:
         """The training mode in a few words."""
@@ -266,7 +266,7 @@ class Job(_Values):
 
         Raises:
             InputError: the configuration is impossible; the message says why.
-            UnpricedError: ``strict``, and a rule does not cover the job as measured.
+            UnpricedError: ``strict``, and a rule is uncharged or unmeasured.
         """
         from waveplan.planner import Planner
 

@@ -2,8 +2,8 @@
 
 Any ``concurrent.futures.Executor`` does the work: a process pool by default,
 ``mpi4py.futures.MPIPoolExecutor`` or a Dask client's executor alike. A configuration is planned
-from the file of rows named in it, which each worker reads once; results come back in the order of
-the configurations, whatever finished first.
+from the file named in it, which each worker reads once; results come back in the order of the
+configurations, whatever finished first.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ MOST_JOBS = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one configuration comes to.
+    """The outcome of one configuration.
 
-    ``status`` is ``"ok"``, ``"partial"`` (some rows can never fit), ``"refused"`` (none fits) or
-    ``"impossible"`` (the configuration itself; ``reason`` says why). Bytes are per rank, tokens
-    per pack, rows those of the busiest context-parallel rank.
+    ``status`` is ``"ok"``, ``"partial"`` (some requests can never fit), ``"refused"`` (none fits)
+    or ``"impossible"`` (the configuration itself; ``reason`` says why). Bytes are per rank, tokens
+    over all waves, ``busiest_rank`` the most local tokens of any rank.
     """
 
     status: str
@@ -74,7 +74,7 @@ def jobs(axes: Mapping[str, Sequence[Any]]) -> list[Job]:
         if not values:
             raise InputError(f"{name} has no values")
     if ("budget" in axes) == ("available" in axes):
-        raise InputError("give either budget (the device's total) or available (what is free)")
+        raise InputError("give either budget (the device's total) or available (for waves)")
     if "model" not in axes:
         raise InputError("model is missing: name at least one")
     if (count := math.prod(map(len, axes.values()))) > MOST_JOBS:
@@ -85,7 +85,7 @@ def jobs(axes: Mapping[str, Sequence[Any]]) -> list[Job]:
 
 
 def run_job(job: Job, source: Source) -> Outcome:
-    """Plan every wave of the rows under one configuration. Runs in a worker."""
+    """Plan every wave of a source under one configuration. Runs in a worker."""
     try:
         planner = job.planner()
     except WaveplanError as error:
@@ -134,12 +134,10 @@ def sweep(
     ``on_done(done, total)`` is called after each; `outcomes` gives them as they finish.
 
     Raises:
-        InputError: the rows cannot be read.
+        InputError: the file cannot be read.
         WaveplanError: a worker process died.
     """
     wanted = entries("configurations", configurations)
-    if on_done is not None and not callable(on_done):
-        raise InputError(f"on_done must be a function, not {shown(on_done)}")
     found: dict[int, Outcome] = {}
     for i, outcome in outcomes(source, wanted, executor=executor):
         found[i] = outcome
@@ -150,13 +148,15 @@ def sweep(
 
 def outcomes(
     source: Source,
-    configurations: Sequence[Job],
+    configurations: Iterable[Job],
     *,
     executor: Executor | None = None,
+    workers: int | None = None,
 ) -> Generator[tuple[int, Outcome], None, None]:
     """Position and outcome of each configuration, in the order in which they finish.
 
-    Closing the iterator cancels what has not begun.
+    Closing the iterator cancels what has not begun. Without an executor, a process pool of at most
+    so many workers does the work, and is gone with the iterator.
     """
     configurations = [
         instance("a configuration", job, Job) for job in entries("configurations", configurations)
@@ -168,7 +168,7 @@ def outcomes(
     if not configurations:
         return
     own = executor is None
-    pool = executor if executor is not None else process_pool(len(configurations))
+    pool = executor if executor is not None else process_pool(workers or len(configurations))
     futures: dict[Future[Outcome], int] = {}
     whole = False
     try:
@@ -185,11 +185,11 @@ def outcomes(
         for future in futures:
             future.cancel()
         if own:
-            leave(pool, whole=whole)
+            _leave(pool, whole=whole)
 
 
-def leave(pool: Executor, *, whole: bool) -> None:
-    """Ends a pool: nobody waits for a configuration that is half done, as leaving would."""
+def _leave(pool: Executor, *, whole: bool) -> None:
+    """Shut a pool down; terminate its workers unless the work is `whole`."""
     workers = [] if whole else list((getattr(pool, "_processes", None) or {}).values())
     pool.shutdown(wait=False, cancel_futures=True)
     for worker in workers:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from waveplan.checks import choice, flag, instance
-from waveplan.facts.model import ATTENTION, GDN, Model
+from waveplan.facts.model import GDN, Model
 from waveplan.facts.topology import Topology
 from waveplan.facts.training import Training
 
@@ -40,13 +39,10 @@ def layer_adapters(
     model: Model, training: Training, *, kind: str, moe: bool, replicated_kv: bool = False
 ) -> list[Adapter]:
     """Adapters of one layer, by its mixer kind and whether it has experts."""
-    instance("model", model, Model)
-    choice("kind", kind, (ATTENTION, GDN))
-    flag("moe", moe)
-    if not instance("training", training, Training).lora_rank:
+    if not training.lora_rank:
         return []
     mixer = _gdn(model) if kind == GDN else _attention(model, replicated_kv)
-    present = mixer + (_experts(model) if moe else _dense(model))
+    present = mixer + (_experts(model) if moe else _projections("mlp", model, model.ffn))
     return [adapter for adapter in present if adapter.module in training.lora_modules]
 
 
@@ -82,10 +78,6 @@ def _gdn(model: Model) -> list[Adapter]:
     ]
 
 
-def _dense(model: Model) -> list[Adapter]:
-    return _projections("mlp", model, model.ffn)
-
-
 def _experts(model: Model) -> list[Adapter]:
     widths = 2 if model.gated_mlp else 1
     routed = [
@@ -110,13 +102,11 @@ def layer_elements(
     model: Model, topology: Topology, training: Training, *, kind: str, moe: bool
 ) -> int:
     """Adapter elements of one layer on one rank."""
-    replicated = (
-        instance("model", model, Model).kv_groups < instance("topology", topology, Topology).tp
+    replicated = model.kv_groups < topology.tp
+    rank = training.lora_rank
+    return sum(
+        adapter.elements(rank, topology.etp, topology.ep)
+        if adapter.copies > 1
+        else adapter.elements(rank, topology.tp, 1)
+        for adapter in layer_adapters(model, training, kind=kind, moe=moe, replicated_kv=replicated)
     )
-    total = 0
-    for adapter in layer_adapters(model, training, kind=kind, moe=moe, replicated_kv=replicated):
-        if adapter.copies > 1:
-            total += adapter.elements(training.lora_rank, topology.etp, topology.ep)
-        else:
-            total += adapter.elements(training.lora_rank, topology.tp, 1)
-    return total

@@ -1,4 +1,4 @@
-"""Reads Hugging Face ``config.json`` files.
+"""Read Hugging Face ``config.json`` files.
 
 A family's table states what its model class fixes in code and the config does not say (biases,
 norms, default keys). Nothing else is filled in: a key that is needed and absent is listed.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ _LAYER_TYPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Family:
-    """What a model class fixes in code."""
+    """Properties that a model class fixes in code."""
 
     qk_norm: bool = False
     qkv_bias: bool | None = None
@@ -54,68 +54,14 @@ class _Family:
 
 
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
-_GROUPS, _HEAD = "num_key_value_heads", "head_dim"
-_SHARED = "shared_expert_intermediate_size"
-_DEEPSEEK = ("n_routed_experts", "n_shared_experts", "first_k_dense_replace", "kv_lora_rank")
 _NULL_IS_NONE = frozenset({"n_shared_experts"})
 """Keys whose null is a value: there are none."""
 
-_QWEN3_HYBRID = _Family(
-    qk_norm=True,
-    tied=False,
-    attention_gate=True,
-    shared_gate=True,
-    activation="native",
-    interval=4,
-    needs=(_GROUPS, _HEAD),
-)
 FAMILIES = {
-    "llama": _Family(tied=False),
-    "mistral": _Family(tied=False, qkv_bias=False, output_bias=False, needs=(_GROUPS,)),
-    "mixtral": _Family(
-        tied=False,
-        qkv_bias=False,
-        output_bias=False,
-        expert_ffn="intermediate_size",
-        needs=(_GROUPS, "num_local_experts"),
-    ),
-    "qwen2": _Family(tied=False, qkv_bias=True, output_bias=False, needs=(_GROUPS,)),
-    "qwen2_moe": _Family(
-        tied=False,
-        qkv_bias=True,
-        output_bias=False,
-        shared_gate=True,
-        needs=(_GROUPS, "num_experts", _SHARED),
-    ),
-    "qwen3": _Family(tied=False, qk_norm=True, needs=(_GROUPS, _HEAD)),
-    "qwen3_moe": _Family(tied=False, qk_norm=True, needs=(_GROUPS, _HEAD, "num_experts")),
-    "qwen3_next": _Family(
-        tied=False,
-        qk_norm=True,
-        attention_gate=True,
-        shared_gate=True,
-        interval=4,
-        needs=(_GROUPS, _HEAD, "num_experts", _SHARED),
-    ),
-    # The hybrids from Qwen3.5 on; "#" stands for the minor version.
-    "qwen3_#": _QWEN3_HYBRID,
-    "qwen3_#_moe": replace(_QWEN3_HYBRID, needs=(_GROUPS, _HEAD, "num_experts", _SHARED)),
-    "deepseek_v2": _Family(tied=False, needs=_DEEPSEEK),
-    "deepseek_v3": _Family(tied=False, router_bias=True, needs=_DEEPSEEK),
-    "glm4_moe": _Family(
-        tied=False, output_bias=False, router_bias=True, needs=(_GROUPS, _HEAD, *_DEEPSEEK[:3])
-    ),
-    "gpt_oss": _Family(
-        tied=False,
-        expert_bias=True,
-        router_bias=True,
-        sinks=True,
-        activation="clamped",
-        expert_ffn="intermediate_size",
-        needs=(_GROUPS, _HEAD, "num_local_experts"),
-    ),
-    "gemma3": _Family(tied=True, qk_norm=True, norms=4, needs=(_GROUPS, _HEAD)),
+    name: _Family(**{**stated, "needs": tuple(stated.get("needs", ()))})
+    for name, stated in read_json(Path(__file__).parent / "families.json").items()
 }
+"""By ``model_type``; "#" is the minor version of the hybrids from Qwen3.5 on."""
 
 
 class _Keys:
@@ -126,16 +72,16 @@ class _Keys:
         self.missing: list[str] = []
 
     def get(self, *names: str) -> Any:
-        """The value of the first spelling present, None when all are absent or null."""
+        """The value of the first name present, None when all are absent or null."""
         return next((v for name in names if (v := self.values.get(name)) is not None), None)
 
     def word(self, *names: str) -> str:
-        """Text under the first spelling present, empty when all are absent."""
+        """Text under the first name present, empty when all are absent."""
         value = self.get(*names)
         return "" if value is None else text(names[0], value)
 
     def count(self, *names: str, least: int = 0) -> int | None:
-        """An integer under the first spelling present."""
+        """An integer under the first name present."""
         for name in names:
             if (value := self.values.get(name)) is not None:
                 most = MOST_LAYERS if name == "num_hidden_layers" else LARGEST_SIZE
@@ -151,7 +97,7 @@ class _Keys:
         return value
 
     def require(self, names: tuple[str, ...]) -> None:
-        """Notes those of the keys that are absent, under any spelling."""
+        """Note those of the keys that are absent, under any name."""
         for name in names:
             spellings = _EXPERTS if name in _EXPERTS else (name,)
             there = self.get(*spellings) is not None

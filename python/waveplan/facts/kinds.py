@@ -37,7 +37,7 @@ _DTYPE_ALIASES = {
 MOST_LAYERS = 1 << 16
 LARGEST_SIZE = 1 << 31
 
-# Widths of dense FFN activations kept for backward, in units of ffn per row: a natively fused
+# Widths of dense FFN activations kept for backward, in units of ffn per token: a natively fused
 # gated unit, the eager one, and the eager one with clamped inputs.
 ACTIVATIONS = {"native": 3, "eager": 5, "clamped": 7}
 

@@ -1,4 +1,4 @@
-"""Reads Megatron-LM arguments: the model, the ranks and the training mode they describe.
+"""Read Megatron-LM arguments: the model, the ranks and the training mode that they describe.
 
 Argument names and defaults are those of Megatron-LM's ``arguments.py``; an argument that bears on
 none of the three is ignored and listed.
@@ -22,7 +22,7 @@ __all__ = ["Run", "read"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What a set of Megatron arguments says."""
+    """Facts of a job, read from Megatron arguments."""
 
     model: Model
     topology: Topology
@@ -66,7 +66,7 @@ def _topology(values: dict[str, Any], world: int | None) -> Topology:
         cp=cp,
         pp=pp,
         ep=arguments.number("expert_model_parallel_size", 1),
-        # Megatron's experts use the tensor-parallel size unless told otherwise.
+        # Megatron's experts use the tensor-parallel size unless one is given.
         etp=arguments.number("expert_tensor_parallel_size", tp if values.get("num_experts") else 1),
         sequence_parallel=arguments.on("sequence_parallel") and tp > 1,
     )

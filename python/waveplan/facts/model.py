@@ -1,4 +1,4 @@
-"""The geometry of a decoder: everything a price needs to know about a model."""
+"""The sizes of a decoder, as far as a price depends on them."""
 
 from __future__ import annotations
 
@@ -174,11 +174,6 @@ class Model:
         return self.kv_lora_rank > 0
 
     @property
-    def dense_first_layers(self) -> int:
-        """Dense layers below the first layer with experts."""
-        return self.moe_layers.index(True) if any(self.moe_layers) else self.layers
-
-    @property
     def dtype_bytes(self) -> int:
         """Bytes of one parameter or activation."""
         return DTYPE_BYTES[self.dtype]
@@ -191,9 +186,8 @@ class Model:
     def gap(self, kind: str) -> int | None:
         """Decoder layers above the highest layer of ``kind``; None when the order is unknown
         or no layer is of that kind."""
-        if text("kind", kind) not in self.layer_kinds:
-            return None
-        return tuple(reversed(self.layer_kinds)).index(kind)
+        kinds = self.layer_kinds[::-1]
+        return kinds.index(kind) if kind in kinds else None
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as plain JSON values; ``Model(**d)`` restores the model."""

@@ -1,104 +1,37 @@
-"""Exact parameter counts of a model, by part and by layer."""
+"""Parameter counts of one layer of a model, by part. Sizes as in the Hugging Face modules."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-
-from waveplan.checks import instance
 from waveplan.facts.model import Model
 
-__all__ = ["LayerParts", "Parameters", "count", "layer_parts"]
+__all__ = ["layer_parameters"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameters:
-    """Parameter counts by part. Multi-token-prediction and vision parts are not included."""
+def layer_parameters(model: Model) -> dict[str, int]:
+    """Return the parameters of one layer of each kind, as facts.
 
-    embedding: int
-    attention: int
-    gdn: int
-    dense_mlp: int
-    routed: int
-    shared: int
-    router: int
-    norms: int
-    head: int
-    """0 when the embedding is tied."""
-    active_routed: int
-    """Routed parameters that one token passes through."""
-
-    @property
-    def total(self) -> int:
-        """All parameters; tied embeddings count once."""
-        return (
-            self.embedding
-            + self.attention
-            + self.gdn
-            + self.dense_mlp
-            + self.routed
-            + self.shared
-            + self.router
-            + self.norms
-            + self.head
-        )
-
-    @property
-    def active(self) -> int:
-        """Parameters that one token passes through, embedding and head included."""
-        return self.total - self.routed + self.active_routed
-
-    @property
-    def non_embedding(self) -> int:
-        """All parameters but the embedding and the head."""
-        return self.total - self.embedding - self.head
-
-    def to_dict(self) -> dict[str, int]:
-        """Counts by part, with total and active."""
-        parts = {field.name: int(getattr(self, field.name)) for field in fields(self)}
-        return {**parts, "total": self.total, "active": self.active}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerParts:
-    """Parameter counts of one layer of each kind, split by how tensor parallelism treats them.
-
-    "Replicated" parts are whole on every tensor-parallel rank, the others are divided.
+    "Whole" parts are replicated on every tensor-parallel rank, the others are divided.
     """
-
-    attention: int
-    attention_replicated: int
-    gdn: int
-    gdn_replicated: int
-    dense_mlp: int
-    dense_mlp_replicated: int
-    routed: int
-    shared: int
-    shared_replicated: int
-    router: int
-    norms: int
-
-
-def layer_parts(model: Model) -> LayerParts:
-    """Parameters of one layer of each kind. Sizes as in the Hugging Face modules."""
-    instance("model", model, Model)
-    attention, attention_replicated = _latent(model) if model.mla else _grouped(model)
-    gdn, gdn_replicated = _gdn(model)
+    attention, attention_whole = _latent(model) if model.mla else _grouped(model)
+    gdn, gdn_whole = _gdn(model)
     matrices = 3 if model.gated_mlp else 2
     hidden, ffn, expert = model.hidden, model.ffn, model.expert_ffn
     expert_biases = (matrices - 1) * expert + hidden if model.expert_bias else 0
-    return LayerParts(
-        attention=attention,
-        attention_replicated=attention_replicated,
-        gdn=gdn,
-        gdn_replicated=gdn_replicated,
-        dense_mlp=matrices * hidden * ffn + ((matrices - 1) * ffn if model.mlp_bias else 0),
-        dense_mlp_replicated=hidden if model.mlp_bias else 0,
-        routed=model.experts * (matrices * hidden * expert + expert_biases),
-        shared=matrices * hidden * model.shared_ffn,
-        shared_replicated=hidden if model.shared_gate else 0,
-        router=model.experts * (hidden + (1 if model.router_bias else 0)),
-        norms=model.norms_per_layer * hidden * (2 if model.norm_bias else 1),
-    )
+    norm = hidden * (2 if model.norm_bias else 1)
+    return {
+        "attention_parameters": attention,
+        "attention_whole_parameters": attention_whole,
+        "gdn_parameters": gdn,
+        "gdn_whole_parameters": gdn_whole,
+        "mlp_parameters": matrices * hidden * ffn + ((matrices - 1) * ffn if model.mlp_bias else 0),
+        "mlp_whole_parameters": hidden if model.mlp_bias else 0,
+        "expert_parameters": matrices * hidden * expert + expert_biases if model.experts else 0,
+        "shared_parameters": matrices * hidden * model.shared_ffn,
+        "shared_whole_parameters": hidden if model.shared_gate else 0,
+        "router_parameters": model.experts * (hidden + (1 if model.router_bias else 0)),
+        "norm_parameters": model.norms_per_layer * norm,
+        "final_norm_parameters": norm,
+    }
 
 
 def _grouped(model: Model) -> tuple[int, int]:
@@ -152,24 +85,3 @@ def _gdn(model: Model) -> tuple[int, int]:
         + values * model.hidden
     )
     return divided, model.gdn_value_dim  # the output norm
-
-
-def count(model: Model) -> Parameters:
-    """Parameter counts of the whole decoder."""
-    one = layer_parts(model)
-    moe = sum(model.moe_layers)
-    dense = model.layers - moe
-    embedding = model.vocab * model.hidden
-    routed = one.routed * moe
-    return Parameters(
-        embedding=embedding,
-        attention=(one.attention + one.attention_replicated) * model.attention_layers,
-        gdn=(one.gdn + one.gdn_replicated) * model.gdn_layers,
-        dense_mlp=(one.dense_mlp + one.dense_mlp_replicated) * dense,
-        routed=routed,
-        shared=(one.shared + one.shared_replicated) * moe,
-        router=one.router * moe,
-        norms=one.norms * model.layers + model.hidden * (2 if model.norm_bias else 1),
-        head=0 if model.tied_embeddings else embedding,
-        active_routed=routed // model.experts * model.topk if model.experts else 0,
-    )

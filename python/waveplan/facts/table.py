@@ -7,7 +7,7 @@ from collections import Counter
 from waveplan.checks import instance, integer
 from waveplan.facts.adapters import layer_adapters, layer_elements
 from waveplan.facts.model import ACTIVATIONS, ATTENTION, DTYPE_BYTES, GDN, Model
-from waveplan.facts.parameters import layer_parts
+from waveplan.facts.parameters import layer_parameters
 from waveplan.facts.topology import Topology
 from waveplan.facts.training import Training
 
@@ -40,7 +40,7 @@ def facts(model: Model, topology: Topology, training: Training, stage: int = 0) 
     integer("stage", stage, 0, topology.pp - 1)
     return {
         **_model(model),
-        **_parameters(model),
+        **layer_parameters(model),
         **_topology(model, topology),
         **_training(model, topology, training),
         **_stage(model, topology, training, stage),
@@ -57,25 +57,6 @@ def _model(model: Model) -> dict[str, int]:
         "dense_layers": model.layers - moe,
         "attention_gap": gaps[ATTENTION] or 0,
         "gdn_gap": gaps[GDN] or 0,
-    }
-
-
-def _parameters(model: Model) -> dict[str, int]:
-    """Parameters of one layer's parts; "whole" ones are not divided by tensor parallelism."""
-    parts = layer_parts(model)
-    return {
-        "attention_parameters": parts.attention,
-        "attention_whole_parameters": parts.attention_replicated,
-        "gdn_parameters": parts.gdn,
-        "gdn_whole_parameters": parts.gdn_replicated,
-        "mlp_parameters": parts.dense_mlp,
-        "mlp_whole_parameters": parts.dense_mlp_replicated,
-        "expert_parameters": parts.routed // model.experts if model.experts else 0,
-        "shared_parameters": parts.shared,
-        "shared_whole_parameters": parts.shared_replicated,
-        "router_parameters": parts.router,
-        "norm_parameters": parts.norms,
-        "final_norm_parameters": parts.norms // model.norms_per_layer,
     }
 
 

@@ -1,4 +1,4 @@
-"""How the ranks of a job are arranged."""
+"""The parallel groups of a job."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Topology:
     pp: int = _size("pipeline")
     ep: int = _size("expert")
     etp: int = _size("expert-tensor")
-    sequence_parallel: bool = switch(doc="divide the rows of norms over TP", option="facts")
+    sequence_parallel: bool = switch(doc="divide the tokens of norms over TP", option="facts")
 
     def __post_init__(self) -> None:
         check(self)
         if self.sequence_parallel and self.tp == 1:
-            raise InputError("sequence_parallel needs tp of at least 2: it divides rows over tp")
+            raise InputError("sequence_parallel needs tp of at least 2: it divides tokens over tp")
         stage = self.dp * self.tp * self.cp
         if stage % (self.ep * self.etp):
             raise InputError(
@@ -48,7 +48,7 @@ class Topology:
 
     @property
     def sp(self) -> int:
-        """Ranks that divide the rows of norms and residuals: tp with sequence parallelism."""
+        """Ranks that divide the tokens of norms and residuals: tp with sequence parallelism."""
         return self.tp if self.sequence_parallel else 1
 
     @property
@@ -64,10 +64,9 @@ class Topology:
     def check(self, model: Model) -> None:
         """Raise InputError with the reason when ``model`` cannot be divided this way."""
         instance("model", model, Model)
-        if self.ep > 1 and not model.experts:
-            raise InputError(f"ep is {self.ep}, but the model has no experts")
-        if self.etp > 1 and not model.experts:
-            raise InputError(f"etp is {self.etp}, but the model has no experts")
+        for name in ("ep", "etp"):
+            if getattr(self, name) > 1 and not model.experts:
+                raise InputError(f"{name} is {getattr(self, name)}, but the model has no experts")
         self._divides("pp", model.layers, "layers")
         self._divides("tp", model.heads, "heads")
         if model.kv_groups % self.tp and self.tp % model.kv_groups:

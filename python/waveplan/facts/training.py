@@ -1,10 +1,10 @@
-"""What a job trains and how it runs, as far as memory depends on it."""
+"""The training mode of a job, as far as memory depends on it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from waveplan.checks import choice, entries, integer, shown
+from waveplan.checks import choice, entries, shown
 from waveplan.errors import InputError
 from waveplan.facts.fields import check, count, given, switch, word
 from waveplan.facts.kinds import DTYPE_BYTES, dtype_name
@@ -155,7 +155,7 @@ class Training:
     routing: str = word(
         "safe",
         ("safe", "balanced"),
-        "rows assumed on the busiest expert rank (default: safe)",
+        "tokens assumed on the busiest expert rank (default: safe)",
         option="facts",
     )
     shared_overlap: bool = switch(doc="shared experts overlap the dispatch")
@@ -201,7 +201,6 @@ class Training:
 
     def optimizer_state_bytes(self, parameter_bytes: int) -> int:
         """Bytes of optimizer state per trained parameter, before any division over ranks."""
-        parameter_bytes = integer("parameter_bytes", parameter_bytes)
         if self.optimizer == "none":
             return 0
         moments = 2 * DTYPE_BYTES[self.moment_dtype] if self.optimizer == "adam" else 0

@@ -1,4 +1,4 @@
-"""What a planned pool looks like: data for a page, for plots, for a program."""
+"""Data of a planned pool, for a page, plots or a program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from waveplan._core import stage_times
 from waveplan.pricing import Measures, Price, price
 from waveplan.pricing.language import PACK
-from waveplan.report.summary import count, memory_text, parts, reason, states
+from waveplan.report.summary import count, memory_text, parts, reason, states, unit_of
 
 if TYPE_CHECKING:
     from waveplan.desk.jobs import Job
@@ -26,14 +26,15 @@ SHOWN_TERMS = 8
 
 
 def collect(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> dict[str, Any]:
-    """Plain data of what the page shows: JSON types only, bytes and milliseconds."""
+    """Return the data of a page: JSON types only, bytes and milliseconds."""
     tightest = max(range(len(waves)), key=lambda i: waves[i].required) if waves else None
+    unit = unit_of(run.pool)
     widest = max((wave.width for wave in waves), default=0)
     return {
         "title": f"waveplan: {job.model} on {job.ranks_text()}",
         "job": [job.training_text(), *f"memory of a rank: {memory_text(planner)}".split("\n")],
-        "summary": f"{count(len(waves), 'wave')}, the widest {count(widest, 'request')}; "
-        f"{count(len(run.refused), 'request')} refused",
+        "summary": f"{count(len(waves), 'wave')}, the widest {count(widest, unit)}; "
+        f"{count(len(run.refused), unit)} refused",
         "available": planner.available,
         "waves": [_wave(i + 1, wave) for i, wave in enumerate(waves)],
         "tightest": None if tightest is None else _memory(tightest + 1, waves[tightest]),
@@ -57,7 +58,7 @@ def collect(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> di
         else "",
         "refused": [
             {
-                "rows": item.indices.tolist(),
+                "requests": item.indices.tolist(),
                 "tokens": item.plan.logical_tokens,
                 "required": item.required,
                 "why": str(item).rpartition("; ")[2],
@@ -68,9 +69,9 @@ def collect(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> di
 
 
 def rank_prices(plan: Plan) -> list[Price]:
-    """The price of a forward on each context-parallel rank's own rows.
+    """Return the price of a forward with each context-parallel rank's local tokens.
 
-    Terms that do not follow a rank's rows (outputs, head, the worst rank's pending saves) are
+    Terms that do not follow local tokens (outputs, head, the worst rank's pending saves) are
     the same on every rank. The busiest rank's is the price of the forward.
     """
     forward, measures = plan.largest, plan.measures
@@ -114,14 +115,14 @@ def _memory(number: int, wave: Wave) -> dict[str, Any]:
     return {"number": number, "ranks": ranks, "explain": wave.plan.price.explain()}
 
 
-def _largest_group(wave: Wave) -> Pack | None:
+def _largest_pack(wave: Wave) -> Pack | None:
     packs = wave.plan.largest.packs
     return max(packs, key=lambda pack: pack.packed_tokens, default=None)
 
 
 def collect_tree(wave: Wave) -> dict[str, Any]:
-    """Boxes of the icicle: left edge and width as shares of the page, by rows through them."""
-    pack = _largest_group(wave)
+    """Boxes of the icicle: left edge and width as shares of the page, by sequences through them."""
+    pack = _largest_pack(wave)
     if pack is None:
         return {"nodes": [], "hidden": 0}
     tree, shared = pack.tree, pack.shared
@@ -130,18 +131,18 @@ def collect_tree(wave: Wave) -> dict[str, Any]:
     left = np.zeros(len(counts))
     used: dict[int, float] = {}
     nodes, hidden = [], 0
-    for i, (parent, rows) in enumerate(zip(tree.parent.tolist(), counts.tolist(), strict=True)):
+    for i, (parent, through) in enumerate(zip(tree.parent.tolist(), counts.tolist(), strict=True)):
         base = used.get(parent, left[parent] if parent >= 0 else 0.0)
         left[i] = base
-        width = rows / total
+        width = through / total
         used[parent] = base + width
         if width < HAIR:
             hidden += 1
             continue
         tokens = int(tree.end[i] - tree.start[i])
-        stored = bool(shared[i]) or rows == 1
+        stored = bool(shared[i]) or through == 1
         run = f"{tokens:,} token{'' if tokens == 1 else 's'}"
-        label = f"{run} x {rows:,} rows" if rows > 1 else run
+        label = f"{run} x {through:,} sequences" if through > 1 else run
         nodes.append(
             {
                 "left": float(base),
@@ -156,7 +157,7 @@ def collect_tree(wave: Wave) -> dict[str, Any]:
 
 def _attention(planner: Planner, wave: Wave) -> dict[str, Any] | None:
     """Modelled forward milliseconds of one layer's attention, per rank and part."""
-    pack = _largest_group(wave)
+    pack = _largest_pack(wave)
     if pack is None or pack.ownership is None or not len(pack.ownership.forward_ms):
         return None
     made = pack.ownership

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from waveplan.budget import format_bytes
@@ -18,7 +19,7 @@ COLOURS = tuple(
 )
 
 REST = {"smaller terms": "#b5bbc1", "safety factor": "#6b747d", "margin": "#4a5158"}
-"""Colours of what is no rule."""
+"""Colours of the parts of a price that are no rule."""
 
 
 def term_colours(names: Sequence[str]) -> dict[str, str]:
@@ -29,43 +30,14 @@ def term_colours(names: Sequence[str]) -> dict[str, str]:
 
 
 SHOWN = 60
-"""Sequences of a table before the rest is folded away."""
+"""Rows of a table before the rest is folded away."""
 
 
-STYLE = """
-:root{color-scheme:light dark;--ink:#1b1f24;--soft:#5b6673;--line:#d8dee4;--paper:#fff;--wash:#f4f6f8}
-@media(prefers-color-scheme:dark){:root{--ink:#e8ebee;--soft:#9aa5b1;--line:#343c45;--paper:#14181c;--wash:#1d2329}}
-*{box-sizing:border-box}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);margin:0 auto;max-width:1180px;padding:1.2rem}
-h1{font-size:1.5rem;margin:.2rem 0}h2{font-size:1.15rem;margin:2.2rem 0 .4rem;border-top:1px solid var(--line);padding-top:1rem}
-p{margin:.4rem 0;color:var(--soft)}
-.scroll{overflow-x:auto}
-table{border-collapse:collapse;width:100%;font-size:.88rem}
-th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
-th.n,td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-th{color:var(--soft);font-weight:600}
-td .bar{min-width:7rem;height:.4rem;margin:2px 0}
-.bar{position:relative;display:flex;height:1.5rem;background:var(--wash);overflow:hidden;border-radius:3px}
-.bar i{display:block;height:100%}
-.available{position:absolute;top:0;bottom:0;width:2px;background:#c00}
-.row{display:grid;grid-template-columns:6.5rem 1fr 8rem;gap:.6rem;align-items:center;margin:.25rem 0;font-size:.88rem}
-.row .v{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-.key{display:flex;flex-wrap:wrap;gap:.3rem 1rem;font-size:.85rem;margin:.5rem 0}
-.key b{display:inline-block;width:.8rem;height:.8rem;border-radius:2px;margin-right:.35rem;vertical-align:-1px}
-.ice{position:relative;background:var(--wash);border-radius:3px;overflow:hidden;min-width:100%}
-.ice span{position:absolute;overflow:hidden;border:1px solid var(--paper);font-size:.7rem;line-height:1.1rem;padding:0 .2rem;white-space:nowrap;text-overflow:ellipsis;color:#fff}
-.ice span.again{background:#7c858e}
-svg{display:block;width:100%;height:7rem;background:var(--wash);border-radius:3px}
-details{margin:.6rem 0}summary{cursor:pointer;color:var(--soft)}
-.no{color:#c0392b}@media(prefers-color-scheme:dark){.no{color:#ff8a75}}
-h1,p{overflow-wrap:anywhere}td:not(.n):last-child{min-width:11rem}.long td:last-child{min-width:21rem}
-pre{background:var(--wash);padding:.8rem;overflow-x:auto;font-size:.8rem;line-height:1.35;border-radius:3px}
-@media(max-width:600px){.row{grid-template-columns:4rem 1fr 5.6rem;font-size:.78rem}body{padding:.7rem;font-size:14px}}
-"""
+STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 
 
 def page(data: dict[str, Any]) -> str:
-    """The page of what `waveplan.report.collect` gathered."""
+    """Return the page of the data of `waveplan.report.data.collect`."""
     sections = [
         _head(data),
         _waves(data),
@@ -85,7 +57,7 @@ def page(data: dict[str, Any]) -> str:
         '<meta http-equiv="Content-Security-Policy" content="'
         "default-src 'none'; style-src 'unsafe-inline'; img-src data:\">"
         '<link rel="icon" href="data:,">'
-        f"<title>{escape(data['title'])}</title><style>{STYLE}</style></head><body>"
+        f"<title>{escape(data['title'])}</title><style>\n{STYLE}</style></head><body>"
         + "".join(sections)
         + f'<script type="application/json" id="waveplan-data">{embedded}</script>'
         "</body></html>\n"
@@ -124,15 +96,13 @@ def _bar(
     return f'<div class="bar">{made}{mark}</div>'
 
 
-def _line(name: str, bar: str, value: str) -> str:
-    return f'<div class="row"><span>{escape(name)}</span>{bar}<span class="v">{escape(value)}</span></div>'
+def _line(rank: int, bar: str, value: str) -> str:
+    return f'<div class="row"><span>rank {rank}</span>{bar}<span class="v">{value}</span></div>'
 
 
 def _key(items: Iterable[tuple[str, str]]) -> str:
-    made = "".join(
-        f'<span><b style="background:{colour}"></b>{escape(name)}</span>' for name, colour in items
-    )
-    return f'<div class="key">{made}</div>'
+    spans = (f'<span><b style="background:{c}"></b>{escape(name)}</span>' for name, c in items)
+    return f'<div class="key">{"".join(spans)}</div>'
 
 
 def _waves(data: dict[str, Any]) -> str:
@@ -141,7 +111,7 @@ def _waves(data: dict[str, Any]) -> str:
         return "<h2>Waves</h2><p>No wave was planned.</p>"
     several = len(waves[0]["rank_tokens"]) > 1
     right = ("wave", "requests", "tokens", "packed", "price", "busiest rank")
-    head = (*right, *(["rows per rank"] if several else []), "not wider because")
+    head = (*right, *(["tokens per rank"] if several else []), "not wider because")
     full = max(max(wave["rank_tokens"]) for wave in waves) or 1
     rows = [
         [
@@ -159,11 +129,11 @@ def _waves(data: dict[str, Any]) -> str:
     return "<h2>Waves</h2>" + _prices(waves, data["available"]) + _table(head, rows, right)
 
 
-def _rank_bars(rows: Sequence[int], full: int) -> Markup:
+def _rank_bars(rank_tokens: Sequence[int], full: int) -> Markup:
     return Markup(
         "".join(
-            _bar([(f"rank {rank}: {count:,} rows", count, COLOURS[rank % 8])], full)
-            for rank, count in enumerate(rows)
+            _bar([(f"rank {rank}: {count:,} tokens", count, COLOURS[rank % 8])], full)
+            for rank, count in enumerate(rank_tokens)
         )
     )
 
@@ -199,21 +169,10 @@ def _memory(data: dict[str, Any]) -> str:
     names = list(dict.fromkeys(name for rank in tightest["ranks"] for name, _ in rank["terms"]))
     colour = term_colours(names)
     full = max([available, *(rank["required"] for rank in tightest["ranks"])]) * 1.04
-    bars = "".join(
-        _line(
-            f"rank {rank['rank']}",
-            _bar(
-                [
-                    (f"{name}: {format_bytes(value)}", value, colour[name])
-                    for name, value in rank["terms"]
-                ],
-                full,
-                available,
-            ),
-            format_bytes(rank["required"]),
-        )
-        for rank in tightest["ranks"]
-    )
+    bars = ""
+    for rank in tightest["ranks"]:
+        parts = [(f"{name}: {format_bytes(v)}", v, colour[name]) for name, v in rank["terms"]]
+        bars += _line(rank["rank"], _bar(parts, full, available), format_bytes(rank["required"]))
     return (
         f"<h2>Memory of the tightest wave (wave {tightest['number']})</h2>"
         f"<p>Bytes per rank and term; the red line is what is available, {escape(format_bytes(available))}.</p>"
@@ -237,14 +196,11 @@ def _icicle(data: dict[str, Any]) -> str:
         f"{escape(node['label']) if node['width'] > 0.05 else ''}</span>"
         for node in tree["nodes"]
     )
-    note = (
-        f" Segments narrower than a hair ({tree['hidden']:,}) are left out."
-        if tree["hidden"]
-        else ""
-    )
+    hidden = tree["hidden"]
+    note = f" Segments narrower than a hair ({hidden:,}) are left out." if hidden else ""
     return (
-        "<h2>Prefix tree</h2><p>Each box is a run of tokens, as wide as the rows that run through it; "
-        f"what hangs below continues it. Blue is stored once, grey is replayed by each row.{note}</p>"
+        "<h2>Prefix tree</h2><p>Each box is a run of tokens, as wide as the sequences that run through it; "
+        f"what hangs below continues it. Blue is stored once, grey is repeated in each sequence.{note}</p>"
         f'<div class="ice" style="height:{levels * height:.2f}rem">{boxes}</div>'
     )
 
@@ -255,20 +211,12 @@ def _attention(data: dict[str, Any]) -> str:
         return ""
     stages = attention["stages"]
     full = max(sum(rank["stage_ms"]) for rank in attention["ranks"]) or 1.0
-    bars = "".join(
-        _line(
-            f"rank {rank['rank']}",
-            _bar(
-                [
-                    (f"{stages[i]}: {value:.3f} ms", value, COLOURS[i % 8])
-                    for i, value in enumerate(rank["stage_ms"])
-                ],
-                full,
-            ),
-            f"{rank['forward_ms'] + rank['backward_ms']:.2f} ms",
-        )
-        for rank in attention["ranks"]
-    )
+    bars = ""
+    for rank in attention["ranks"]:
+        times = zip(stages, rank["stage_ms"], strict=True)
+        parts = [(f"{name}: {ms:.3f} ms", ms, COLOURS[i % 8]) for i, (name, ms) in enumerate(times)]
+        both = rank["forward_ms"] + rank["backward_ms"]
+        bars += _line(rank["rank"], _bar(parts, full), f"{both:.2f} ms")
     return (
         "<h2>Attention per rank</h2><p>Modelled forward compute of one layer of the tightest wave's "
         "largest pack: on the rank's own keys, then on the keys of each fetch from other ranks. The "
@@ -287,21 +235,21 @@ def _probes(data: dict[str, Any]) -> str:
             probe["layout"],
             f"{probe['packed_tokens']:,}",
             format_bytes(probe["required"]),
-            "fits" if probe["fits"] else Markup('<span class="no">does not fit</span>'),
+            "yes" if probe["fits"] else Markup('<span class="no">no</span>'),
         )
         for probe in data["probes"]
     ]
-    head = ("wave", "width", "layout", "packed", "price", "verdict")
+    head = ("wave", "width", "layout", "packed", "price", "fits")
     return "<h2>Probes of the search</h2>" + _table(head, rows, right) if rows else ""
 
 
 def _off(data: dict[str, Any]) -> str:
     title = "<h2>Rules without a measurement</h2>"
     if not data["doubtful"]:
-        return f"{title}<p>None: every rule covers this job.</p>"
+        return f"{title}<p>None: every rule that matters is measured for this job.</p>"
     rows = [(item["rule"], item["state"], item["reason"]) for item in data["doubtful"]]
     return (
-        f"{title}<p>Rules that are off charge nothing, because no measurement covers this job. "
+        f"{title}<p>Uncharged rules charge nothing; unmeasured ones charge beyond where they were checked. "
         f"{escape(data['margin'])}</p>"
         f'<div class="long">{_table(("rule", "state", "why"), rows, ())}</div>'
     )
@@ -312,13 +260,13 @@ def _refused(data: dict[str, Any]) -> str:
         return ""
     rows = [
         (
-            ", ".join(str(row) for row in item["rows"]),
+            ", ".join(map(str, item["requests"])),
             f"{item['tokens']:,}",
             format_bytes(item["required"]),
             item["why"],
         )
         for item in data["refused"]
     ]
-    right = ("row", "tokens", "needs")
+    right = ("requests", "tokens", "needs")
     made = _table((*right, "why"), rows, right)
     return f"<h2>Refused requests</h2><p>These can never fit; the rest is planned.</p>{made}"

@@ -25,7 +25,7 @@ BARS = 60
 
 
 def require_matplotlib() -> None:
-    """Say early that plots cannot be drawn."""
+    """Raise InputError where matplotlib is not installed."""
     _figure(1, 1)
 
 
@@ -51,7 +51,7 @@ def _save(figure: Any, path: Path) -> None:
 
 
 def overview(data: dict[str, Any], path: Path) -> None:
-    """What `waveplan.report.collect` gathered: waves, memory of the tightest, its attention."""
+    """Draw the data of `waveplan.report.data.collect`: waves, memory, attention."""
     tightest, attention = data["tightest"], data["attention"]
     ranks = len(tightest["ranks"]) if tightest else 1
     heights = [3.2]
@@ -71,20 +71,23 @@ def overview(data: dict[str, Any], path: Path) -> None:
 
 
 def _waves(axes: Any, items: Sequence[dict[str, Any]]) -> None:
-    """Sequences of every rank, wave by wave."""
+    """Local tokens of every rank, wave by wave."""
     ranks = len(items[0]["rank_tokens"]) if items else 0
     width = 0.8 / max(1, ranks)
     numbers = [item["number"] for item in items]
     for rank in range(ranks):
-        rows = [item["rank_tokens"][rank] for item in items]
+        tokens = [item["rank_tokens"][rank] for item in items]
         look = {"color": COLOURS[rank % 8], "label": f"rank {rank}"}
         if len(items) > BARS:
-            axes.plot(numbers, rows, linewidth=1, **look)
+            axes.plot(numbers, tokens, linewidth=1, **look)
         else:
             places = [number + (rank - (ranks - 1) / 2) * width for number in numbers]
-            axes.bar(places, rows, width, **look)
+            axes.bar(places, tokens, width, **look)
     axes.set(
-        xlabel="wave", ylabel="rows", title="Sequences per context-parallel rank", ylim=(0, None)
+        xlabel="wave",
+        ylabel="tokens",
+        title="Local tokens of each context-parallel rank",
+        ylim=(0, None),
     )
     if len(items) <= 20:
         axes.set_xticks(numbers)
@@ -103,53 +106,54 @@ def _legend(axes: Any) -> None:
 def _memory(axes: Any, tightest: dict[str, Any], available: int) -> None:
     """The tightest wave's bytes per rank and term, against what is available."""
     names = list(dict.fromkeys(name for rank in tightest["ranks"] for name, _ in rank["terms"]))
-    labels = [f"rank {rank['rank']}" for rank in tightest["ranks"]]
-    left = [0.0] * len(labels)
-    colours = term_colours(names)
-    for name in names:
-        sizes = [dict(rank["terms"]).get(name, 0) / GIB for rank in tightest["ranks"]]
-        axes.barh(labels, sizes, left=left, color=colours[name], label=name)
-        left = [a + b for a, b in zip(left, sizes, strict=True)]
+    tables = [dict(rank["terms"]) for rank in tightest["ranks"]]
+    sizes = {name: [table.get(name, 0) / GIB for table in tables] for name in names}
     axes.axvline(available / GIB, color=RED, label="available")
-    axes.invert_yaxis()
+    _stacked(axes, sizes, term_colours(names))
     axes.set(xlabel="GiB", title=f"Memory of the tightest wave, number {tightest['number']}")
-    _legend(axes)
 
 
 def _attention(axes: Any, attention: dict[str, Any]) -> None:
     """Time of each rank and part of the attention of one layer."""
-    labels = [f"rank {rank['rank']}" for rank in attention["ranks"]]
-    left = [0.0] * len(labels)
-    for i, name in enumerate(attention["stages"]):
-        sizes = [rank["stage_ms"][i] for rank in attention["ranks"]]
-        axes.barh(labels, sizes, left=left, color=COLOURS[i % 8], label=name)
-        left = [a + b for a, b in zip(left, sizes, strict=True)]
+    names, ranks = attention["stages"], attention["ranks"]
+    sizes = {name: [rank["stage_ms"][i] for rank in ranks] for i, name in enumerate(names)}
+    _stacked(axes, sizes, {name: COLOURS[i % 8] for i, name in enumerate(names)})
+    axes.set(xlabel="ms, modelled", title="Attention forward of one layer, its largest pack")
+
+
+def _stacked(axes: Any, sizes: dict[str, list[float]], colours: dict[str, str]) -> None:
+    """One bar a rank, a part a name."""
+    left = [0.0] * len(next(iter(sizes.values())))
+    labels = [f"rank {rank}" for rank in range(len(left))]
+    for name, parts in sizes.items():
+        axes.barh(labels, parts, left=left, color=colours[name], label=name)
+        left = [a + b for a, b in zip(left, parts, strict=True)]
     axes.invert_yaxis()
-    axes.set(xlabel="ms, modelled", title="Attention forward of one layer, its largest group")
     _legend(axes)
 
 
 def heat_map(results: Sequence[tuple[Job, Outcome]], path: Path) -> None:
-    """The widest wave of every configuration: ranks and mode down, memory across."""
+    """Draw the widest wave of every configuration: ranks and mode down, memory across."""
     names = ("model", "recompute", "lora_rank", "rule_set")
     several = [name for name in names if len({getattr(job, name) for job, _ in results}) > 1]
     rows: dict[str, None] = {}
     columns: dict[str, None] = {}
-    widest: dict[tuple[str, str], int | None] = {}
+    widest: dict[tuple[str, str], float] = {}
     for job, outcome in results:
         words = {"lora_rank": f"LoRA {job.lora_rank}"}
         said = [words.get(name, str(getattr(job, name))) for name in several]
         row = ", ".join([*said, job.ranks_text()])
         column = job.memory_text()
         rows[row] = columns[column] = None
-        widest[row, column] = None if outcome.status == "impossible" else outcome.widest
-    possible = [row for row in rows if any(widest.get((row, c)) is not None for c in columns)]
+        if outcome.status != "impossible":
+            widest[row, column] = outcome.widest
+    possible = [row for row in rows if any((row, column) in widest for column in columns)]
     if not possible:
         raise InputError("every configuration is impossible: there is nothing to draw")
     longest = max(map(len, possible))
     figure = _figure(2.2 + 0.085 * longest + 1.2 * len(columns), 1.4 + 0.34 * len(possible))
     axes = figure.add_subplot()
-    grid = [[_number(widest.get((row, column))) for column in columns] for row in possible]
+    grid = [[widest.get((row, column), math.nan) for column in columns] for row in possible]
     top = max(value for line in grid for value in line if not math.isnan(value))
     image = axes.imshow(grid, aspect="auto", cmap="viridis", vmin=0, vmax=max(1, top))
     axes.set_xticks(range(len(columns)), list(columns))
@@ -166,12 +170,8 @@ def heat_map(results: Sequence[tuple[Job, Outcome]], path: Path) -> None:
     _save(figure, path)
 
 
-def _number(value: int | None) -> float:
-    return math.nan if value is None else value
-
-
 def predicted_observed(report: Report, path: Path) -> None:
-    """Required bytes of every priced record over its observed peak, against that peak in GiB."""
+    """Draw required over observed bytes of every priced record, against its peak in GiB."""
     classes: dict[str, list[tuple[float, float]]] = {}
     for row in report.rows:
         if row.required is not None and row.observed:

@@ -1,11 +1,12 @@
-"""What is said about a job and its waves around their table."""
+"""Text about a job and its waves, around their table."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from waveplan.report.table import Table, Tree, gigabytes, integer, seconds
+from waveplan.budget import format_bytes
+from waveplan.report.table import Table, Tree, integer, seconds
 
 if TYPE_CHECKING:
     from waveplan.desk.jobs import Job
@@ -28,13 +29,14 @@ __all__ = [
     "short",
     "states",
     "summary",
+    "unit_of",
 ]
 
 SHOWN = 10
 
 
 def memory(planner: Planner) -> dict[str, Any]:
-    """Where the bytes of a rank go before a wave, and what is left for waves."""
+    """Return the bytes of a rank: device, resident, reserve, margin, available to waves."""
     budget, used = planner.budget, None
     terms: list[dict[str, Any]] = []
     if isinstance(budget.device, int):
@@ -45,32 +47,33 @@ def memory(planner: Planner) -> dict[str, Any]:
             found = resident(planner.model, planner.topology, planner.training)
             used, terms = found.total, found.to_dict()["terms"]
     assert used is None or isinstance(used, int)
-    free = budget.resolve(used)
+    left = budget.resolve(used)
     return {
         "device": budget.device,
         "resident": used,
         "resident_terms": terms,
         "reserve": budget.reserved if budget.device is not None else None,
-        "free": free,
-        "margin": free - planner.available,
+        "before_margin": left,
+        "margin": left - planner.available,
         "available": planner.available,
     }
 
 
 def memory_text(planner: Planner) -> str:
-    """The same in one line."""
+    """Return the memory of a rank as text."""
     parts = memory(planner)
-    text = f"{gigabytes(parts['free'])} free"
+    sizes = {name: format_bytes(part) for name, part in parts.items() if isinstance(part, int)}
+    text = f"{sizes['before_margin']} available"
     if parts["device"] is not None:
         text = (
-            f"{gigabytes(parts['device'])} device - {gigabytes(parts['resident'])} resident - "
-            f"{gigabytes(parts['reserve'])} reserve = {text}"
+            f"{sizes['device']} device - {sizes['resident']} resident - {sizes['reserve']} reserve "
+            f"= {text}"
         )
     if parts["margin"]:
-        states = len(planner.bound.uncharged) + len(planner.bound.unmeasured)
+        rules = count(len(states(planner)), "rule")
         text += (
-            f"\nfor waves: {gigabytes(parts['available'])}, after a margin of {planner.margin:.0%} for "
-            f"{count(states, 'rule')} without a measurement for this job"
+            f"\nfor waves: {sizes['available']}, after a margin of {planner.margin:.0%} "
+            f"for {rules} without a measurement for this job"
         )
     return text
 
@@ -86,21 +89,24 @@ def heading(job: Job, planner: Planner, requests: Requests) -> str:
     if job.dp > 1:
         lines.append(f"requests are over all {job.dp} data-parallel ranks; the rest is rank 0's")
     if job.cp > 1:
-        lines.append("busiest: rows of the busiest rank; balance: that over the mean of all ranks")
+        lines.append(
+            "busiest: local tokens of the busiest rank; balance: that over the mean of all ranks"
+        )
     return "\n".join(lines)
 
 
 def summary(planner: Planner, waves: list[Wave], run: Waves, elapsed: float) -> list[str]:
-    """How many waves, which is tightest and why, what was not priced, what was refused."""
-    parts = []
+    """Return the number of waves, the tightest, the doubtful rules and the refusals, as text."""
+    parts, groups = [], run.pool.group_sizes
+    unit = unit_of(run.pool)
     if waves:
         widest = max(wave.width for wave in waves)
         tightest = max(waves, key=lambda wave: wave.required)
         lines = [
-            f"{count(len(waves), 'wave')}, the widest {count(widest, 'request')}, planned in "
+            f"{count(len(waves), 'wave')}, the widest {count(widest, unit)}, planned in "
             f"{seconds(elapsed)}",
-            f"tightest: wave {waves.index(tightest) + 1} needs {gigabytes(tightest.required)} of "
-            f"{gigabytes(planner.available)}{_why_not_wider(tightest)}",
+            f"tightest: wave {waves.index(tightest) + 1} needs {format_bytes(tightest.required)} "
+            f"of {format_bytes(planner.available)}{_why_not_wider(tightest, unit)}",
         ]
         trust = sum(wave.stopped.kind == "trust" for wave in waves)
         if trust:
@@ -115,12 +121,12 @@ def summary(planner: Planner, waves: list[Wave], run: Waves, elapsed: float) -> 
             )
         )
     if run.refused:
-        parts.append(_refused(run.refused, len(run.pool.group_sizes)))
+        parts.append(_refused(run.refused, count(len(groups), unit)))
     return parts
 
 
 def reason(wave: Wave) -> str:
-    """Why the wave is not wider, in a few words."""
+    """Return why the wave is not wider, in a few words."""
     stopped = wave.stopped
     if stopped.kind == "end":
         text = "the pool ends"
@@ -129,13 +135,18 @@ def reason(wave: Wave) -> str:
             "trust: no profile yet" if stopped.width == wave.width else "trust: profile too small"
         )
     elif stopped.plan is None:
-        text = f"{integer(stopped.width)} do not fit"
+        text = f"width {integer(stopped.width)} does not fit"
     elif stopped.plan.required <= stopped.available:
-        text = f"{integer(stopped.width)} do not fit on another rank"
+        text = f"width {integer(stopped.width)} does not fit on another rank"
     else:
-        text = f"{integer(stopped.width)} need {gigabytes(stopped.plan.required)}"
+        text = f"width {integer(stopped.width)} needs {format_bytes(stopped.plan.required)}"
     parts = len(wave.plan.forwards)
     return f"{text}; runs as {parts} forwards" if parts > 1 else text
+
+
+def unit_of(pool: Requests) -> str:
+    """Return the name of what a width counts: requests, or groups of them."""
+    return "request" if len(pool.group_sizes) == len(pool) else "group"
 
 
 def count(number: int, what: str) -> str:
@@ -143,22 +154,18 @@ def count(number: int, what: str) -> str:
     return f"{integer(number)} {what}{'' if number == 1 else 's'}"
 
 
-def _why_not_wider(wave: Wave) -> str:
-    stopped = wave.stopped
+def _why_not_wider(wave: Wave, unit: str) -> str:
+    stopped, binding = wave.stopped, wave.stopped.binding
     if stopped.kind != "memory" or stopped.plan is None:
         return ""
+    wider = f"; {count(stopped.width, unit)}"
     if stopped.plan.required <= stopped.available:
-        return f"; {count(stopped.width, 'request')} do not fit on another rank"
-    binding = stopped.binding
-    where = ""
-    if binding is not None:
-        where = (
-            f" (rank {binding.rank}, {binding.phase}; most of it "
-            f"{binding.term or 'outputs'}, {gigabytes(binding.bytes)})"
-        )
-    return (
-        f"; {count(stopped.width, 'request')} would need {gigabytes(stopped.plan.required)}{where}"
-    )
+        return f"{wider} do not fit on another rank"
+    text = f"{wider} would need {format_bytes(stopped.plan.required)}"
+    if binding is None:
+        return text
+    term = f"{binding.term or 'outputs'}, {format_bytes(binding.bytes)}"
+    return f"{text} (rank {binding.rank}, {binding.phase}; most of it {term})"
 
 
 def _states(states: Sequence[Any]) -> list[str]:
@@ -169,25 +176,25 @@ def _states(states: Sequence[Any]) -> list[str]:
     return [f"  {', '.join(names)}: {reason}" for reason, names in by_reason.items()]
 
 
-def _refused(refused: Sequence[WaveRefused], items: int) -> str:
+def _refused(refused: Sequence[WaveRefused], of: str) -> str:
     needs = [item.required for item in refused]
     lines = [
-        f"refused: {integer(len(refused))} of {count(items, 'request')}, which can never fit in "
-        f"{gigabytes(refused[0].available)}; they need {gigabytes(min(needs))} to "
-        f"{gigabytes(max(needs))}"
+        f"refused: {integer(len(refused))} of {of}, which can never fit in "
+        f"{format_bytes(refused[0].available)}; they need {format_bytes(min(needs))} to "
+        f"{format_bytes(max(needs))}"
     ]
     for item in refused[:SHOWN]:
         which = ", ".join(str(i) for i in item.indices.tolist()[:4])
         lines.append(
-            f"  row {which}: {count(item.plan.logical_tokens, 'token')}, needs "
-            f"{gigabytes(item.required)}"
+            f"  request {which}: {count(item.plan.logical_tokens, 'token')}, needs "
+            f"{format_bytes(item.required)}"
         )
     if len(refused) > SHOWN:
         lines.append(f"  and {integer(len(refused) - SHOWN)} more; --json has them all")
     hardest = max(refused, key=lambda item: item.required)
     changes = " or ".join(str(change) for change in hardest.change)
     if changes:
-        lines.append(f"  row {hardest.indices[0]}, the hardest, would fit with {changes}")
+        lines.append(f"  request {hardest.indices[0]}, the hardest, would fit with {changes}")
     return "\n".join(lines)
 
 
@@ -209,7 +216,7 @@ def states(planner: Planner) -> list[dict[str, str]]:
 
 
 def charges(price: Price) -> Table:
-    """Who gets the bytes of a price, largest first; they add up to what is required."""
+    """Return the charges of a price, largest first; they add up to what is required."""
     right = frozenset({"bytes", "share"})
     table = Table("", ("bytes", "share", "rule", "for"), right=right)
     shown, rest, margin, factor = parts(price, SHOWN)
@@ -222,9 +229,9 @@ def charges(price: Price) -> Table:
     ]
     for value, name, why in rows:
         if value > 0:
-            table.add(gigabytes(value), f"{value / max(1, price.required):.0%}", name, why)
+            table.add(format_bytes(value), f"{value / max(1, price.required):.0%}", name, why)
     peak = f"in {price.explanation.phase}"
-    table.add(gigabytes(price.required), "100%", "required", f"the peak lies {peak}")
+    table.add(format_bytes(price.required), "100%", "required", f"the peak is {peak}")
     return table
 
 
@@ -236,15 +243,14 @@ def short(text: str, most: int = 72) -> str:
 
 def explanation(wave: Wave, number: int) -> list[Table | Tree | str]:
     """Price tree of a wave and the segments that its packs share, largest savings first."""
-    forward = wave.plan.largest
-    parts: list[Table | Tree | str] = [
-        f"wave {number}: {count(len(wave.requests), 'request')}, {integer(wave.plan.packed_tokens)} "
-        f"packed of {integer(wave.plan.logical_tokens)} tokens, {gigabytes(wave.required)}",
-        charges(wave.plan.price),
-        wave.plan.price.explain(),
+    plan = wave.plan
+    return [
+        f"wave {number}: {count(len(wave.requests), 'request')}, {integer(plan.packed_tokens)} "
+        f"packed of {integer(plan.logical_tokens)} tokens, {format_bytes(wave.required)}",
+        charges(plan.price),
+        plan.price.explain(),
+        *(_shared(pack, number + 1) for number, pack in enumerate(plan.largest.packs)),
     ]
-    parts += [_shared(pack, index + 1) for index, pack in enumerate(forward.packs)]
-    return parts
 
 
 def _shared(pack: Pack, number: int) -> Tree:
@@ -254,21 +260,17 @@ def _shared(pack: Pack, number: int) -> Tree:
     saved = (tree.end - tree.start) * (tree.count - 1)
     proof = "proven best" if pack.optimal else f"work within {_gap(pack):.2%} of best"
     made = Tree(
-        f"group {number}: {int((stored & decisions).sum()):,} of "
+        f"pack {number}: {int((stored & decisions).sum()):,} of "
         f"{count(int(decisions.sum()), 'shared prefix').replace('prefixs', 'prefixes')} stored "
         f"once; layout {proof}"
     )
     order = [int(i) for i in (-saved).argsort(kind="stable") if decisions[i]]
     for i in order[:SHOWN]:
         run = f"tokens {int(tree.start[i]):,} to {int(tree.end[i]):,}"
-        what = f"{run} of {int(tree.count[i]):,} rows"
-        if stored[i]:
-            made.add(f"{what}: {int(saved[i]):,} tokens saved")
-        else:
-            made.add(
-                f"{what}: repeated in each row; {int(saved[i]):,} more tokens cost less than one "
-                "more level of segments"
-            )
+        what = f"{run} of {int(tree.count[i]):,} sequences"
+        tokens = f"{int(saved[i]):,}"
+        again = f"repeated in each; {tokens} more tokens cost less than one more level of segments"
+        made.add(f"{what}: {f'{tokens} tokens saved' if stored[i] else again}")
     if len(order) > SHOWN:
         made.add(f"and {len(order) - SHOWN:,} smaller ones")
     return made

@@ -8,19 +8,12 @@ from dataclasses import InitVar, dataclass, field
 from html import escape
 from typing import Any, TextIO
 
-from waveplan.budget import format_bytes
-
-__all__ = ["Markup", "Table", "Tree", "gigabytes", "integer", "seconds", "show"]
+__all__ = ["Markup", "Table", "Tree", "integer", "seconds", "show"]
 
 
 def integer(value: int) -> str:
     """12,345."""
     return f"{value:,}"
-
-
-def gigabytes(value: int) -> str:
-    """Bytes in the binary unit that a budget is usually given in."""
-    return format_bytes(value)
 
 
 def seconds(value: float) -> str:
@@ -37,7 +30,7 @@ class Markup(str):
 
 @dataclass
 class Table:
-    """Sequences of text under headings; columns named in ``right`` are aligned right.
+    """Rows of text under headings; columns named in ``right`` are aligned right.
 
     It is written as plain text (with a line under the headings where `ruled`), as Markdown or HTML,
     and through rich.
@@ -124,18 +117,11 @@ class Tree:
 
     def plain(self) -> str:
         """The tree drawn with line characters, parents first."""
-        lines: list[str] = [self.label]
-        stack = [(child, "", i == len(self.children) - 1) for i, child in enumerate(self.children)]
-        stack.reverse()
-        while stack:
-            node, indent, last = stack.pop()
-            lines.append(f"{indent}{'└─ ' if last else '├─ '}{node.label}")
-            below = indent + ("   " if last else "│  ")
-            count = len(node.children)
-            stack += [
-                (child, below, i == count - 1)
-                for i, child in reversed(list(enumerate(node.children)))
-            ]
+        lines = [self.label]
+        for i, child in enumerate(self.children):
+            first, rest = ("├─ ", "│  ") if i + 1 < len(self.children) else ("└─ ", "   ")
+            top, *below = child.plain().split("\n")
+            lines += [first + top, *(rest + line for line in below)]
         return "\n".join(lines)
 
 
