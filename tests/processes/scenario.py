@@ -107,7 +107,7 @@ class Scenario:
                 }
             )
             if self.name == "prefetch":
-                planner.prefetch(waves.pool, waves.start)
+                waves.prefetch()
             self.step(planner, wave)
 
     def step(self, planner: Planner, wave: Any) -> None:

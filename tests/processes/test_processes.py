@@ -1,4 +1,7 @@
-"""Run every scenario with 2 and 4 processes over each engine and check each rank's results."""
+"""Ranks as real processes: every scenario with 2 and 4 of them, over torch's Gloo and over MPI.
+
+Needs torch, mpi4py and mpirun, fails without one; `pytest -m processes -k gloo` plays one engine.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 HERE = Path(__file__).parent
 PATIENCE = 300
@@ -159,54 +164,23 @@ SCENARIOS: dict[str, Check] = {
 }
 
 
-def need(engines: list[str]) -> list[str]:
-    """Return a line for each package that these engines lack."""
-    missing = []
-    for engine in engines:
-        package = {"gloo": "torch", "mpi": "mpi4py"}[engine]
-        command = [sys.executable, "-c", f"import {package}"]
-        if subprocess.run(command, capture_output=True).returncode:
-            missing.append(f"{package} is not installed for {sys.executable}")
-    return missing
+@pytest.fixture(scope="module", params=["gloo-2", "gloo-4", "mpi-2", "mpi-4"])
+def played(request: pytest.FixtureRequest) -> tuple[str, dict[str, tuple[Results, str]]]:
+    """An engine, and what the ranks wrote in each scenario with the processes' output."""
+    engine, _, size = request.param.partition("-")
+    found: dict[str, tuple[Results, str]] = {}
+    for names in ([name for name in SCENARIOS if name != "killed"], ["killed"]):
+        results, log = play(engine, names, int(size))
+        found |= {name: (results[name], log[-4000:]) for name in names}
+    return engine, found
 
 
-def outcome_of(engine: str, name: str, results: Results) -> tuple[int, float, str]:
-    """Return waves, seconds between the first and the last error, and "ok" or the fault."""
-    waves = max((len(result["waves"]) for result in results if result), default=0)
+@pytest.mark.processes
+@pytest.mark.timeout(2 * PATIENCE)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_ranks(played: tuple[str, dict[str, tuple[Results, str]]], name: str) -> None:
+    engine, (results, log) = played[0], played[1][name]
+    print(log)  # shown if it fails
+    (gone if (engine, name) == ("mpi", "killed") else SCENARIOS[name])(results)
     ends = [result["at"] for result in results if result and result["error"]]
-    spread = max(ends) - min(ends) if ends else 0.0
-    try:
-        (gone if (engine, name) == ("mpi", "killed") else SCENARIOS[name])(results)
-        assert spread < SPREAD, f"{spread:.1f} s between the first and the last error"
-    except AssertionError as error:
-        return waves, spread, f"FAILED {error}"
-    return waves, spread, "ok"
-
-
-def main() -> int:
-    engines = sys.argv[1:] or ["gloo", "mpi"]
-    missing = need(engines)
-    if missing:
-        print("; ".join(missing), file=sys.stderr)
-        print("0 passed, 1 failed")
-        return 1
-    passed = failed = 0
-    print(f"{'engine':8}{'scenario':18}{'ranks':>6}  {'waves':>5}  {'spread s':>8}  outcome")
-    together = [name for name in SCENARIOS if name != "killed"]
-    for engine in engines:
-        for size in (2, 4):
-            for names in (together, ["killed"]):
-                results, log = play(engine, names, size)
-                outcomes = [outcome_of(engine, name, results[name]) for name in names]
-                for name, (waves, spread, outcome) in zip(names, outcomes, strict=True):
-                    print(f"{engine:8}{name:18}{size:>6}  {waves:>5}  {spread:>8.3f}  {outcome}")
-                    passed += outcome == "ok"
-                    failed += outcome != "ok"
-                if any(outcome != "ok" for *_, outcome in outcomes):
-                    print("    " + log.strip().replace("\n", "\n    ")[-4000:], flush=True)
-    print(f"{passed} passed, {failed} failed")
-    return int(failed > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    assert max(ends, default=0) - min(ends, default=0) < SPREAD
