@@ -338,7 +338,7 @@ def own(
     packing: Packing,
     cp: int,
     settings: OwnershipSettings | None = None,
-    method: Literal["reference"] | None = None,
+    method: str | None = None,
 ) -> Ownership:
     """Assigns the chunks of a pack to `cp` context-parallel ranks as the reference planner does: a
     contiguous range each unless a workload profile prefers another."""

@@ -1,5 +1,23 @@
 //! The contiguous start: cuts nearest to equal shares of the chunks' weight.
 
+use super::{OwnershipSettings, Workspace};
+
+/// The reference method's start: ranks balanced by pairs and owned tokens; the search moves it.
+pub(super) fn balance(work: &mut Workspace, ranks: usize, settings: &OwnershipSettings) -> bool {
+    let pair_ms = settings.local_pair_ms + settings.local_backward_pair_ms;
+    let mut sum = 0.0;
+    work.sums.clear();
+    work.sums.push(sum);
+    for (i, &weight) in work.pairs.weights.iter().enumerate() {
+        let tokens = work.pairs.length(i) as f64;
+        sum += weight as f64 * pair_ms + tokens * settings.owned_token_ms;
+        work.sums.push(sum);
+    }
+    let rising = pair_ms >= 0.0 && settings.owned_token_ms >= 0.0;
+    cut(&work.sums, rising, ranks, &mut work.start);
+    true
+}
+
 /// Cuts of the chunks over `ranks`: rank `r` owns `cuts[r]..cuts[r + 1]`.
 ///
 /// `sums` holds the K + 1 prefix sums of the weights; `rising` says that they never fall. A cut

@@ -118,11 +118,30 @@ pub struct Workspace {
     search: Search,
 }
 
+/// Cuts the chunks of the workspace's pairs into one range a rank, in its `start`; returns whether
+/// the local search may move them.
+pub type Method = fn(&mut Workspace, usize, &OwnershipSettings) -> bool;
+
+/// Methods of ownership by name, the default first; each is a file.
+pub const METHODS: [(&str, Method); 1] = [("reference", contiguous::balance)];
+
+/// [`own_by`] the default method.
+pub fn own(
+    segments: &Segments,
+    ranks: usize,
+    settings: &OwnershipSettings,
+    workspace: &mut Workspace,
+) -> Result<Ownership> {
+    own_by(METHODS[0].1, segments, ranks, settings, workspace)
+}
+
 /// Assigns the chunks of a pack to `ranks` ranks, each a contiguous range but for a
 /// challenger of a workload profile.
 ///
-/// Exactly the reference planner's answer: contiguous start, fetch stages, local search.
-pub fn own(
+/// The reference method is exactly the reference planner's: contiguous start, fetch stages, local
+/// search.
+pub fn own_by(
+    method: Method,
     segments: &Segments,
     ranks: usize,
     settings: &OwnershipSettings,
@@ -140,14 +159,14 @@ pub fn own(
     }
     let chunk = settings.chunk_size(tokens, ranks);
     workspace.pairs.build(segments, chunk)?;
-    workspace.cut_contiguous(ranks, settings);
+    let movable = method(workspace, ranks, settings);
     let Workspace {
         pairs,
         start,
         search,
         ..
     } = workspace;
-    let stages = search.run(start, pairs, settings)?;
+    let stages = search.run(start, pairs, settings, movable)?;
     let chunks = pairs.len();
     search.evaluator.set_stages(stages, chunks);
     let mut made = Ownership {
@@ -211,23 +230,6 @@ pub fn stage_times(
         .evaluator
         .stage_times(&search.best.cuts, &workspace.pairs, settings);
     Ok((stages, times))
-}
-
-impl Workspace {
-    /// The contiguous start balances pairs and owned tokens.
-    fn cut_contiguous(&mut self, ranks: usize, settings: &OwnershipSettings) {
-        let pair_ms = settings.local_pair_ms + settings.local_backward_pair_ms;
-        let mut sum = 0.0;
-        self.sums.clear();
-        self.sums.push(sum);
-        for (i, &weight) in self.pairs.weights.iter().enumerate() {
-            let tokens = self.pairs.length(i) as f64;
-            sum += weight as f64 * pair_ms + tokens * settings.owned_token_ms;
-            self.sums.push(sum);
-        }
-        let rising = pair_ms >= 0.0 && settings.owned_token_ms >= 0.0;
-        contiguous::cut(&self.sums, rising, ranks, &mut self.start);
-    }
 }
 
 /// A pack of padding alone: all zeros.

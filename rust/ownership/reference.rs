@@ -51,12 +51,14 @@ impl Limits {
 }
 
 impl Search {
-    /// Finds the best plan from the contiguous `start`; returns its number of fetch stages.
+    /// Finds the best plan from `start`, whose cuts may move if `movable`; returns its number of
+    /// fetch stages.
     pub(super) fn run(
         &mut self,
         start: &[u32],
         pairs: &ChunkPairs,
         settings: &OwnershipSettings,
+        movable: bool,
     ) -> Result<usize> {
         let limits = Limits::new(settings, pairs.len());
         let mut chosen = 0;
@@ -66,7 +68,9 @@ impl Search {
             self.current.cuts.extend_from_slice(start);
             cancel::check()?;
             self.evaluator.evaluate(&mut self.current, pairs, settings);
-            self.climb(&limits, pairs, settings)?;
+            if movable {
+                self.improve(&limits, pairs, settings)?;
+            }
             if chosen == 0 || self.current.score + TIE_MS < self.best.score {
                 std::mem::swap(&mut self.current, &mut self.best);
                 chosen = stages;
@@ -76,7 +80,7 @@ impl Search {
     }
 
     /// Improves `current` step by step.
-    fn climb(
+    fn improve(
         &mut self,
         limits: &Limits,
         pairs: &ChunkPairs,

@@ -34,17 +34,24 @@ pub(super) fn own(
     settings: Option<&OwnershipSettings>,
     method: Option<&Bound<'_, PyString>>,
 ) -> PyResult<Ownership> {
-    if let Some(method) = method.filter(|given| *given != "reference") {
-        let given = short(method.to_string());
-        return Err(refused(
-            py,
-            format!("method is {given}: it must be reference"),
-        ));
-    }
+    let known = |given: &Bound<'_, PyString>| core::METHODS.iter().find(|one| *given == one.0);
+    let Some(&(_, method)) = method.map_or(core::METHODS.first(), known) else {
+        let (given, names) = (
+            method.map(ToString::to_string),
+            core::METHODS.map(|one| one.0),
+        );
+        let message = format!(
+            "method is {}: it must be one of {}",
+            short(given.unwrap_or_default()),
+            names.join(", ")
+        );
+        return Err(refused(py, message));
+    };
     let ranks = ranks(cp)?;
     let settings = settings.cloned().unwrap_or_default();
     detached(py, || {
-        core::own(
+        core::own_by(
+            method,
             &packing.segments,
             ranks,
             &settings,
