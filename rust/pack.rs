@@ -43,7 +43,7 @@ result! {
         ) -> PyResult<Self> {
             let (lengths, parents) = (ints("lengths", lengths)?, ints("parents", parents)?);
             let (lengths, parents) =
-                (slice(py, "lengths", &lengths)?, slice(py, "parents", &parents)?);
+                (slice("lengths", &lengths)?, slice("parents", &parents)?);
             let segments = detached(py, || Segments::new(lengths, parents))?;
             Ok(Self::from_segments(segments))
         }
@@ -63,7 +63,7 @@ result! {
                 _ => ints(name, ids),
             };
             let (ids, parents) = (line("group_ids", group_ids)?, line("parent_ids", parent_ids)?);
-            let (ids, parents) = (slice(py, "group_ids", &ids)?, slice(py, "parent_ids", &parents)?);
+            let (ids, parents) = (slice("group_ids", &ids)?, slice("parent_ids", &parents)?);
             let segments = detached(py, || crate::attention::parse(ids, parents))?;
             Ok(Self::from_segments(segments))
         }

@@ -82,7 +82,7 @@ result! {
             let prefixes = py.detach(|| self.packed_prefixes());
             let found = usize::try_from(n).ok().and_then(|n| prefixes.packed.get(n));
             found.copied().ok_or_else(|| {
-                refused(py, format!("sequences is {n}: the tree has {}", self.sequences()))
+                refused(format!("sequences is {n}: the tree has {}", self.sequences()))
             })
         }
 
@@ -90,9 +90,7 @@ result! {
         #[pyo3(name = "restrict")]
         fn py_restrict(&self, py: Python<'_>, sequences: &Bound<'_, PyAny>) -> PyResult<Self> {
             let sequences = picked("sequences", sequences, self.sequences())?;
-            let tree = detached(py, || self.restrict(&sequences))?;
-            refuse_empty(py, &tree)?;
-            Ok(tree)
+            refuse_empty(detached(py, || self.restrict(&sequences))?)
         }
 
         /// The pack that stores the flagged segments once (one flag a segment).

@@ -36,10 +36,7 @@ pub(super) fn own(
 ) -> PyResult<Ownership> {
     if let Some(method) = method.filter(|given| *given != "reference") {
         let given = short(method.to_string());
-        return Err(refused(
-            py,
-            format!("method is {given}: it must be reference"),
-        ));
+        return Err(refused(format!("method is {given}: it must be reference")));
     }
     let ranks = ranks(cp)?;
     let settings = settings.cloned().unwrap_or_default();
