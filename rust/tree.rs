@@ -35,15 +35,16 @@ result! {
         /// Per sequence: the segment where it ends (`NONE` for an empty sequence).
         pub terminal: Vec<u32>,
     }
+    get {
+        /// Number of sequences.
+        sequence_count(self) = self.sequences();
+        /// Segments of two or more sequences: those that may be stored once or replayed.
+        decisions(self) =
+            (0..self.len()).filter(|&s| self.is_decision(s)).collect::<Vec<usize>>();
+    }
     python {
         fn __len__(&self) -> usize {
             self.len()
-        }
-
-        /// Number of sequences.
-        #[getter]
-        fn sequence_count(&self) -> usize {
-            self.sequences()
         }
 
         /// Sequences that run through each segment, ascending; S lists.
@@ -52,13 +53,6 @@ result! {
             let members = || crate::pack::members(&self.parent, &self.terminal);
             let (offsets, sequences) = detached(py, members)?;
             ragged(py, &sequences, &offsets)
-        }
-
-        /// Segments of two or more sequences: those that may be stored once or replayed.
-        #[getter]
-        fn decisions<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
-            let all = (0..self.len()).filter(|&s| self.is_decision(s));
-            all.map(|s| s as i64).collect::<Vec<i64>>().give(py)
         }
 
         /// Full-sharing tokens of the first 0, 1, ... n sequences, [n + 1].

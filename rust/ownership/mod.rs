@@ -52,14 +52,12 @@ pub struct Ownership as "Ownership" {
     pub work: Option<ProfiledWork>,
 }
 
-python {
+get {
     /// First packed token of each chunk, and the pack's length (K + 1 entries).
-    #[getter]
-    fn chunk_starts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let starts: Vec<i64> = (0..=self.owners.len()).map(|i| self.chunk_start(i)).collect();
-        starts.give(py)
-    }
-
+    chunk_starts(self) =
+        (0..=self.owners.len()).map(|i| self.chunk_start(i)).collect::<Vec<i64>>();
+}
+python {
     /// Packed token ranges that a rank owns, [n, 2], in order, neighbours joined.
     fn ranges<'py>(&self, py: Python<'py>, rank: &Bound<'py, PyAny>) -> PyResult<Object<'py>> {
         self.ranges_of(index("rank", rank, self.ranks)? as u32).give(py)?.call_method1("reshape", (-1, 2))
