@@ -67,10 +67,11 @@ python {
     #[staticmethod]
     fn from_owners(
         packing: &crate::pack::Packing,
-        cp: usize,
-        chunk: i64,
+        cp: &Bound<'_, PyAny>,
+        chunk: &Bound<'_, PyAny>,
         owners: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
+        let (cp, chunk) = (ranks(cp)?, usize::take("chunk", chunk)? as i64);
         let owners = picked("owners", owners, cp)?;
         let tokens = packing.segments.tokens();
         let mut made = Self { ranks: cp, tokens, chunk, owners, ..Self::default() };
@@ -119,6 +120,16 @@ pub struct Workspace {
 /// Assigns the chunks of a pack to `ranks` ranks, each a contiguous range but for a
 /// challenger of a workload profile.
 ///
+/// Refuses a number of ranks that no ownership has.
+pub fn check_ranks(ranks: usize) -> Result<()> {
+    if ranks == 0 || ranks > MOST_RANKS {
+        return Err(Error::input(format!(
+            "cp is {ranks}: it must be from 1 to {MOST_RANKS}"
+        )));
+    }
+    Ok(())
+}
+
 /// Exactly the reference planner's answer: contiguous start, fetch stages, local search.
 pub fn own(
     segments: &Segments,
@@ -127,11 +138,7 @@ pub fn own(
     workspace: &mut Workspace,
 ) -> Result<Ownership> {
     settings.check()?;
-    if ranks == 0 || ranks > MOST_RANKS {
-        return Err(Error::input(format!(
-            "cp is {ranks}: it must be from 1 to {MOST_RANKS}"
-        )));
-    }
+    check_ranks(ranks)?;
     let tokens = segments.tokens();
     if tokens == 0 {
         return Ok(without_chunks(ranks, settings));

@@ -18,6 +18,7 @@ pub(crate) mod prelude {
     pub(crate) use super::convert::{Flags, index, ints, picked, ragged, slice};
     pub(crate) use super::errors::{detached, refused};
     pub(crate) use super::fields::{Give, Take};
+    pub(crate) use super::ownership::ranks;
     pub(crate) use super::sequences::refuse_empty;
     pub(crate) use pyo3::prelude::*;
 
