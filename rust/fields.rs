@@ -264,6 +264,7 @@ macro_rules! settings {
 }
 
 /// Declares a result: its fields are the attributes of the Python class, columns as new arrays.
+/// Attributes under `get` are computed when they are read.
 macro_rules! result {
     (
         $(#[$meta:meta])*
@@ -271,6 +272,7 @@ macro_rules! result {
             $($(#[$doc:meta])* pub $field:ident: $type:ty,)*
             $(@core $($(#[$inner_doc:meta])* pub $inner:ident: $inner_type:ty,)*)?
         }
+        $(get { $($(#[$made_doc:meta])* $made:ident($me:ident) = $value:expr;)* })?
         $(python { $($methods:tt)* })?
     ) => {
         #[cfg_attr(feature = "python", pyo3::pyclass(frozen))]
@@ -295,6 +297,14 @@ macro_rules! result {
                         self.$field.give(py)
                     }
                 )*
+
+                $($(
+                    $(#[$made_doc])*
+                    #[getter($made)]
+                    fn $made<'py>(&$me, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+                        ($value).give(py)
+                    }
+                )*)?
 
                 #[classattr]
                 fn __match_args__(py: Python<'_>) -> PyResult<Bound<'_, pyo3::types::PyTuple>> {

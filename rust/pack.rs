@@ -32,6 +32,21 @@ result! {
         /// Sequence indices, see `member_offsets`.
         pub members: Vec<u32>,
     }
+    get {
+        /// Number of sequences, n; 0 if only the segments are known.
+        sequence_count(self) = self.last.len();
+        /// Tokens of the pack.
+        packed_tokens(self) = self.segments.tokens();
+        /// Tokens of each segment, [S].
+        lengths(self) =
+            (0..self.segments.len()).map(|s| self.segments.length(s)).collect::<Vec<i64>>();
+        /// Parent of each segment, -1 for a root, [S].
+        parents(self) = self.segments.parents;
+        /// First position of each segment in the pack, [S].
+        packed_starts(self) = self.segments.starts[..self.segments.len()].to_vec();
+        /// First position of each segment inside its sequences, [S].
+        sequence_starts(self) = self.sequence_start;
+    }
     python {
         /// A pack made elsewhere, without sequences: lengths, and parents (-1: a root).
         #[staticmethod]
@@ -43,7 +58,7 @@ result! {
         ) -> PyResult<Self> {
             let (lengths, parents) = (ints("lengths", lengths)?, ints("parents", parents)?);
             let (lengths, parents) =
-                (slice(py, "lengths", &lengths)?, slice(py, "parents", &parents)?);
+                (slice("lengths", &lengths)?, slice("parents", &parents)?);
             let segments = detached(py, || Segments::new(lengths, parents))?;
             Ok(Self::from_segments(segments))
         }
@@ -63,50 +78,13 @@ result! {
                 _ => ints(name, ids),
             };
             let (ids, parents) = (line("group_ids", group_ids)?, line("parent_ids", parent_ids)?);
-            let (ids, parents) = (slice(py, "group_ids", &ids)?, slice(py, "parent_ids", &parents)?);
+            let (ids, parents) = (slice("group_ids", &ids)?, slice("parent_ids", &parents)?);
             let segments = detached(py, || crate::attention::parse(ids, parents))?;
             Ok(Self::from_segments(segments))
         }
 
         fn __len__(&self) -> usize {
             self.segments.len()
-        }
-
-        /// Number of sequences, n; 0 if only the segments are known.
-        #[getter]
-        fn sequence_count(&self) -> usize {
-            self.last.len()
-        }
-
-        /// Tokens of the pack.
-        #[getter]
-        fn packed_tokens(&self) -> i64 {
-            self.segments.tokens()
-        }
-
-        /// Tokens of each segment, [S].
-        #[getter]
-        fn lengths<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
-            let all = (0..self.segments.len()).map(|s| self.segments.length(s));
-            all.collect::<Vec<i64>>().give(py)
-        }
-
-        /// Parent of each segment, -1 for a root, [S].
-        #[getter]
-        fn parents<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
-            self.segments.parents.give(py)
-        }
-
-        /// First position of each segment in the pack, [S].
-        #[getter]
-        fn packed_starts<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
-            self.segments.starts[..self.segments.len()].to_vec().give(py)
-        }
-
-        /// First position of each segment inside its sequences, [S].
-        #[getter]
-        fn sequence_starts<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
-            self.sequence_start.give(py)
         }
 
         /// Sequences of each segment, ascending; S lists.

@@ -35,15 +35,16 @@ result! {
         /// Per sequence: the segment where it ends (`NONE` for an empty sequence).
         pub terminal: Vec<u32>,
     }
+    get {
+        /// Number of sequences.
+        sequence_count(self) = self.sequences();
+        /// Segments of two or more sequences: those that may be stored once or replayed.
+        decisions(self) =
+            (0..self.len()).filter(|&s| self.is_decision(s)).collect::<Vec<usize>>();
+    }
     python {
         fn __len__(&self) -> usize {
             self.len()
-        }
-
-        /// Number of sequences.
-        #[getter]
-        fn sequence_count(&self) -> usize {
-            self.sequences()
         }
 
         /// Sequences that run through each segment, ascending; S lists.
@@ -52,13 +53,6 @@ result! {
             let members = || crate::pack::members(&self.parent, &self.terminal);
             let (offsets, sequences) = detached(py, members)?;
             ragged(py, &sequences, &offsets)
-        }
-
-        /// Segments of two or more sequences: those that may be stored once or replayed.
-        #[getter]
-        fn decisions<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
-            let all = (0..self.len()).filter(|&s| self.is_decision(s));
-            all.map(|s| s as i64).collect::<Vec<i64>>().give(py)
         }
 
         /// Full-sharing tokens of the first 0, 1, ... n sequences, [n + 1].
@@ -82,7 +76,7 @@ result! {
             let prefixes = py.detach(|| self.packed_prefixes());
             let found = usize::try_from(n).ok().and_then(|n| prefixes.packed.get(n));
             found.copied().ok_or_else(|| {
-                refused(py, format!("sequences is {n}: the tree has {}", self.sequences()))
+                refused(format!("sequences is {n}: the tree has {}", self.sequences()))
             })
         }
 
@@ -90,9 +84,7 @@ result! {
         #[pyo3(name = "restrict")]
         fn py_restrict(&self, py: Python<'_>, sequences: &Bound<'_, PyAny>) -> PyResult<Self> {
             let sequences = picked("sequences", sequences, self.sequences())?;
-            let tree = detached(py, || self.restrict(&sequences))?;
-            refuse_empty(py, &tree)?;
-            Ok(tree)
+            refuse_empty(detached(py, || self.restrict(&sequences))?)
         }
 
         /// The pack that stores the flagged segments once (one flag a segment).

@@ -13,6 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from waveplan.sequences.sequences import Ragged
 
 _Ints: TypeAlias = NDArray[int64]
+_Tokens: TypeAlias = _Ints | Sequence[_Ints]
+_HeadTokens: TypeAlias = tuple[_Ints, _Ints | None, bool]
+"""Positions of a request, its labels, and whether every position is projected."""
 _Floats: TypeAlias = NDArray[float64]
 
 @dataclass_transform(frozen_default=True)
@@ -156,8 +159,10 @@ class Tree:
     def pack(self, shared: NDArray[bool_]) -> Packing:
         """The pack that stores the flagged segments once, [S]."""
 
-def build_tree(tokens: _Ints, offsets: _Ints) -> Tree:
-    """Tree of `tokens[offsets[i]:offsets[i + 1]]`. InputError: an empty sequence, or none."""
+def build_tree(tokens: _Tokens, offsets: _Ints | None = None) -> Tree:
+    """Tree of `tokens[offsets[i]:offsets[i + 1]]`, or without offsets of the arrays listed.
+
+    InputError: an empty sequence, or none."""
 
 @final
 class Packing:
@@ -191,52 +196,33 @@ class Packing:
         """Packed position of each token of a sequence."""
 
 def pack_sequences(
-    tokens: _Ints,
-    offsets: _Ints,
+    tokens: _Tokens,
+    offsets: _Ints | None = None,
     max_depth: int | None = None,
-    min_shared: int = 1,
+    min_shared: int | None = None,
     shareable: _Ints | None = None,
 ) -> Packing:
-    """Packs the sequences `tokens[offsets[i]:offsets[i + 1]]`; see `waveplan.pack`."""
+    """Packs sequences, given as to `build_tree`; see `waveplan.pack`."""
 
-# --- sequences in arrays of their own ---
-
-def tree_of(sequences: Sequence[_Ints]) -> Tree: ...
-def pack_of(
-    sequences: Sequence[_Ints],
-    max_depth: int | None = None,
-    min_shared: int = 1,
-    shareable: _Ints | None = None,
-) -> Packing: ...
 def hash_sequences(sequences: Sequence[_Ints], key: Sequence[int]) -> bytes:
     """Keyed hashes for look-ups within a process, 16 bytes a sequence; ``key`` is two u64."""
 
 def gather_tokens(packing: Packing, sequences: Sequence[_Ints]) -> _Ints:
     """Tokens of a pack of these sequences. InputError: they are not its sequences."""
 
-def packed_ids(packing: Packing) -> tuple[_Ints, _Ints, _Ints]:
+def packed_ids(packing: Packing) -> list[_Ints]:
     """Per packed token: segment from 1, its parent's (its own at a root), position in sequence."""
 
-def packed_positions(packing: Packing) -> tuple[_Ints, _Ints]:
+def packed_positions(packing: Packing) -> list[_Ints]:
     """Packed positions of all sequences, one after another, and offsets [n + 1]."""
 
 def labelled_tokens(labels: _Ints, tokens: int) -> int:
     """Tokens with a label; each has ``len(labels) / tokens`` of them, -100 for none."""
 
-def projected_tokens(
-    positions: Sequence[_Ints],
-    labels: Sequence[_Ints | None],
-    every: Sequence[bool],
-    most: int,
-) -> int:
+def projected_tokens(requests: Sequence[_HeadTokens], most: int) -> int:
     """Distinct packed positions that requests project, counted up to `most`."""
 
-def target_chunk_tokens(
-    positions: Sequence[_Ints],
-    labels: Sequence[_Ints | None],
-    every: Sequence[bool],
-    chunk: int,
-) -> int:
+def target_chunk_tokens(requests: Sequence[_HeadTokens], chunk: int) -> int:
     """Tokens of the first head chunk that holds a position of a request with labels."""
 
 @final

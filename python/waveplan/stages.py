@@ -58,8 +58,8 @@ def pack(
     return core.pack_sequences(
         given.tokens,
         given.offsets,
-        None if max_depth is None else integer("max_depth", max_depth),
-        integer("min_shared", min_shared),
+        max_depth,
+        min_shared,
         None if shareable is None else integers("shareable", shareable),
     )
 

@@ -106,7 +106,7 @@ settings! {
                 conv: i64::take("conv", conv)?,
                 tp: tp.map_or(Ok(1), |tp| i64::take("tp", tp))?,
             };
-            Self::from_shape(&shape).map_err(|error| to_python(hidden.py(), &error))
+            Ok(Self::from_shape(&shape)?)
         }
     }
 }

@@ -52,33 +52,24 @@ result! {
         /// Why the search ended (reference).
         pub stop: Stop,
     }
-    python {
+    get {
         /// The shared segments, ascending.
-        #[getter]
-        fn decisions<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
-            let flags = self.shared.iter().enumerate();
-            flags.filter(|f| *f.1).map(|f| f.0 as i64).collect::<Vec<i64>>().give(py)
-        }
-
+        decisions(self) =
+            (0..self.shared.len()).filter(|&s| self.shared[s]).collect::<Vec<usize>>();
         /// Work that a better layout could save at most; 0 when proven optimal.
-        #[getter]
-        fn gap(&self) -> i128 {
-            if self.optimal { 0 } else { (self.score.work - self.bound).max(0) }
-        }
-
+        gap(self) = if self.optimal { 0 } else { (self.score.work - self.bound).max(0) };
         /// Why the refinement ended (reference).
-        #[getter]
-        fn stop_reason(&self) -> Option<&'static str> {
-            match self.stop {
-                Stop::NotSearched => None,
-                Stop::NoDecisions => Some("no_shareable_decisions"),
-                Stop::BudgetExhausted => Some("refinement_budget_exhausted"),
-                Stop::Complete => Some("search_complete"),
-            }
-        }
-
+        stop_reason(self) = match self.stop {
+            Stop::NotSearched => None,
+            Stop::NoDecisions => Some("no_shareable_decisions"),
+            Stop::BudgetExhausted => Some("refinement_budget_exhausted"),
+            Stop::Complete => Some("search_complete"),
+        };
+    }
+    python {
         fn __repr__(&self) -> String {
-            let proof = if self.optimal { "optimal".to_owned() } else { format!("gap {}", self.gap()) };
+            let gap = (self.score.work - self.bound).max(0);
+            let proof = if self.optimal { "optimal".to_owned() } else { format!("gap {gap}") };
             format!(
                 "Layout({} shared, {} segments, depth {}, {} tokens, {proof})",
                 self.chosen, self.segments, self.depth, self.packed_tokens

@@ -52,14 +52,12 @@ pub struct Ownership as "Ownership" {
     pub work: Option<ProfiledWork>,
 }
 
-python {
+get {
     /// First packed token of each chunk, and the pack's length (K + 1 entries).
-    #[getter]
-    fn chunk_starts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let starts: Vec<i64> = (0..=self.owners.len()).map(|i| self.chunk_start(i)).collect();
-        starts.give(py)
-    }
-
+    chunk_starts(self) =
+        (0..=self.owners.len()).map(|i| self.chunk_start(i)).collect::<Vec<i64>>();
+}
+python {
     /// Packed token ranges that a rank owns, [n, 2], in order, neighbours joined.
     fn ranges<'py>(&self, py: Python<'py>, rank: &Bound<'py, PyAny>) -> PyResult<Object<'py>> {
         self.ranges_of(index("rank", rank, self.ranks)? as u32).give(py)?.call_method1("reshape", (-1, 2))
@@ -69,10 +67,11 @@ python {
     #[staticmethod]
     fn from_owners(
         packing: &crate::pack::Packing,
-        cp: usize,
-        chunk: i64,
+        cp: &Bound<'_, PyAny>,
+        chunk: &Bound<'_, PyAny>,
         owners: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
+        let (cp, chunk) = (ranks(cp)?, usize::take("chunk", chunk)? as i64);
         let owners = picked("owners", owners, cp)?;
         let tokens = packing.segments.tokens();
         let mut made = Self { ranks: cp, tokens, chunk, owners, ..Self::default() };
@@ -135,6 +134,16 @@ pub fn own(
     own_by(METHODS[0].1, segments, ranks, settings, workspace)
 }
 
+/// Refuses a number of ranks that no ownership has.
+pub fn check_ranks(ranks: usize) -> Result<()> {
+    if ranks == 0 || ranks > MOST_RANKS {
+        return Err(Error::input(format!(
+            "cp is {ranks}: it must be from 1 to {MOST_RANKS}"
+        )));
+    }
+    Ok(())
+}
+
 /// Assigns the chunks of a pack to `ranks` ranks, each a contiguous range but for a
 /// challenger of a workload profile.
 ///
@@ -148,11 +157,7 @@ pub fn own_by(
     workspace: &mut Workspace,
 ) -> Result<Ownership> {
     settings.check()?;
-    if ranks == 0 || ranks > MOST_RANKS {
-        return Err(Error::input(format!(
-            "cp is {ranks}: it must be from 1 to {MOST_RANKS}"
-        )));
-    }
+    check_ranks(ranks)?;
     let tokens = segments.tokens();
     if tokens == 0 {
         return Ok(without_chunks(ranks, settings));

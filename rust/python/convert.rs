@@ -11,9 +11,8 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-use super::errors::{refused, to_python};
+use super::errors::refused;
 use super::fields::Take;
-use crate::error::Error;
 use crate::segments::NONE;
 
 /// A one-dimensional int64 array that Python holds.
@@ -89,16 +88,13 @@ pub(super) fn cut(text: &str) -> String {
     }
 }
 
-/// The slice under a one-dimensional int64 array, without a copy.
-pub(crate) fn slice<'a>(py: Python<'_>, name: &str, array: &'a Ints<'_>) -> PyResult<&'a [i64]> {
+/// The slice under a one-dimensional array, without a copy.
+pub(crate) fn slice<'a, T: Element>(name: &str, array: &'a Array<'_, T>) -> PyResult<&'a [T]> {
     array.as_slice().map_err(|_| {
-        to_python(
-            py,
-            &Error::input(format!(
-                "{name} (length {}) is not contiguous and aligned: pass numpy.ascontiguousarray of it",
-                array.len()
-            )),
-        )
+        refused(format!(
+            "{name} (length {}) is not contiguous and aligned: pass numpy.ascontiguousarray of it",
+            array.len()
+        ))
     })
 }
 
@@ -138,9 +134,9 @@ pub(crate) fn picked(name: &str, given: &Bound<'_, PyAny>, count: usize) -> PyRe
     let values = ints(name, given)?;
     let outside = |(i, value): (usize, &i64)| match usize::try_from(*value) {
         Ok(index) if index < count => Ok(index as u32),
-        _ => Err(below(given, &format!("{name}[{i}]"), *value, count)),
+        _ => Err(below(&format!("{name}[{i}]"), *value, count)),
     };
-    let values = slice(given.py(), name, &values)?;
+    let values = slice(name, &values)?;
     values.iter().enumerate().map(outside).collect()
 }
 
@@ -148,10 +144,10 @@ pub(crate) fn picked(name: &str, given: &Bound<'_, PyAny>, count: usize) -> PyRe
 pub(crate) fn index(name: &str, given: &Bound<'_, PyAny>, count: usize) -> PyResult<usize> {
     let value = i64::take(name, given)?;
     let index = usize::try_from(value).ok().filter(|&index| index < count);
-    index.ok_or_else(|| below(given, name, value, count))
+    index.ok_or_else(|| below(name, value, count))
 }
 
-fn below(given: &Bound<'_, PyAny>, name: &str, value: i64, count: usize) -> PyErr {
+fn below(name: &str, value: i64, count: usize) -> PyErr {
     let message = format!("{name} is {value}: it must be at least 0 and below {count}");
-    refused(given.py(), message)
+    refused(message)
 }

@@ -45,29 +45,27 @@ pub(super) fn stop_if(asked: Option<Bound<'_, PyAny>>) -> PyResult<()> {
 }
 
 /// The one place where a core error becomes a Python exception.
-pub(crate) fn to_python(py: Python<'_>, error: &Error) -> PyErr {
-    let class = match error {
-        Error::Input(_) | Error::Overflow(_) => "InputError",
-        Error::Internal(_) => "InternalError",
-        Error::Interrupted => {
-            return RAISED
-                .with(|slot| slot.borrow_mut().take())
-                .unwrap_or_else(|| PyKeyboardInterrupt::new_err(()));
-        }
-    };
-    let made = py
-        .import("waveplan.errors")
-        .and_then(|module| module.getattr(class))
-        .and_then(|class| class.call1((error.to_string(),)));
-    match made {
-        Ok(exception) => PyErr::from_value(exception),
-        Err(failed) => failed,
+impl From<Error> for PyErr {
+    fn from(error: Error) -> Self {
+        let class = match error {
+            Error::Input(_) | Error::Overflow(_) => "InputError",
+            Error::Internal(_) => "InternalError",
+            Error::Interrupted => {
+                let raised = RAISED.with(|slot| slot.borrow_mut().take());
+                return raised.unwrap_or_else(|| PyKeyboardInterrupt::new_err(()));
+            }
+        };
+        let made = Python::attach(|py| {
+            let class = py.import("waveplan.errors")?.getattr(class)?;
+            class.call1((error.to_string(),)).map(Self::from_value)
+        });
+        made.unwrap_or_else(|failed| failed)
     }
 }
 
 /// An input error from anything printable.
-pub(crate) fn refused(py: Python<'_>, message: impl Into<String>) -> PyErr {
-    to_python(py, &Error::Input(message.into()))
+pub(crate) fn refused(message: impl Into<String>) -> PyErr {
+    Error::Input(message.into()).into()
 }
 
 /// Runs `work` with the interpreter released and maps its error.
@@ -75,7 +73,7 @@ pub(crate) fn detached<T: Send>(
     py: Python<'_>,
     work: impl Send + FnOnce() -> Result<T>,
 ) -> PyResult<T> {
-    py.detach(work).map_err(|error| to_python(py, &error))
+    Ok(py.detach(work)?)
 }
 
 /// Sequences up to which a tree and a pass over columns take microseconds.
@@ -91,9 +89,5 @@ pub(super) fn detached_unless<T: Send>(
     short: bool,
     work: impl Send + FnOnce() -> Result<T>,
 ) -> PyResult<T> {
-    if short {
-        work().map_err(|error| to_python(py, &error))
-    } else {
-        detached(py, work)
-    }
+    Ok(if short { work() } else { py.detach(work) }?)
 }

@@ -89,7 +89,7 @@ pub(crate) trait Take: Sized {
 
 fn wrong(value: &Bound<'_, PyAny>, name: &str, right: &str) -> PyErr {
     let message = format!("{name} must be {right}, not {}", shown(value));
-    refused(value.py(), message)
+    refused(message)
 }
 
 /// A value as a message shows it, on one line.
@@ -110,7 +110,7 @@ impl Take for i64 {
         value.extract().map_err(|error: PyErr| {
             if error.is_instance_of::<PyOverflowError>(value.py()) {
                 let wrong = format!("{name} is {}: it must fit in 64 bits", shown(value));
-                return refused(value.py(), wrong);
+                return refused(wrong);
             }
             wrong(value, name, "an integer")
         })
@@ -122,7 +122,7 @@ impl Take for usize {
         let whole = i64::take(name, value)?;
         usize::try_from(whole).map_err(|_| {
             let wrong = format!("{name} is {whole}: it must be at least 0");
-            refused(value.py(), wrong)
+            refused(wrong)
         })
     }
 }
@@ -171,7 +171,7 @@ impl<const N: usize> Take for [i64; N] {
         let given = entries(name, value)?;
         if given.len() != N {
             let wrong = format!("{name} has {} entries: give {N}", given.len());
-            return Err(refused(value.py(), wrong));
+            return Err(refused(wrong));
         }
         let mut made = [0; N];
         for (i, entry) in given.iter().enumerate() {
@@ -228,17 +228,17 @@ pub(crate) trait Settings:
             match Self::FIELDS.get(i) {
                 Some((name, _)) if !all.contains(name)? => all.set_item(name, value)?,
                 Some((name, _)) => {
-                    return Err(refused(py, format!("{} has {name} twice", Self::NAME)));
+                    return Err(refused(format!("{} has {name} twice", Self::NAME)));
                 }
                 None => {
                     let most = Self::FIELDS.len();
-                    return Err(refused(py, format!("{} has {most} settings", Self::NAME)));
+                    return Err(refused(format!("{} has {most} settings", Self::NAME)));
                 }
             }
         }
         for (name, required) in Self::FIELDS {
             if *required && !all.contains(name)? {
-                return Err(refused(py, format!("{} needs {name}", Self::NAME)));
+                return Err(refused(format!("{} needs {name}", Self::NAME)));
             }
         }
         Self::default().changed(py, Some(&all))
@@ -257,7 +257,7 @@ pub(crate) trait Settings:
                     short(&name),
                     known.join(", ")
                 );
-                return Err(refused(py, message));
+                return Err(refused(message));
             }
             made.set(&name, &value)?;
         }

@@ -50,7 +50,7 @@ pub(super) fn schedule_per_rank(
             .zip(cuts)
             .all(|(s, cut)| cut.iter().sum::<i64>() == segments.length(s));
     if !same {
-        return Err(refused(py, "placement is of another pack: give its own"));
+        return Err(refused("placement is of another pack: give its own"));
     }
     detached(py, || Ok(gdn_schedule_per_rank(segments, placement)))
 }

@@ -22,10 +22,7 @@ impl Take for Version {
         match i64::take(name, value)? {
             1 => Ok(Self::One),
             2 => Ok(Self::Two),
-            other => Err(refused(
-                value.py(),
-                format!("{name} is {other}: it must be 1 or 2"),
-            )),
+            other => Err(refused(format!("{name} is {other}: it must be 1 or 2"))),
         }
     }
 }
@@ -65,17 +62,16 @@ pub(super) fn choose_layout(
         Some("none") => Method::None,
         Some(other) => {
             let (given, known) = (short(other), "exact, reference, full, none");
-            return Err(refused(
-                py,
-                format!("method is {given}: it must be one of {known}"),
-            ));
+            return Err(refused(format!(
+                "method is {given}: it must be one of {known}"
+            )));
         }
     };
     let most_tokens = most_tokens
         .map(|most| i64::take("most_tokens", most))
         .transpose()?;
     if most_tokens.is_some() && method != Method::Exact {
-        return Err(refused(py, "most_tokens needs method \"exact\""));
+        return Err(refused("most_tokens needs method \"exact\""));
     }
     let options = Options {
         method,
@@ -91,9 +87,8 @@ pub(super) fn choose_layout(
     })?;
     layout.ok_or_else(|| {
         let (most, least) = (most_tokens.unwrap_or(0), tree.packed_tokens());
-        refused(
-            py,
-            format!("most_tokens is {most}: with everything shared the pack has {least}"),
-        )
+        refused(format!(
+            "most_tokens is {most}: with everything shared the pack has {least}"
+        ))
     })
 }

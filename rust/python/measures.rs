@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use numpy::{PyArray1, PyUntypedArrayMethods};
+use numpy::PyArray1;
 use pyo3::prelude::*;
 
 use super::convert::{self, Flags, Ints, List, picked, short, slice};
-use super::errors::{FEW_SEQUENCES, FEW_TOKENS, detached_unless, to_python};
-use crate::error::{Error, Result};
+use super::errors::{FEW_SEQUENCES, FEW_TOKENS, detached_unless, refused};
 use crate::fields::result;
 use crate::gdn::Gdn;
 use crate::heads::HeadWork;
@@ -43,38 +42,37 @@ impl PyPool {
         logits: Flags<'_>,
         hidden: Flags<'_>,
         gradient: Flags<'_>,
-        slot: Ints<'_>,
+        slot: &Bound<'_, PyAny>,
         routed: Ints<'_>,
         group_sizes: Ints<'_>,
     ) -> PyResult<Self> {
         let labels = match (&first_target, &label_mask) {
-            (Some(from), None) => Labels::From(slice(py, "first_target", from)?),
-            (None, Some(mask)) => Labels::Mask(flags(py, "label_mask", mask)?),
+            (Some(from), None) => Labels::From(slice("first_target", from)?),
+            (None, Some(mask)) => Labels::Mask(slice("label_mask", mask)?),
             _ => {
-                return Err(to_python(
-                    py,
-                    &Error::input("give either first_target or label_mask, and None for the other"),
+                return Err(refused(
+                    "give either first_target or label_mask, and None for the other",
                 ));
             }
         };
-        let slot = indices(py, "slot", slice(py, "slot", &slot)?)?;
-        let tokens = slice(py, "tokens", &tokens)?;
+        let slot = picked("slot", slot, u32::MAX as usize)?;
+        let tokens = slice("tokens", &tokens)?;
         // Copied, so that what was checked stays true while other threads run.
-        let offsets = slice(py, "offsets", &offsets)?.to_vec();
-        let sequences = Sequences::new(tokens, &offsets).map_err(|error| to_python(py, &error))?;
+        let offsets = slice("offsets", &offsets)?.to_vec();
+        let sequences = Sequences::new(tokens, &offsets)?;
         let lengths: Vec<i64> = offsets.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let columns = Columns {
             lengths: &lengths,
-            targets: flags(py, "targets", &targets)?,
+            targets: slice("targets", &targets)?,
             labels,
-            target_width: slice(py, "target_width", &target_width)?,
-            top_k: slice(py, "top_k", &top_k)?,
-            logits: flags(py, "logits", &logits)?,
-            hidden: flags(py, "hidden", &hidden)?,
-            gradient: flags(py, "gradient", &gradient)?,
+            target_width: slice("target_width", &target_width)?,
+            top_k: slice("top_k", &top_k)?,
+            logits: slice("logits", &logits)?,
+            hidden: slice("hidden", &hidden)?,
+            gradient: slice("gradient", &gradient)?,
             slot: &slot,
-            routed: slice(py, "routed", &routed)?,
-            group_sizes: slice(py, "group_sizes", &group_sizes)?,
+            routed: slice("routed", &routed)?,
+            group_sizes: slice("group_sizes", &group_sizes)?,
         };
         let short = sequences.len() <= FEW_SEQUENCES && tokens.len() <= FEW_TOKENS;
         let (pool, tree) = detached_unless(py, short, || {
@@ -151,29 +149,6 @@ impl PyPool {
     }
 }
 
-fn flags<'a>(py: Python<'_>, name: &str, array: &'a Flags<'_>) -> PyResult<&'a [bool]> {
-    array.as_slice().map_err(|_| {
-        let message = format!(
-            "{name} (length {}) is not contiguous: pass numpy.ascontiguousarray of it",
-            array.len()
-        );
-        to_python(py, &Error::input(message))
-    })
-}
-
-fn indices(py: Python<'_>, name: &str, values: &[i64]) -> PyResult<Vec<u32>> {
-    let made = values
-        .iter()
-        .enumerate()
-        .map(|(i, &value)| {
-            u32::try_from(value).map_err(|_| {
-                Error::input(format!("{name}[{i}] is {value}: it must be a small index"))
-            })
-        })
-        .collect::<Result<Vec<u32>>>();
-    made.map_err(|error| to_python(py, &error))
-}
-
 /// Measures of one plan, filled pack by pack.
 #[pyclass(name = "PlanMeasures", module = "waveplan._core")]
 pub(crate) struct PyPlanMeasures {
@@ -200,8 +175,7 @@ impl PyPlanMeasures {
         let mut packs = Packs::default();
         py.detach(|| packs.form(&pool.pool, &picked));
         let mut measures = Measures::default();
-        measures::start(&pool.pool, &picked, &packs, &settings, &mut measures)
-            .map_err(|error| to_python(py, &error))?;
+        measures::start(&pool.pool, &picked, &packs, &settings, &mut measures)?;
         Ok(Self {
             pool: Arc::clone(&pool.pool),
             packs,
@@ -214,10 +188,9 @@ impl PyPlanMeasures {
     /// Fills pack `g` from its layout and, under context parallelism, the ownership and the gdn
     /// placement of its pack, padded to a multiple of TP.
     #[pyo3(signature = (g, tree, shared, *, ownership=None, gdn=None, head_sum=false))]
-    #[allow(clippy::needless_pass_by_value, clippy::too_many_arguments)]
+    #[allow(clippy::needless_pass_by_value)]
     fn exact(
         &mut self,
-        py: Python<'_>,
         g: usize,
         tree: &Tree,
         shared: Flags<'_>,
@@ -225,68 +198,10 @@ impl PyPlanMeasures {
         gdn: Option<&Gdn>,
         head_sum: bool,
     ) -> PyResult<()> {
-        let shared = flags(py, "shared", &shared)?;
-        self.fill(g, tree, shared, (ownership, gdn), head_sum)
-            .map_err(|error| to_python(py, &error))
-    }
-
-    /// Fills pack `g` from a bound: "none", "full" or "split", the latter two with the
-    /// pack's full-sharing tokens.
-    #[pyo3(signature = (g, kind, tokens=0))]
-    fn bound(&mut self, py: Python<'_>, g: usize, kind: &str, tokens: i64) -> PyResult<()> {
-        let filled = match kind {
-            "none" => Ok(measures::Bound::NoSharing),
-            "full" => Ok(measures::Bound::FullSharing(tokens)),
-            "split" => Ok(measures::Bound::Split(tokens)),
-            _ => Err(Error::input(format!(
-                "kind is {}: give \"none\", \"full\" or \"split\"",
-                short(kind)
-            ))),
-        }
-        .and_then(|bound| {
-            self.pack(g)?;
-            measures::bound(bound, &self.settings, &mut self.measures.packs[g])
-        });
-        filled.map_err(|error| to_python(py, &error))
-    }
-
-    /// Sums the packs into the plan's measures; returns those of the plan and of each pack.
-    #[pyo3(signature = (*, even=false))]
-    fn finish(&mut self, py: Python<'_>, even: bool) -> PyResult<(Vec<i64>, Vec<Vec<i64>>)> {
-        measures::finish(&self.settings, even, &mut self.measures)
-            .map_err(|error| to_python(py, &error))?;
-        Ok((
-            self.measures.plan.to_vec(),
-            self.measures.packs.iter().map(|one| one.to_vec()).collect(),
-        ))
-    }
-}
-
-impl PyPlanMeasures {
-    fn pack(&self, g: usize) -> Result<&[u32]> {
-        if g >= self.packs.len() {
-            return Err(Error::input(format!(
-                "pack {g} of {}: count from 0",
-                self.packs.len()
-            )));
-        }
-        Ok(self.packs.requests(g))
-    }
-
-    fn fill(
-        &mut self,
-        g: usize,
-        tree: &Tree,
-        shared: &[bool],
-        (ownership, gdn): (Option<&Ownership>, Option<&Gdn>),
-        head_sum: bool,
-    ) -> Result<()> {
-        let requests = self.pack(g)?;
+        let (shared, requests) = (slice("shared", &shared)?, self.pack(g)?);
         let lengths = requests.iter().map(|&r| self.pool.lengths[r as usize]);
-        if tree.sequences() != requests.len()
-            || !lengths.eq((0..tree.sequences()).map(|r| tree.sequence_length(r)))
-        {
-            return Err(Error::input(format!(
+        if !lengths.eq((0..tree.sequences()).map(|r| tree.sequence_length(r))) {
+            return Err(refused(format!(
                 "tree is not of pack {g}'s rows: restrict the pool's tree to the pack's requests"
             )));
         }
@@ -296,7 +211,7 @@ impl PyPlanMeasures {
         let other = |made: &Ownership| made.ranks != ranks || made.tokens != tokens;
         let elsewhere = |placed: &Gdn| placed.owner.len() != padded.len();
         if ownership.map_or(ranks > 1, other) || gdn.is_some_and(elsewhere) {
-            return Err(Error::input(format!(
+            return Err(refused(format!(
                 "ownership and gdn must be of pack {g}'s {tokens} padded tokens on {ranks} ranks"
             )));
         }
@@ -312,16 +227,57 @@ impl PyPlanMeasures {
                 HeadCount::Union
             },
         };
-        let requests = self.packs.requests(g);
+        let (pool, settings, requests) = (&self.pool, &self.settings, self.packs.requests(g));
         let into = &mut self.measures.packs[g];
-        measures::exact(
-            &self.pool,
+        Ok(measures::exact(
+            pool,
             requests,
             &exact,
-            &self.settings,
+            settings,
             &mut self.work,
             into,
-        )
+        )?)
+    }
+
+    /// Fills pack `g` from a bound: "none", "full" or "split", the latter two with the
+    /// pack's full-sharing tokens.
+    #[pyo3(signature = (g, kind, tokens=0))]
+    fn bound(&mut self, g: usize, kind: &str, tokens: i64) -> PyResult<()> {
+        let bound = match kind {
+            "none" => measures::Bound::NoSharing,
+            "full" => measures::Bound::FullSharing(tokens),
+            "split" => measures::Bound::Split(tokens),
+            _ => {
+                let (given, known) = (short(kind), "\"none\", \"full\" or \"split\"");
+                return Err(refused(format!("kind is {given}: give {known}")));
+            }
+        };
+        self.pack(g)?;
+        Ok(measures::bound(
+            bound,
+            &self.settings,
+            &mut self.measures.packs[g],
+        )?)
+    }
+
+    /// Sums the packs into the plan's measures; returns those of the plan and of each pack.
+    #[pyo3(signature = (*, even=false))]
+    fn finish(&mut self, even: bool) -> PyResult<(Vec<i64>, Vec<Vec<i64>>)> {
+        measures::finish(&self.settings, even, &mut self.measures)?;
+        Ok((
+            self.measures.plan.to_vec(),
+            self.measures.packs.iter().map(|one| one.to_vec()).collect(),
+        ))
+    }
+}
+
+impl PyPlanMeasures {
+    fn pack(&self, g: usize) -> PyResult<&[u32]> {
+        let packs = self.packs.len();
+        if g >= packs {
+            return Err(refused(format!("pack {g} of {packs}: count from 0")));
+        }
+        Ok(self.packs.requests(g))
     }
 }
 

@@ -7,20 +7,19 @@ mod gdn;
 mod layout;
 mod measures;
 mod ownership;
-mod pack;
 mod price;
-mod scattered;
 mod search;
-mod tree;
+mod sequences;
 
 use pyo3::prelude::*;
 
 /// Imports of the pymethods beside the core's types.
 pub(crate) mod prelude {
     pub(crate) use super::convert::{Flags, index, ints, picked, ragged, slice};
-    pub(crate) use super::errors::{detached, refused, to_python};
+    pub(crate) use super::errors::{detached, refused};
     pub(crate) use super::fields::{Give, Take};
-    pub(crate) use super::tree::refuse_empty;
+    pub(crate) use super::ownership::ranks;
+    pub(crate) use super::sequences::refuse_empty;
     pub(crate) use pyo3::prelude::*;
 
     pub(crate) type Object<'py> = Bound<'py, PyAny>;
@@ -42,18 +41,14 @@ mod _core {
     #[pymodule_export]
     use super::ownership::{attention_slices, own, stage_times};
     #[pymodule_export]
-    use super::pack::pack_sequences;
-    #[pymodule_export]
     use super::price::PyProgram;
-    #[pymodule_export]
-    use super::scattered::{
-        gather_tokens, hash_sequences, labelled_tokens, pack_of, packed_ids, packed_positions,
-        projected_tokens, target_chunk_tokens, tree_of,
-    };
     #[pymodule_export]
     use super::search::{PyEngine, PySession};
     #[pymodule_export]
-    use super::tree::build_tree;
+    use super::sequences::{
+        build_tree, gather_tokens, hash_sequences, labelled_tokens, pack_sequences, packed_ids,
+        packed_positions, projected_tokens, target_chunk_tokens,
+    };
     #[pymodule_export]
     use crate::gdn::{Gdn, GdnSettings, Schedule};
     #[pymodule_export]

@@ -19,9 +19,11 @@ give_class!(
     WorkloadProfile
 );
 
-fn ranks(cp: &Bound<'_, PyAny>) -> PyResult<usize> {
-    let ranks = i64::take("cp", cp)?;
-    Ok(usize::try_from(ranks).unwrap_or(0)) // refused as such
+/// A number of context-parallel ranks.
+pub(crate) fn ranks(cp: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let ranks = usize::take("cp", cp)?;
+    core::check_ranks(ranks)?;
+    Ok(ranks)
 }
 
 /// Assigns the chunks of a pack to `cp` ranks.
@@ -45,7 +47,7 @@ pub(super) fn own(
             short(given.unwrap_or_default()),
             names.join(", ")
         );
-        return Err(refused(py, message));
+        return Err(refused(message));
     };
     let ranks = ranks(cp)?;
     let settings = settings.cloned().unwrap_or_default();

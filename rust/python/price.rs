@@ -1,11 +1,13 @@
 //! Python classes and functions of the stage `price`.
 
+// Borrowed arrays arrive by value; that is how PyO3 hands them over.
+#![allow(clippy::needless_pass_by_value)]
+
 use std::sync::Arc;
 
 use pyo3::prelude::*;
 
 use super::convert::{Ints, List, short, slice};
-use super::errors::to_python;
 use crate::error::{Error, Result};
 use crate::price::{Node, Program, Values};
 
@@ -19,62 +21,41 @@ pub(crate) struct PyProgram {
 #[pymethods]
 impl PyProgram {
     #[new]
-    #[allow(clippy::needless_pass_by_value)] // PyO3 hands over owned arguments
     fn new(
-        py: Python<'_>,
         nodes: List<(String, List<i64>)>,
         factors: List<f64>,
         roots: List<u32>,
         safety: f64,
     ) -> PyResult<Self> {
-        let made = (nodes.0)
-            .iter()
-            .map(|(op, numbers)| node(op, &numbers.0, &factors.0))
-            .collect::<Result<Vec<_>>>()
-            .and_then(|nodes| Program::new(nodes, roots.0, safety));
-        match made {
-            Ok(program) => Ok(Self {
-                inner: Arc::new(program),
-            }),
-            Err(error) => Err(to_python(py, &error)),
-        }
+        let one = |(op, numbers): &(String, List<i64>)| node(op, &numbers.0, &factors.0);
+        let nodes = nodes.0.iter().map(one).collect::<Result<_>>()?;
+        let inner = Arc::new(Program::new(nodes, roots.0, safety)?);
+        Ok(Self { inner })
     }
 
     /// Results over one plan: `packs` holds `width` measures per pack, one after another.
-    #[allow(clippy::needless_pass_by_value)]
-    fn evaluate(
-        &self,
-        py: Python<'_>,
-        plan: Ints<'_>,
-        packs: Ints<'_>,
-        width: usize,
-    ) -> PyResult<Vec<i64>> {
-        let (plan, packs) = (slice(py, "plan", &plan)?, slice(py, "packs", &packs)?);
+    fn evaluate(&self, plan: Ints<'_>, packs: Ints<'_>, width: usize) -> PyResult<Vec<i64>> {
+        let (plan, packs) = (slice("plan", &plan)?, slice("packs", &packs)?);
         let mut values = Values::default();
-        self.inner
-            .evaluate_flat(plan, packs, width, &mut values)
-            .map_err(|error| to_python(py, &error))?;
+        self.inner.evaluate_flat(plan, packs, width, &mut values)?;
         Ok(values.roots().to_vec())
     }
 
     /// The value of every node over one plan: one entry, or one per pack; `None` where it has no
     /// value.
-    #[allow(clippy::needless_pass_by_value)]
     fn every(
         &self,
-        py: Python<'_>,
         plan: Ints<'_>,
         packs: Ints<'_>,
         width: usize,
     ) -> PyResult<Vec<Vec<Option<i64>>>> {
-        let (plan, packs) = (slice(py, "plan", &plan)?, slice(py, "packs", &packs)?);
-        let values = self.inner.every(plan, packs, width);
-        values.map_err(|error| to_python(py, &error))
+        let (plan, packs) = (slice("plan", &plan)?, slice("packs", &packs)?);
+        Ok(self.inner.every(plan, packs, width)?)
     }
 
     /// Bytes per executed token, state and packed token of a gdn layer, by which ranks are weighed.
-    fn gdn_weights(&self, py: Python<'_>) -> PyResult<[i64; 3]> {
-        (self.inner.gdn_weights()).map_err(|error| to_python(py, &error))
+    fn gdn_weights(&self) -> PyResult<[i64; 3]> {
+        Ok(self.inner.gdn_weights()?)
     }
 
     fn __len__(&self) -> usize {
@@ -89,10 +70,8 @@ fn node(op: &str, numbers: &[i64], factors: &[f64]) -> Result<Node> {
         Error::input(format!("a price node {op} of {numbers} does not exist"))
     };
     let at = |i: usize| {
-        numbers
-            .get(i)
-            .and_then(|&n| u32::try_from(n).ok())
-            .ok_or_else(bad)
+        let number = numbers.get(i).and_then(|&n| u32::try_from(n).ok());
+        number.ok_or_else(bad)
     };
     Ok(match (op, numbers.len()) {
         ("const", 1) => Node::Const(numbers[0]),

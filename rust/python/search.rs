@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 use pyo3::prelude::*;
 
 use super::convert::{Ints, List, picked, slice};
-use super::errors::{detached, to_python};
+use super::errors::detached;
 use super::fields::{Give, give_class};
 use super::measures::PyPool;
 use super::price::PyProgram;
@@ -44,29 +44,24 @@ fn profiles_from(held: HeldProfiles<'_>) -> Arc<Profiles> {
                 Held::Rates(rates) => Profile::Rates(rates.clone()),
                 Held::Observed(seen) => Profile::Observed(Curves::from(&*seen)),
             };
-            (
-                Signature {
-                    mixes,
-                    gradients,
-                    adapters,
-                },
-                profile,
-            )
+            let signature = Signature {
+                mixes,
+                gradients,
+                adapters,
+            };
+            (signature, profile)
         });
     Arc::new(made.collect())
 }
 
 /// A pool with everything needed to plan waves of it.
 #[pyclass(frozen, name = "Engine", module = "waveplan._core")]
-pub(super) struct PyEngine {
-    engine: Arc<Engine>,
-}
+pub(super) struct PyEngine(Arc<Engine>);
 
 #[pymethods]
 impl PyEngine {
     #[new]
     fn new(
-        py: Python<'_>,
         pool: &PyPool,
         settings: &Settings,
         program: &PyProgram,
@@ -74,33 +69,28 @@ impl PyEngine {
     ) -> PyResult<Self> {
         let (pool, tree) = (Arc::clone(&pool.pool), Arc::clone(&pool.tree));
         let program = Arc::clone(&program.inner);
-        Engine::new(settings.clone(), program, adapters.0, pool, tree)
-            .map(|engine| Self {
-                engine: Arc::new(engine),
-            })
-            .map_err(|error| to_python(py, &error))
+        let engine = Engine::new(settings.clone(), program, adapters.0, pool, tree)?;
+        Ok(Self(Arc::new(engine)))
     }
 
     /// Starts the search for the wave from group `start` on.
     #[pyo3(signature = (start, available, hint, profiles))]
     fn session(
         &self,
-        py: Python<'_>,
         start: usize,
         available: i64,
         hint: Option<usize>,
         profiles: HeldProfiles<'_>,
     ) -> PyResult<PySession> {
-        let engine = Arc::clone(&self.engine);
-        let session = Session::new(engine, profiles_from(profiles), start, available, hint)
-            .map_err(|error| to_python(py, &error))?;
+        let engine = Arc::clone(&self.0);
+        let session = Session::new(engine, profiles_from(profiles), start, available, hint)?;
         Ok(PySession(Mutex::new(session)))
     }
 
     /// Computes the signature by which a profile of these requests is kept.
     fn signature(&self, py: Python<'_>, requests: &Bound<'_, PyAny>) -> PyResult<Signed> {
-        let requests = picked("requests", requests, self.engine.pool().requests())?;
-        let engine = Arc::clone(&self.engine);
+        let requests = picked("requests", requests, self.0.pool().requests())?;
+        let engine = Arc::clone(&self.0);
         let signed = detached(py, move || crate::search::sign(engine, &requests))?;
         Ok((signed.mixes, signed.gradients, signed.adapters))
     }
@@ -113,9 +103,9 @@ impl PyEngine {
         requests: &Bound<'_, PyAny>,
         profiles: HeldProfiles<'_>,
     ) -> PyResult<[Cost; 3]> {
-        let requests = picked("requests", requests, self.engine.pool().requests())?;
+        let requests = picked("requests", requests, self.0.pool().requests())?;
         let profiles = profiles_from(profiles);
-        let engine = Arc::clone(&self.engine);
+        let engine = Arc::clone(&self.0);
         detached(py, move || {
             crate::search::part_costs(engine, profiles, &requests)
         })
@@ -129,9 +119,9 @@ impl PyEngine {
         available: i64,
         profiles: HeldProfiles<'_>,
     ) -> PyResult<(SearchResult, Vec<Probe>)> {
-        let requests = picked("requests", requests, self.engine.pool().requests())?;
+        let requests = picked("requests", requests, self.0.pool().requests())?;
         let profiles = profiles_from(profiles);
-        let engine = Arc::clone(&self.engine);
+        let engine = Arc::clone(&self.0);
         detached(py, move || {
             crate::search::plan(engine, profiles, &requests, available)
         })
@@ -166,7 +156,7 @@ impl PySession {
         agreed: &Ints<'_>,
         work: impl Send + FnOnce(&mut Session, &[i64]) -> Result<T>,
     ) -> PyResult<T> {
-        let agreed = slice(py, "agreed", agreed)?.to_vec();
+        let agreed = slice("agreed", agreed)?.to_vec();
         self.run(py, |session| work(session, &agreed))
     }
 }

@@ -78,6 +78,18 @@ result! {
         /// The tree of the pool.
         pub pool_tree: Arc<Tree>,
     }
+    get {
+        /// Tokens of the pack, without padding.
+        packed_tokens(self) = self.measures[pack::PACKED];
+        /// Tokens of its requests.
+        logical_tokens(self) = self.measures[pack::LOGICAL];
+        /// Tokens that sharing saves.
+        saved_tokens(self) = self.measures[pack::LOGICAL] - self.measures[pack::PACKED];
+        /// The number of them that are stored once.
+        shared_decisions(self) = self.shared.iter().filter(|&&shared| shared).count();
+        /// Tokens of the busiest rank.
+        local_tokens(self) = self.measures[pack::LOCAL];
+    }
     python {
         /// The canonical tree of its requests.
         #[getter]
@@ -93,41 +105,11 @@ result! {
             })
         }
 
-        /// Tokens of the pack, without padding.
-        #[getter]
-        fn packed_tokens(&self) -> i64 {
-            self.measures[pack::PACKED]
-        }
-
-        /// Tokens of its requests.
-        #[getter]
-        fn logical_tokens(&self) -> i64 {
-            self.measures[pack::LOGICAL]
-        }
-
-        /// Tokens that sharing saves.
-        #[getter]
-        fn saved_tokens(&self) -> i64 {
-            self.measures[pack::LOGICAL] - self.measures[pack::PACKED]
-        }
-
         /// Prefixes that two or more requests share.
         #[getter]
         fn decisions(&self, py: Python<'_>) -> PyResult<usize> {
             let tree = self.tree(py)?;
             Ok((0..tree.len()).filter(|&s| tree.is_decision(s)).count())
-        }
-
-        /// The number of them that are stored once.
-        #[getter]
-        fn shared_decisions(&self) -> usize {
-            self.shared.iter().filter(|&&shared| shared).count()
-        }
-
-        /// Tokens of the busiest rank.
-        #[getter]
-        fn local_tokens(&self) -> i64 {
-            self.measures[pack::LOCAL]
         }
 
         /// Tokens of each context-parallel rank, the larger of both layouts.
@@ -148,7 +130,7 @@ result! {
 
         fn __repr__(&self) -> String {
             let kind = if self.gradient { "gradient" } else { "forward only" };
-            let (requests, tokens) = (self.requests.len(), self.packed_tokens());
+            let (requests, tokens) = (self.requests.len(), self.measures[pack::PACKED]);
             format!("Pack({requests} requests, {tokens} tokens, {kind})")
         }
     }
@@ -190,47 +172,25 @@ result! {
         /// The measures that it was priced by.
         pub measures: Measures,
     }
-    python {
+    get {
         /// Its measures, in the order of `PLAN_MEASURES`.
-        #[getter]
-        fn measures<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
-            self.measures.plan.to_vec().give(py)
-        }
-
+        measures(self) = self.measures.plan.to_vec();
+        /// Packed tokens of all packs, padded to a multiple of TP.
+        packed_tokens(self) = self.packed();
+        /// Tokens of all its requests.
+        logical_tokens(self) = self.logical();
+        /// Tokens of its requests that ask for an output.
+        active_tokens(self) = self.measures.plan[plan::LOGICAL];
+        /// Bytes of all requested outputs.
+        output_bytes(self) = self.roots[root::OUTPUT];
+        /// Segments on the longest path of any pack.
+        depth(self) = self.packs.iter().map(|pack| pack.depth).max().unwrap_or(0);
+    }
+    python {
         /// Bytes it needs by itself.
         #[getter(required)]
         fn py_required(&self) -> i64 {
             self.required()
-        }
-
-        /// Packed tokens of all packs, padded to a multiple of TP.
-        #[getter]
-        fn packed_tokens(&self) -> i64 {
-            self.packed()
-        }
-
-        /// Tokens of all its requests.
-        #[getter]
-        fn logical_tokens(&self) -> i64 {
-            self.logical()
-        }
-
-        /// Tokens of its requests that ask for an output.
-        #[getter]
-        fn active_tokens(&self) -> i64 {
-            self.measures.plan[plan::LOGICAL]
-        }
-
-        /// Bytes of all requested outputs.
-        #[getter]
-        fn output_bytes(&self) -> i64 {
-            self.roots[root::OUTPUT]
-        }
-
-        /// Segments on the longest path of any pack.
-        #[getter]
-        fn depth(&self) -> i64 {
-            self.packs.iter().map(|pack| pack.depth).max().unwrap_or(0)
         }
 
         fn __repr__(&self) -> String {

@@ -66,25 +66,18 @@ result! {
         /// The reason why it is not wider.
         pub stop: Stop,
     }
-    python {
+    get {
         /// The reason why it is not wider: "memory", "trust" or "end".
-        #[getter]
-        fn stop(&self) -> &'static str {
-            match self.stop {
-                Stop::Memory(_) => "memory",
-                Stop::Trust(_) => "trust",
-                Stop::End => "end",
-            }
-        }
-
+        stop(self) = match self.stop {
+            Stop::Memory(_) => "memory",
+            Stop::Trust(_) => "trust",
+            Stop::End => "end",
+        };
         /// The width that gave it; 0 at the end of the pool.
-        #[getter]
-        fn stop_width(&self) -> usize {
-            match self.stop {
-                Stop::Memory(width) | Stop::Trust(width) => width,
-                Stop::End => 0,
-            }
-        }
+        stop_width(self) = match self.stop {
+            Stop::Memory(width) | Stop::Trust(width) => width,
+            Stop::End => 0,
+        };
     }
 }
 

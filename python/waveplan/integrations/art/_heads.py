@@ -37,7 +37,7 @@ def projected(
         return 0
     most = _ALL if uncapped else impl._HEAD_CHUNK_TOKENS
     if _on_cpu(positions):
-        return _core.projected_tokens(*_columns(requests, positions), most)
+        return _core.projected_tokens(_head_tokens(requests, positions), most)
     counts = [_own_tokens(request, lower_bound) for request in requests]
     return min(most, max(counts, default=0) if lower_bound else sum(counts))
 
@@ -55,23 +55,23 @@ def target_chunk(
         # its bounds, through the counts above
         found: int = original(rank, requests, positions=positions, lower_bound=lower_bound)
         return found
-    return _core.target_chunk_tokens(*_columns(requests, positions), impl._HEAD_CHUNK_TOKENS)
+    return _core.target_chunk_tokens(_head_tokens(requests, positions), impl._HEAD_CHUNK_TOKENS)
 
 
 def _on_cpu(positions: Sequence[Any] | None) -> bool:
     return positions is not None and all(of.device.type == "cpu" for of in positions)
 
 
-def _columns(
-    requests: Sequence[Any], positions: Any
-) -> tuple[list[Int64], list[Int64 | None], list[bool]]:
+def _head_tokens(requests: Sequence[Any], positions: Any) -> list[tuple[Int64, Int64 | None, bool]]:
     """Return of each request: positions, labels, and whether every position is projected."""
     places = [array(of) for of in positions]
     if [request.input_tokens.numel() for request in requests] != list(map(len, places)):
         raise Declined
-    targets = [request.target_tokens for request in requests]
-    labels = [None if of is None else array(of) for of in targets]
-    return places, labels, [bool(r.logits or r.top_k is not None) for r in requests]
+    made = []
+    for place, request in zip(places, requests, strict=True):
+        labels = None if request.target_tokens is None else array(request.target_tokens)
+        made.append((place, labels, bool(request.logits or request.top_k is not None)))
+    return made
 
 
 def _own_tokens(request: Any, lower_bound: bool) -> int:

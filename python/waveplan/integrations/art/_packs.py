@@ -82,7 +82,7 @@ def _packing(
     shareable = None
     if shareable_lengths is not None:
         shareable = np.asarray([int(length) for length in shareable_lengths], dtype=np.int64)
-    return _core.pack_of(tokens, max_depth, min_shared_segment_length, shareable)
+    return _core.pack_sequences(tokens, None, max_depth, min_shared_segment_length, shareable)
 
 
 def _segments(packed: _core.Packing) -> tuple[Any, ...]:

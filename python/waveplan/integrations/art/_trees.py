@@ -48,7 +48,7 @@ def build(sequences: Iterable[Any]) -> Any:
     tokens = arrays(s.cpu() if isinstance(s, torch.Tensor) else s for s in sequences)
     return filled(
         tree_class,
-        _core=_core.tree_of(tokens),
+        _core=_core.build_tree(tokens),
         sequence_lengths=tuple(map(len, tokens)),
         row_fingerprints=_fingerprints(tokens),
     )
