@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use super::convert::{Ints, List, picked, slice};
 use super::errors::detached;
-use super::fields::{Give, give_class};
+use super::fields::{Give, Take, give_class};
 use super::measures::PyPool;
 use super::price::PyProgram;
 use crate::error::{Error, Result};
@@ -77,11 +77,16 @@ impl PyEngine {
     #[pyo3(signature = (start, available, hint, profiles))]
     fn session(
         &self,
-        start: usize,
-        available: i64,
-        hint: Option<usize>,
+        start: &Bound<'_, PyAny>,
+        available: &Bound<'_, PyAny>,
+        hint: Option<&Bound<'_, PyAny>>,
         profiles: HeldProfiles<'_>,
     ) -> PyResult<PySession> {
+        let (start, available) = (
+            usize::take("start", start)?,
+            i64::take("available", available)?,
+        );
+        let hint = (hint.map(|hint| usize::take("hint", hint))).transpose()?;
         let engine = Arc::clone(&self.0);
         let session = Session::new(engine, profiles_from(profiles), start, available, hint)?;
         Ok(PySession(Mutex::new(session)))
