@@ -246,7 +246,9 @@ def _top_k(value: Any, count: int) -> NDArray[int64]:
 
 
 def _slots(value: Any, count: int) -> tuple[tuple[str, ...], NDArray[int64]]:
-    if value is None or isinstance(value, str):
+    if value is None:
+        return (), np.zeros(count, np.int64)
+    if isinstance(value, str):
         value = [value] * count
     numbers: dict[str | None, int] = {None: 0}
     slots = np.zeros(count, np.int64)
