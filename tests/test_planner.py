@@ -21,6 +21,7 @@ from waveplan import (
     WaveRefused,
     models,
 )
+from waveplan._core import Attempt
 from waveplan.pricing import reference_rules
 from waveplan.profiles import Observed, Profiles, Rates
 from waveplan.scoring import Scoring, from_table
@@ -367,15 +368,21 @@ def test_the_bound_of_a_split_is_at_most_the_exact_price(
 ) -> None:
     plans = planner(1 << 50, cp=cp, mode="reference")
     pool = Requests(sequences)
-    everything = np.arange(len(sequences), dtype=np.int64)
     if retained is not None:
         tokens = sum(map(len, sequences))
         plans.profiles[plans.signature_of(pool)] = Rates(0.0, tokens, 1.5, retained)
-    profiles = plans.profiles.columns(plans.context, pool.mixes)
-    lower, optimal, full = plans.make_engine(pool).part_costs(everything, profiles)
-    for exact in (optimal, full):
-        assert lower.required <= exact.required
-        assert lower.retained <= exact.retained
+
+    def attempts(available: int) -> tuple[Attempt, ...]:
+        try:
+            plans.plan(pool, available=available)
+        except WaveRefused as refusal:
+            return refusal.attempts
+        return ()
+
+    bounds = {one.parts: one.required for one in attempts(1) if one.kind == "bound"}
+    for parts, bound in bounds.items():
+        for one in attempts(bound):
+            assert one.parts != parts or one.required >= bound
 
 
 def test_under_context_parallelism_whole_plans_decide() -> None:

@@ -445,13 +445,10 @@ class PlanMeasures:
         *,
         ownership: Ownership | None = None,
         gdn: Gdn | None = None,
-        head_sum: bool = False,
     ) -> None:
         """Fills pack `g` from its layout and, under context parallelism, its ownership and gdn
         placement, padded to a multiple of TP."""
-    def bound(self, g: int, kind: Literal["none", "full", "split"], tokens: int = 0) -> None:
-        """Fills pack `g` from a bound."""
-    def finish(self, *, even: bool = False) -> tuple[list[int], list[list[int]]]:
+    def finish(self) -> tuple[list[int], list[list[int]]]:
         """The plan's measures, and each pack's."""
 
 PRICE_ROOTS: list[str]
@@ -571,8 +568,6 @@ class Engine:
     def signature(self, requests: _Ints) -> tuple[list[int], list[bool], list[tuple[bool, int]]]:
         """The key of a profile: output mixes, gradient mode of each pack, gradient mode and adapter
         rank of each pack (none without adapters), each ascending."""
-    def part_costs(self, requests: _Ints, profiles: _Profiles) -> list[Cost]:
-        """Lower bound of a part's price in a split, and its cost-optimal and shared price."""
 
 @final
 class Session:
@@ -592,8 +587,6 @@ class Session:
     def agree_bisection(self, agreed: _Ints) -> int: ...
     def refinement(self) -> _Ints: ...
     def finish(self, agreed: _Ints) -> SearchResult: ...
-    def probe(self, width: int, kind: int) -> int:
-        """One probe of this rank, as bits."""
     @property
     def rejected(self) -> int: ...
     @property

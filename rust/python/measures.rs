@@ -5,7 +5,7 @@ use std::sync::Arc;
 use numpy::PyArray1;
 use pyo3::prelude::*;
 
-use super::convert::{self, Flags, Ints, List, picked, short, slice};
+use super::convert::{self, Flags, Ints, List, picked, slice};
 use super::errors::{FEW_SEQUENCES, FEW_TOKENS, detached_unless, refused};
 use crate::fields::result;
 use crate::gdn::Gdn;
@@ -187,7 +187,7 @@ impl PyPlanMeasures {
 
     /// Fills pack `g` from its layout and, under context parallelism, the ownership and the gdn
     /// placement of its pack, padded to a multiple of TP.
-    #[pyo3(signature = (g, tree, shared, *, ownership=None, gdn=None, head_sum=false))]
+    #[pyo3(signature = (g, tree, shared, *, ownership=None, gdn=None))]
     #[allow(clippy::needless_pass_by_value)]
     fn exact(
         &mut self,
@@ -196,7 +196,6 @@ impl PyPlanMeasures {
         shared: Flags<'_>,
         ownership: Option<&Ownership>,
         gdn: Option<&Gdn>,
-        head_sum: bool,
     ) -> PyResult<()> {
         let (shared, requests) = (slice("shared", &shared)?, self.pack(g)?);
         let lengths = requests.iter().map(|&r| self.pool.lengths[r as usize]);
@@ -221,11 +220,7 @@ impl PyPlanMeasures {
             segments: &shape.segments,
             ownership,
             gdn,
-            head: if head_sum {
-                HeadCount::UnionOrSum
-            } else {
-                HeadCount::Union
-            },
+            head: HeadCount::Union,
         };
         let (pool, settings, requests) = (&self.pool, &self.settings, self.packs.requests(g));
         let into = &mut self.measures.packs[g];
@@ -239,31 +234,9 @@ impl PyPlanMeasures {
         )?)
     }
 
-    /// Fills pack `g` from a bound: "none", "full" or "split", the latter two with the
-    /// pack's full-sharing tokens.
-    #[pyo3(signature = (g, kind, tokens=0))]
-    fn bound(&mut self, g: usize, kind: &str, tokens: i64) -> PyResult<()> {
-        let bound = match kind {
-            "none" => measures::Bound::NoSharing,
-            "full" => measures::Bound::FullSharing(tokens),
-            "split" => measures::Bound::Split(tokens),
-            _ => {
-                let (given, known) = (short(kind), "\"none\", \"full\" or \"split\"");
-                return Err(refused(format!("kind is {given}: give {known}")));
-            }
-        };
-        self.pack(g)?;
-        Ok(measures::bound(
-            bound,
-            &self.settings,
-            &mut self.measures.packs[g],
-        )?)
-    }
-
     /// Sums the packs into the plan's measures; returns those of the plan and of each pack.
-    #[pyo3(signature = (*, even=false))]
-    fn finish(&mut self, even: bool) -> PyResult<(Vec<i64>, Vec<Vec<i64>>)> {
-        measures::finish(&self.settings, even, &mut self.measures)?;
+    fn finish(&mut self) -> PyResult<(Vec<i64>, Vec<Vec<i64>>)> {
+        measures::finish(&self.settings, false, &mut self.measures)?;
         Ok((
             self.measures.plan.to_vec(),
             self.measures.packs.iter().map(|one| one.to_vec()).collect(),

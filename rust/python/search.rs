@@ -100,22 +100,6 @@ impl PyEngine {
         Ok((signed.mixes, signed.gradients, signed.adapters))
     }
 
-    /// Computes the lower bound on the price of these requests as one part of a split, and their
-    /// price with cost-optimal and with full-sharing layouts.
-    fn part_costs(
-        &self,
-        py: Python<'_>,
-        requests: &Bound<'_, PyAny>,
-        profiles: HeldProfiles<'_>,
-    ) -> PyResult<[Cost; 3]> {
-        let requests = picked("requests", requests, self.0.pool().requests())?;
-        let profiles = profiles_from(profiles);
-        let engine = Arc::clone(&self.0);
-        detached(py, move || {
-            crate::search::part_costs(engine, profiles, &requests)
-        })
-    }
-
     /// Plans these requests as one forward, split where it must be; with everything priced.
     fn plan(
         &self,
@@ -199,11 +183,6 @@ impl PySession {
     /// Second table of probes of this rank.
     fn bisection<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.run(py, Session::bisection)?.give(py)
-    }
-
-    /// One probe of this rank, as bits.
-    fn probe(&self, py: Python<'_>, width: usize, kind: usize) -> PyResult<u8> {
-        self.run(py, |session| session.probe(width, kind))
     }
 
     /// Takes the second agreed table; entries of the third.

@@ -30,7 +30,7 @@ pub use observed::{Observation, Observed, Rates};
 pub use plan::{ForwardPlan, Mode, Pack};
 pub use probe::Probe;
 pub use profile::{Curve, Curves, Profile, TRUST_GROWTH};
-pub use wave::{Ending, SearchResult, Session, part_costs, plan, sign};
+pub use wave::{Ending, SearchResult, Session, plan, sign};
 
 settings! {
     /// Facts that stay the same from wave to wave of a job.

@@ -7,13 +7,12 @@ use std::sync::Arc;
 
 use super::agreed::Exchange;
 use super::attempts::{Attempt, Fallback};
-use super::plan::{ForwardPlan, Mode, Pricer, Share};
+use super::plan::{ForwardPlan, Pricer, Share};
 use super::probe::{Probe, Prober};
 use super::{Engine, Profiles, Signature};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::fields::result;
-use crate::search::split::Cost;
-use crate::search::width::{self, Decisions, Geometry, KINDS, Kind, Outcome, Probes, Stop};
+use crate::search::width::{self, Decisions, Geometry, Kind, Outcome, Stop};
 
 /// How a search ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,20 +142,6 @@ impl Session {
         self.prober.available = available;
     }
 
-    /// One probe of this rank, as bits, for tests of the tables.
-    pub fn probe(&mut self, width: usize, kind: usize) -> Result<u8> {
-        if width == 0 || width > self.geometry.remaining {
-            return Err(Error::input(format!(
-                "width is {width}: it must be from 1 to {}, the groups left",
-                self.geometry.remaining
-            )));
-        }
-        match Kind::ALL.get(kind) {
-            Some(&kind) => Ok(self.prober.probe(width, kind)?.bits()),
-            None => Err(Error::input(format!("kind is {kind}: there are {KINDS}"))),
-        }
-    }
-
     /// Entries of the first table.
     #[must_use]
     pub fn growth_len(&self) -> usize {
@@ -283,22 +268,6 @@ pub fn sign(engine: Arc<Engine>, requests: &[u32]) -> Result<Signature> {
     let mut share = Share::default();
     Pricer::new(engine, Arc::default()).load(requests, &mut share)?;
     Ok(share.signature)
-}
-
-/// Computes the lower bound on the price of these requests as one part of a split, and their price
-/// with cost-optimal and with full-sharing layouts.
-pub fn part_costs(
-    engine: Arc<Engine>,
-    profiles: Arc<Profiles>,
-    requests: &[u32],
-) -> Result<[Cost; 3]> {
-    let mut pricer = Pricer::new(engine, profiles);
-    let mut share = Share::default();
-    pricer.load(requests, &mut share)?;
-    let lower = pricer.lower_cost(&share)?;
-    let optimal = pricer.plan(&share, Mode::Optimal, 0)?.cost;
-    let full = pricer.plan(&share, Mode::Full, 0)?.cost;
-    Ok([lower, optimal, full])
 }
 
 /// Plans these requests as one forward, split where it must be; with everything priced.

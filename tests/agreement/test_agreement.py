@@ -11,10 +11,7 @@ import numpy as np
 import pytest
 import workloads
 from conftest import golden_cases
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
-from slow.width import KINDS, Probe, Search
 from test_golden_wave import differences, expected, planner_of, search
 
 from waveplan import (
@@ -25,12 +22,11 @@ from waveplan import (
     Requests,
     Topology,
     Training,
-    WaveRefused,
     in_step,
     models,
 )
 from waveplan.agreement.protocol import Ranks
-from waveplan.profiles import Observed, Rates
+from waveplan.profiles import Observed
 
 MODEL = models.get("Qwen3.6-35B-A3B")
 GIB = 1 << 30
@@ -111,71 +107,6 @@ def test_all_ranks_get_the_same_waves_in_few_reductions(reference: bool, reducti
     assert {calls for _, calls in results} == {reductions * len(shapes[0])}
     seen = sorted(i for waves, _ in results for wave in waves for i in wave[2])
     assert seen == list(range(30))
-
-
-@given(
-    seed=st.integers(0, 10_000),
-    count=st.one_of(st.integers(2, 40), st.integers(64, 90)),
-    dp=st.integers(1, 4),
-    cp=st.sampled_from([1, 2]),
-    limits=st.lists(st.floats(0.02, 1.2), min_size=4, max_size=4),
-    reference=st.booleans(),
-    gradient=st.booleans(),
-    trust=st.sampled_from([0, 0.01, 0.1, 1.0]),
-    hint=st.one_of(st.none(), st.integers(1, 40)),
-)
-def test_the_tables_equal_the_protocol_probe_by_probe(
-    seed: int,
-    count: int,
-    dp: int,
-    cp: int,
-    limits: list[float],
-    reference: bool,
-    gradient: bool,
-    trust: float,
-    hint: int | None,
-) -> None:
-    requests = Requests(workloads.blocks(seed, count=count, block=(8, 300)), gradient=gradient)
-    tokens = int(requests.lengths.sum())
-    whole = Planner(MODEL, Topology(cp=cp), Training(), 1 << 50).plan(requests).required
-    free = [max(1, int(whole * limit / dp)) for limit in limits[:dp]]
-    free[0] = max(free)
-
-    def make(agreement: Any) -> Planner:
-        plans = planner(
-            agreement, dp, free[agreement.dp_rank], cp, mode="reference" if reference else "best"
-        )
-        seen = max(1, int(tokens * trust))
-        if trust:
-            profile = Rates(0.0, seen) if reference else Observed(later=((seen, 0),))
-            plans.profiles[plans.signature_of(requests)] = profile
-        plans.width_hint = hint
-        return plans
-
-    def live(agreement: Thread) -> Any:
-        wave = make(agreement).wave(requests)
-        return wave.width, wave.stopped.kind, wave.stopped.width
-
-    results = together(dp, dp, live)
-
-    sessions = []
-    for rank in range(dp):
-        plans = make(Alone(rank))
-        sessions.append(plans.waves(requests).session())
-
-    def priced(width: int, kind: str) -> Probe:
-        bits = [s.probe(width, KINDS.index(kind)) for s in sessions]
-        both = int(np.bitwise_and.reduce(bits))
-        return Probe(*(bool(both >> i & 1) for i in range(4)))
-
-    search = Search(count, 0, dp, hint, not reference, priced)
-    expected = search.run()
-    if expected[0]:
-        assert results == [expected] * dp
-    else:
-        least = min(dp, count)
-        for found in results:
-            assert isinstance(found, WaveRefused) or found[0] == least
 
 
 def test_an_empty_share_and_unequal_budgets() -> None:

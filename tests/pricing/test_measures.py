@@ -102,7 +102,6 @@ def test_measures_equal_the_slow_version(
     count = len(requests)
     picked = data.draw(st.permutations(range(count)))[: data.draw(st.integers(1, count))]
     tp = data.draw(st.sampled_from([1, 2, 4]))
-    head = data.draw(st.sampled_from(["union", "union_or_sum"]))
     whole = tree(requests.sequences)
     made = _core.PlanMeasures(requests._core, np.array(picked), SETTINGS(tp=tp, gdn=True))
     expected = []
@@ -110,10 +109,10 @@ def test_measures_equal_the_slow_version(
         part = whole.restrict([picked[i] for i in members])
         drawn = data.draw(st.lists(st.booleans(), min_size=len(part), max_size=len(part)))
         shared = (part.count >= 2) & np.array(drawn)
-        made.exact(g, part, shared, head_sum=head == "union_or_sum")
+        made.exact(g, part, shared)
         shape = slow.Tree(part.parent.tolist(), part.end.tolist(), part.terminal.tolist())
         pack = [twins[picked[i]] for i in members]
-        expected.append(slow.pack_exact(shape, shared, pack, tp, head))
+        expected.append(slow.pack_exact(shape, shared, pack, tp, "union"))
     plan, packs = named(made.finish())
     for measured, wanted in zip(packs, expected, strict=True):
         includes(measured, wanted)
@@ -124,28 +123,6 @@ def test_measures_equal_the_slow_version(
         plan, {"packed_tokens": tokens, "retained_tokens": tokens, "unshared_tokens": unshared}
     )
     includes(plan, {"cold": 1, "learned_bytes": 0})
-
-
-@given(pools(), st.sampled_from(["none", "full", "split"]), st.data())
-def test_bounds_equal_the_slow_version(
-    pool: tuple[Requests, list[slow.Request]], kind: str, data: st.DataObject
-) -> None:
-    requests, twins = pool
-    tp, cp = data.draw(st.sampled_from([1, 2, 4])), data.draw(st.sampled_from([1, 3]))
-    made = _core.PlanMeasures(requests._core, np.arange(len(twins)), SETTINGS(tp=tp, cp=cp))
-    expected = []
-    whole = tree(requests.sequences)
-    for g, (_, members) in enumerate(slow.packs(twins)):
-        tokens = whole.restrict(members).packed()
-        made.bound(g, kind, tokens)
-        expected.append(slow.pack_bound(kind, tokens, [twins[i] for i in members], tp, cp))
-    plan, packs = named(made.finish(even=kind == "split"))
-    for measured, wanted in zip(packs, expected, strict=True):
-        includes(measured, wanted)
-        assert not any(value for name, value in measured.items() if name.startswith("gdn_"))
-    packed = sum(pack["padded_tokens"] for pack in expected)
-    tokens = -(-packed // cp) if kind == "split" else sum(pack["local_tokens"] for pack in expected)
-    includes(plan, {"packed_tokens": packed, "retained_tokens": tokens})
 
 
 @given(
@@ -191,9 +168,7 @@ def test_refusals() -> None:
     everything = np.arange(2)
     made = _core.PlanMeasures(requests._core, everything)
     with pytest.raises(InputError, match="pack 1 of 1"):
-        made.bound(1, "none")
-    with pytest.raises(InputError, match='kind is "half"'):
-        made.bound(0, "half")
+        made.exact(1, built, np.zeros(3, bool))
     with pytest.raises(InputError, match="shared has 2 entries for 3"):
         made.exact(0, built, np.zeros(2, bool))
     with pytest.raises(InputError, match="tree is not of pack 0's rows"):

@@ -167,24 +167,6 @@ def pack_exact(
     }
 
 
-def pack_bound(
-    kind: str, tokens: int, requests: Sequence[Request], tp: int, cp: int
-) -> dict[str, int]:
-    """A pack's measures from a bound: "none", "full" or "split"; `tokens` of full sharing."""
-    start = pack_start(requests)
-    packed = start["pack_logical_tokens"] if kind == "none" else tokens
-    padded = ceil_to(packed, tp)
-    local = -(-padded // cp) if kind == "split" else padded
-    return start | {
-        "pack_tokens": packed,
-        "padded_tokens": padded,
-        "local_tokens": local,
-        "segments": {"none": 2 * len(requests), "full": 1, "split": 0}[kind],
-        "head_tokens": start["head_sum" if kind == "none" else "head_longest"],
-        "head_bound": int(kind != "none"),
-    }
-
-
 def gdn_schedule(lengths: Sequence[int], parents: Sequence[int]) -> tuple[int, int, int]:
     """Executed, state and packs of the gdn bucket schedule on one rank."""
     children = [[c for c, p in enumerate(parents) if p == s] for s in range(len(lengths))]
