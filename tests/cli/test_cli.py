@@ -9,7 +9,6 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from waveplan.budget import format_bytes
@@ -21,19 +20,6 @@ from waveplan.facts.training import Training
 from waveplan.report.table import Table, show
 
 MODEL = ["--model", "qwen3.6-35b-a3b"]
-
-
-@pytest.fixture
-def rows(tmp_path: Path) -> str:
-    """Six sequences of which four share a prefix."""
-    rng = np.random.default_rng(7)
-    prefix = rng.integers(0, 1000, 300)
-    made = [np.concatenate([prefix, rng.integers(0, 1000, 50 + i)]) for i in range(4)]
-    made += [rng.integers(0, 1000, 400), rng.integers(0, 1000, 80)]
-    offsets = np.concatenate([[0], np.cumsum([len(row) for row in made])])
-    path = tmp_path / "rows.npz"
-    np.savez(path, tokens=np.concatenate(made), offsets=offsets)
-    return str(path)
 
 
 def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:

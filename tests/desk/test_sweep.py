@@ -16,7 +16,6 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from waveplan.cli import main
@@ -26,19 +25,6 @@ from waveplan.desk.sweep import Outcome, jobs, outcomes, run_job, sweep
 from waveplan.errors import InputError, WaveplanError
 
 MODEL = "qwen3.6-35b-a3b"
-
-
-@pytest.fixture
-def rows(tmp_path: Path) -> str:
-    """Six rows of which four share a prefix."""
-    rng = np.random.default_rng(7)
-    prefix = rng.integers(0, 1000, 300)
-    made = [np.concatenate([prefix, rng.integers(0, 1000, 50 + i)]) for i in range(4)]
-    made += [rng.integers(0, 1000, 400), rng.integers(0, 1000, 80)]
-    offsets = np.concatenate([[0], np.cumsum([len(row) for row in made])])
-    path = tmp_path / "rows.npz"
-    np.savez(path, tokens=np.concatenate(made), offsets=offsets)
-    return str(path)
 
 
 def eight(memory: str = "20GiB") -> list[Job]:

@@ -1,4 +1,4 @@
-"""Inputs of the golden wave cases as rows and requests."""
+"""Inputs of the golden cases as rows and requests."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from conftest import corpus_rows
 from waveplan.sequences.requests import Requests
 
 
-def rows_of(case: dict[str, Any]) -> list[np.ndarray]:
-    """The rows of a case: a generator spec, rows of a corpus, or explicit ones."""
-    given = case["input"]
-    if "rows" in given:
-        return [np.asarray(row, np.int64) for row in given["rows"]]
+def rows_of(given: dict[str, Any]) -> list[Any]:
+    """The rows of a case's input: explicit ones as they stand, a generator spec, or of a corpus."""
+    if given.get("rows") is not None:
+        return given["rows"]
     spec = given["spec"]
     if "corpus" in spec:
         return corpus_rows(spec["corpus"], spec["rows"])
     return workloads.make(spec)
 
 
-def requests_of(case: dict[str, Any], rows: list[np.ndarray] | None = None) -> Requests:
+def requests_of(case: dict[str, Any]) -> Requests:
     """The requests of a case; options not given take the vectors' defaults."""
     given = case["input"]
-    rows = rows_of(case) if rows is None else rows
+    rows = [np.asarray(row, np.int64) for row in rows_of(given)]
 
     def column(name: str, default: Any) -> list[Any]:
         value = given.get(name, default)

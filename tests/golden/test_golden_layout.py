@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-import workloads
-from conftest import corpus_rows, golden_cases
+from conftest import golden_cases
+from golden_waves import rows_of
 
 import waveplan
 from waveplan.facts.models import get
@@ -62,16 +62,6 @@ def scoring_of(given):
         uses_gdn=given["uses_gdn"],
         coefficients=(0,) * 10 if table is None else table.coefficients,
     )
-
-
-def rows_of(given):
-    """The rows of a case: listed, generated, or of a corpus."""
-    if given.get("rows") is not None:
-        return given["rows"]
-    spec = given["spec"]
-    if "corpus" in spec:
-        return corpus_rows(spec["corpus"], spec["rows"])
-    return workloads.make(spec)
 
 
 def seen(layout):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import golden_cases
-from golden_waves import requests_of, rows_of
+from golden_waves import requests_of
 from test_golden_layout import model_a
 
 import waveplan
@@ -228,8 +228,7 @@ def parts_of(case: dict[str, Any], requests: Requests) -> list[list[int]]:
 
 
 def compare(case: dict[str, Any]) -> list[str]:
-    rows = rows_of(case)
-    requests = requests_of(case, rows)
+    requests = requests_of(case)
     output = case["output"]
     wrong, outputs, logical, given = [], 0, 0, case["input"]
     everything = signature(requests, list(range(len(requests))))

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import workloads
-from conftest import corpus_rows, golden_cases
+from conftest import golden_cases
+from golden_waves import rows_of
 
 import waveplan
-
-
-def rows_of(given):
-    """The rows a case names: listed, generated, or of a corpus."""
-    if given.get("rows") is not None:
-        return given["rows"]
-    spec = given["spec"]
-    if "corpus" in spec:
-        return corpus_rows(spec["corpus"], spec["rows"])
-    return workloads.make(spec)
 
 
 def segments_of(packing):

@@ -112,7 +112,7 @@ def test_measures_equal_the_slow_version(
         made.exact(g, part, shared)
         shape = slow.Tree(part.parent.tolist(), part.end.tolist(), part.terminal.tolist())
         pack = [twins[picked[i]] for i in members]
-        expected.append(slow.pack_exact(shape, shared, pack, tp, "union"))
+        expected.append(slow.pack_exact(shape, shared, pack, tp))
     plan, packs = named(made.finish())
     for measured, wanted in zip(packs, expected, strict=True):
         includes(measured, wanted)

@@ -149,20 +149,15 @@ def pack_exact(
     shared: Sequence[bool],
     requests: Sequence[Request],
     tp: int,
-    head: str = "union",
 ) -> dict[str, int]:
     """A pack's measures from its layout, at CP 1."""
     packed = packed_tokens(tree, shared, requests)
     padded = ceil_to(packed, tp)
-    start = pack_start(requests)
-    projected = head_tokens(tree, shared, requests)
-    if head == "union_or_sum" and min(start["head_sum"], 512) == min(start["head_longest"], 512):
-        projected = start["head_sum"]
-    return start | {
+    return pack_start(requests) | {
         "pack_tokens": packed,
         "padded_tokens": padded,
         "local_tokens": padded,
-        "head_tokens": projected,
+        "head_tokens": head_tokens(tree, shared, requests),
         "head_bound": 0,
     }
 
