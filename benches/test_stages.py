@@ -204,20 +204,6 @@ def test_measures(benchmark: Any, name: str, labels: str) -> None:
 
 
 @pools
-def test_measures_bound(benchmark: Any, name: str) -> None:
-    """The measures that bound every layout from below."""
-    pool, packed = requests(name, "all")._core, tree(name).packed()
-    everything = np.arange(len(pool))
-
-    def measure() -> Any:
-        made = _core.PlanMeasures(pool, everything, _core.MeasureSettings(gdn=True))
-        made.bound(0, "full", packed)
-        return made.finish()
-
-    benchmark(measure)
-
-
-@pools
 def test_price(benchmark: Any, name: str) -> None:
     ours = searched(name)
     ours.waves.start = 0
