@@ -190,7 +190,10 @@ def test_a_full_disk_leaves_the_old_file(option: str, tmp_path: Path) -> None:
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
     )
     assert done.returncode == 2
-    assert done.stderr.count(b"\n") == 1
+    # On a new machine matplotlib says a line of its own: it cannot write its cache of fonts either.
+    lines = [line for line in done.stderr.splitlines() if b"font_manager" not in line]
+    assert len(lines) == 1
+    assert lines[0].endswith(b"File too large")
     assert path.read_bytes() == b"old"
     assert [path.name for path in tmp_path.iterdir()] == [path.name]
 
