@@ -32,12 +32,12 @@ results! {
     FORWARD_REQUIRED "forward_required" "`REQUIRED` without the backward part and without buffer growth.";
     COST_REQUIRED "cost_required" "Required bytes of one part of a split, buffer growth included.";
     PEAK_INCREMENT "peak_increment" "What that adds to `FORWARD_REQUIRED`, without growth.";
-    RETAINED "retained" "Bytes kept from forward to backward.";
+    SPLIT_KEPT "split_kept" "Outputs and what one part of a split keeps until the backward.";
     CHECKPOINT_RETAINED "checkpoint_retained" "Retained bytes of the checkpoint floor alone.";
     CHECKPOINT_WORKSPACE "checkpoint_workspace" "Workspace bytes of the checkpoint floor alone.";
     GDN_RETAINED "gdn_retained" "Retained bytes of the gdn floor alone.";
     GDN_WORKSPACE "gdn_workspace" "Workspace bytes of the gdn floor alone.";
-    LADDER_WORKSPACE "split_workspace" "Workspace of one part of a split: the largest one, and first-call charges.";
+    SPLIT_WORKSPACE "split_workspace" "Workspace of one part of a split: the largest one, and first-call charges.";
     INPUT_GRADIENT "input_gradient" "Input gradient of the backward pass.";
     ADAPTER_GRADIENT "adapter_gradient" "Adapter gradients not allocated yet, beyond released boundaries.";
     BUFFERS "buffers" "Growth of communication buffers, before the factor.";
@@ -48,6 +48,7 @@ results! {
     EXECUTED_TOKEN "executed_token" "Bytes a gdn layer saves per executed token; weighs ranks (known before any token).";
     STATE "state" "Bytes of one gdn state; weighs ranks.";
     OUTPUT_TOKEN "output_token" "Bytes a gdn layer saves per packed token; weighs ranks.";
+    HEAD_CHUNK "largest_head_chunk" "Tokens of the head's largest chunk (known before any token).";
     MARGIN "margin" "The part of `REQUIRED` that stands in for uncharged rules.";
     DOUBTFUL "doubtful" "How many rules that matter to this plan are uncharged or unmeasured.";
 }
@@ -254,21 +255,15 @@ impl Program {
         (self.roots, self.results) = (roots, results);
     }
 
-    /// Bytes that a gdn layer saves per executed token, state and packed token: they weigh the
-    /// ranks of a plan, so they must be the same for every plan.
-    pub fn gdn_weights(&self) -> Result<[i64; 3]> {
-        let weight = |at: usize| match self.roots.get(at).map(|&i| self.nodes[i as usize]) {
+    /// A result that measures depend on, so it must be the same for every plan.
+    pub fn known(&self, at: usize) -> Result<i64> {
+        match self.roots.get(at).map(|&i| self.nodes[i as usize]) {
             Some(Node::Const(value)) => Ok(value),
             _ => Err(Error::input(format!(
-                "{} weighs ranks before there is a plan: it may read facts only",
+                "{} is used before there is a plan: it may read facts only",
                 ROOTS[at]
             ))),
-        };
-        Ok([
-            weight(root::EXECUTED_TOKEN)?,
-            weight(root::STATE)?,
-            weight(root::OUTPUT_TOKEN)?,
-        ])
+        }
     }
 
     /// The safety factor of the rules.

@@ -157,7 +157,8 @@ class Planner:
         if self.budget.needs_resident:
             from waveplan.pricing.resident import resident
 
-            used = resident(self.model, self.topology, self.training).total
+            facts = self.model, self.topology, self.training
+            used = resident(*facts, self.bound.rules).total
         free = self.budget.resolve(used)
         extra = 0.0 if self.bound.measured or self.margin is None else self.margin
         return min(free, int(free / (1 + extra)))  # a float may round up past 63 bits

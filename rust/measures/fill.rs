@@ -7,11 +7,9 @@ use crate::gdn::schedule::{Schedule, gdn_schedule, gdn_schedule_per_rank};
 use crate::heads::{self, HeadWork};
 use crate::measures::{Measures, Packs, Pool, pack, plan};
 use crate::ownership::Ownership;
+use crate::price::{Program, root};
 use crate::segments::{NONE, Segments};
 use crate::tree::Tree;
-
-/// Tokens that the head projects at once; from here on the head's dense part no longer grows.
-const HEAD_CHUNK: i64 = 512;
 
 settings! {
     /// Facts that measures depend on besides the requests and their layouts.
@@ -26,12 +24,27 @@ settings! {
         /// Pending bytes of the gdn schedule per executed token, state and packed token:
         /// they decide which rank counts as the busiest.
         gdn_weights: [i64; 3] = [1, 0, 0];
+        /// Tokens of the head's largest chunk: from here on its dense part no longer grows.
+        head_chunk: i64 = i64::MAX;
         /// Rank of each adapter slot, from slot 0 on; missing ones count as 0.
         adapter_ranks: Vec<i64> = Vec::new();
     }
 }
 
 impl Settings {
+    /// Those of a price program, on one rank without gdn layers.
+    pub fn of(program: &Program) -> Result<Self> {
+        Ok(Self {
+            gdn_weights: [
+                program.known(root::EXECUTED_TOKEN)?,
+                program.known(root::STATE)?,
+                program.known(root::OUTPUT_TOKEN)?,
+            ],
+            head_chunk: program.known(root::HEAD_CHUNK)?,
+            ..Self::default()
+        })
+    }
+
     fn padded(&self, tokens: i64) -> Result<i64> {
         round_up(tokens, self.tp).ok_or(Error::Overflow("the padded packed length"))
     }
@@ -181,7 +194,8 @@ pub fn exact(
     into[pack::PADDED] = padded;
     into[pack::SEGMENTS] = layout.segments.len() as i64;
     let by_sum = layout.head == HeadCount::UnionOrSum
-        && into[pack::HEAD_LONGEST].min(HEAD_CHUNK) == into[pack::HEAD_SUM].min(HEAD_CHUNK);
+        && into[pack::HEAD_LONGEST].min(settings.head_chunk)
+            == into[pack::HEAD_SUM].min(settings.head_chunk);
     into[pack::HEAD_TOKENS] = if by_sum || into[pack::HEAD_SUM] == 0 {
         into[pack::HEAD_SUM]
     } else {

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 
 use super::convert::{Ints, List, short, slice};
 use crate::error::{Error, Result};
+use crate::measures::Settings;
 use crate::price::{Node, Program, Values};
 
 /// A bound price program, shared with the engine.
@@ -53,9 +54,17 @@ impl PyProgram {
         Ok(self.inner.every(plan, packs, width)?)
     }
 
-    /// Bytes per executed token, state and packed token of a gdn layer, by which ranks are weighed.
-    fn gdn_weights(&self) -> PyResult<[i64; 3]> {
-        Ok(self.inner.gdn_weights()?)
+    /// Settings of measures as the rules have them, on `tp` by `cp` ranks.
+    fn measure_settings(&self, tp: i64, cp: i64, gdn: bool) -> PyResult<Settings> {
+        let of_rules = Settings::of(&self.inner)?;
+        let made = Settings {
+            tp,
+            cp,
+            gdn,
+            ..of_rules
+        };
+        made.check()?;
+        Ok(made)
     }
 
     fn __len__(&self) -> usize {

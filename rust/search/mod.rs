@@ -142,8 +142,8 @@ impl Engine {
                 tp: settings.tp,
                 cp: settings.cp,
                 gdn: settings.gdn.is_some(),
-                gdn_weights: program.gdn_weights()?,
                 adapter_ranks: std::iter::once(0).chain(ranks).collect(),
+                ..measures::Settings::of(&program)?
             },
             apart: program.part(&read),
             settings,

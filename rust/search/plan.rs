@@ -233,14 +233,14 @@ impl ForwardPlan {
 /// A price inside a split from the program's results. `retained` is the profile's, scaled.
 fn cost(roots: &[i64], retained: Option<i64>, safety: f64, adapter_slots: u64) -> Cost {
     let forward = roots[root::FORWARD_REQUIRED];
-    let floor = roots[root::OUTPUT] + roots[root::RETAINED];
+    let floor = roots[root::SPLIT_KEPT];
     Cost {
         required: roots[root::COST_REQUIRED],
         retained: retained.map_or(forward, |known| {
             forward.min(known.max(scaled(floor, safety)))
         }),
         checkpoint_retained: floor,
-        checkpoint_workspace: roots[root::LADDER_WORKSPACE],
+        checkpoint_workspace: roots[root::SPLIT_WORKSPACE],
         input_gradient: roots[root::INPUT_GRADIENT],
         peak_increment: roots[root::PEAK_INCREMENT],
         hybridep_growth: roots[root::BUFFERS],

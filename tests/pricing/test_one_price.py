@@ -17,14 +17,24 @@ import pytest
 from slow.price import Slow
 
 import waveplan
-from waveplan import InputError, Model, Planner, Requests, Topology, Training, models
+from waveplan import Alone, Budget, InputError, Model, Planner, Requests, Topology, Training, models
 from waveplan.checks import columns
 from waveplan.plan import measures_of
-from waveplan.pricing import BoundRules, Measures, RuleSet, bind, default_rules, reference_rules
+from waveplan.pricing import (
+    BoundRules,
+    Measures,
+    RuleSet,
+    bind,
+    default_rules,
+    reference_rules,
+    resident_rules,
+)
 from waveplan.pricing.language import FACTOR, NUMBER, ZERO
+from waveplan.pricing.resident import resident
 
 # A margin would mix what is charged with what is not.
 RULES = replace(default_rules(), margin=False)
+NO_LOGITS = default_rules().override("output.logits", where="cp > 4")
 MODEL_A = models.get("qwen3.6-35b-a3b")
 DENSE = models.get("qwen3.6-27b")
 PLENTY = 1 << 50
@@ -153,7 +163,8 @@ def says(name: str, rules: RuleSet) -> dict[str, Any]:
     made = bound(CASES[name], rules)
     exact, least = (made.results(measures) for measures in seen(name))
     found: dict[str, Any] = {**exact, **{f"bound {key}": value for key, value in least.items()}}
-    found["weights"] = made.program.gdn_weights()
+    settings = made.program.measure_settings(1, 1, True)
+    found["settings"] = settings.gdn_weights, settings.head_chunk
     found["states"] = {rule: state.state for rule, state in made.states.items()}
     return found
 
@@ -208,7 +219,7 @@ def check_forward(planner: Planner, plan: Any, profile: tuple[int, int] | None) 
     )
     wanted = {name: value(name) for name in names}
     assert {name: got[name] for name in names} == wanted
-    output, retained = wanted["output"], value("retained")
+    output, kept_by_rules = wanted["output"], value("split_kept")
     assert plan.output_bytes == output
     assert plan.required == wanted["required"]
     keeps = wanted["forward_required"]
@@ -218,11 +229,11 @@ def check_forward(planner: Planner, plan: Any, profile: tuple[int, int] | None) 
         learned = dict(zip(measures.to_dict()["plan"], measures.plan.tolist(), strict=True))
         assert learned["learned_bytes"] == peak - output + apart
         known = int((output + (kept - output) + value("logical_bytes")) * factor)
-        keeps = min(keeps, max(known, int((output + retained) * factor)))
+        keeps = min(keeps, max(known, int(kept_by_rules * factor)))
     assert columns(plan.cost) == {
         "required": wanted["cost_required"],
         "retained": keeps,
-        "checkpoint_retained": output + retained,
+        "checkpoint_retained": kept_by_rules,
         "checkpoint_workspace": value("split_workspace"),
         "input_gradient": value("input_gradient"),
         "peak_increment": wanted["peak_increment"],
@@ -312,7 +323,7 @@ def test_the_busiest_rank_follows_the_definitions() -> None:
     rules = default_rules()
     assert ranked(rules) == ranked(rules.redefine("executed_token", "0")) == (988, 7)
     assert ranked(rules.redefine("state", "0")) == (1031, 3)
-    with pytest.raises(InputError, match=r"state weighs ranks before there is a plan"):
+    with pytest.raises(InputError, match=r"state is used before there is a plan"):
         ranked(rules.redefine("state", "packed_tokens * 2 * B"))
 
 
@@ -352,3 +363,69 @@ def test_outputs_in_fp32_are_outputs_everywhere() -> None:
     tokens = case.pool().lengths.sum()
     assert more[1] - more[0] == int(tokens) * MODEL_A.vocab * 2
     assert more == [plan.price.results["output"] for plan in plans]
+
+
+@pytest.mark.parametrize("formula", ["estimate", "scale(output + compute, 1.2) + buffers"])
+def test_no_total_has_a_factor_of_its_own(formula: str) -> None:
+    with pytest.raises(InputError, match=r"required.*(lacks safety_factor|factor of its own).*"):
+        RULES.redefine("required", formula)
+
+
+@pytest.mark.parametrize("chunk", [512, 65_536])
+def test_a_larger_head_chunk_is_one_for_search_and_price(chunk: int) -> None:
+    rules = reference_rules().redefine("head_chunk", f"min(head_tokens, {chunk})")
+    case = CASES["logits"]
+    planner = Planner(case.model, case.topology, case.training, PLENTY, rules, mode="reference")
+    wave = planner.wave(case.pool())
+    counted = planner.bound.results(measures_of(wave.plan.forwards[0]))
+    assert wave.required == counted["required"]
+
+
+@pytest.mark.parametrize("rules", [default_rules(), NO_LOGITS], ids=["default", "no logits"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_margin_raises_every_result_alike(name: str, rules: RuleSet) -> None:
+    """Each is the larger of what the rules charge and what they would; a difference follows."""
+    made, (measures, _) = bound(CASES[name], rules), seen(name)
+    would = {rule for rule, state in made.states.items() if state.state != "not needed"}
+    plain, assumed = slow(made, measures), Slow(rules, made.facts, would, measures)
+
+    def raised(total: str) -> int:
+        return max(plain.total(total), assumed.total(total))
+
+    results = made.results(measures)
+    assert results.pop("doubtful") >= (results["margin"] > 0)
+    assert results.pop("margin") == raised("required") - plain.total("required")
+    wanted = {total: raised(total) for total in results}
+    wanted |= {total: plain.total(total) for total in ("estimate", "static")}
+    wanted["peak_increment"] = raised("split_required") - raised("forward_required")
+    assert results == wanted
+
+
+@pytest.mark.parametrize("name", [*resident_rules().rules, *resident_rules().definitions])
+def test_every_resident_entry_moves_what_waves_may_use(name: str) -> None:
+    rules = default_rules()
+    jobs = [
+        (MODEL_A, Topology(dp=2, ep=2), Training()),
+        (DENSE, Topology(), Training(hybridep_buffer=7 << 20, lora_rank=0)),
+    ]
+    for model, topology, training in jobs:
+        held = [resident(model, topology, training, one) for one in (rules, doubled_resident(name))]
+        available = [
+            Planner(
+                *(model, topology, training, Budget(device=PLENTY), one),
+                margin=0.0,
+                **({"agreement": Alone()} if topology.dp > 1 else {}),
+            ).available
+            for one in (rules, doubled_resident(name))
+        ]
+        assert available[0] - available[1] == held[1].total - held[0].total
+        if held[0].total != held[1].total:
+            return
+    pytest.fail(f"no job in which {name} moves anything")
+
+
+def doubled_resident(name: str) -> RuleSet:
+    rules, held = default_rules(), resident_rules()
+    if name in held.rules:
+        return rules.override(name, bytes=f"2 * ({held.rules[name].formula()})")
+    return rules.redefine(name, f"2 * ({held.definitions[name].formula})")

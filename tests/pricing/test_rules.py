@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -194,8 +195,8 @@ PACKS = [{"local_tokens": tokens, "gradient": 1} for tokens in (10, 7)]
 @pytest.mark.parametrize(
     ("lives", "tokens", "of_split"),
     [
-        ("retained", 17, {"retained", "cost_required"}),
-        ("output", 17, {"output", "cost_required"}),
+        ("retained", 17, {"split_kept", "cost_required"}),
+        ("output", 17, {"output", "split_kept", "cost_required"}),
         ("workspace", 10, {"split_workspace", "cost_required"}),
         ("gradient", 10, {"split_workspace", "cost_required", "peak_increment"}),
         ("buffer", 10, {"buffers", "cost_required"}),
@@ -246,7 +247,7 @@ def test_a_rule_that_no_total_counts_is_refused() -> None:
     with pytest.raises(InputError, match=r"my\.rule \(workspace\) does not reach 'required'"):
         base.with_rule(made("3 * B"), total="peak_increment")
     with pytest.raises(InputError, match=r"my\.rule: resident bytes are no part of 'required'"):
-        base.with_rule(made("3 * B", lives="resident"))
+        replace(base, resident=None).with_rule(made("3 * B", lives="resident"))
     with pytest.raises(InputError, match=r"adapter\.gradient \(gradient\) does not reach"):
         base.redefine("adapter_gradient", "0")
     with pytest.raises(InputError, match=r"moe\.routed_tokens .* does not reach"):

@@ -70,7 +70,7 @@ def check(
             unpriced.append(Unpriced(record["id"], one_line(str(reason))))
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             unpriced.append(Unpriced(record["id"], one_line(f"malformed: {error}")))
-        if base := _resident(record, bases):
+        if base := _resident(record, chosen, bases):
             rows.append(base)
     return Report(chosen.name, tuple(rows), tuple(unpriced))
 
@@ -143,7 +143,7 @@ def _group(record: Mapping[str, Any], made: Job) -> str:
     return "other"
 
 
-def _resident(record: Mapping[str, Any], seen: set[tuple[Any, ...]]) -> Row | None:
+def _resident(record: Mapping[str, Any], rules: RuleSet, seen: set[tuple[Any, ...]]) -> Row | None:
     """Return the row of resident bytes of a record, once for each model and ranks."""
     observed = record.get("baseline_bytes")
     if not observed:
@@ -155,7 +155,7 @@ def _resident(record: Mapping[str, Any], seen: set[tuple[Any, ...]]) -> Row | No
         key = (model.name, topology)
         if key in seen:
             return None
-        made = resident(model, topology, training)
+        made = resident(model, topology, training, rules)
         integer("baseline_bytes", observed, 1)
     except (InputError, Unusable, TypeError):
         return None  # the record is listed for its peak already

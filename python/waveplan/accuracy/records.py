@@ -8,7 +8,7 @@ made into a job raises `Unusable` with the reason.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -162,8 +162,9 @@ def job(record: Mapping[str, Any], rules: RuleSet | None = None) -> Job:
     training = training_of(record, gradient, assumed)
     try:
         topology.check(model)
-        weights = bind(model, topology, training, rules).program.gdn_weights()
-        measures, local_tokens = _measures(record, model, topology, weights, gradient, assumed)
+        program = bind(model, topology, training, rules).program
+        settings = program.measure_settings(topology.tp, topology.cp, model.is_hybrid)
+        measures, local_tokens = _measures(record, model, topology, settings, gradient, assumed)
     except InputError as error:
         raise Unusable(str(error)) from None
     cold = record.get("state") is None or not str(record["state"]).startswith("warm")
@@ -230,7 +231,7 @@ def _measures(
     record: Mapping[str, Any],
     model: Model,
     topology: Topology,
-    weights: Sequence[int],
+    settings: _core.MeasureSettings,
     gradient: bool,
     assumed: list[str],
 ) -> tuple[Measures, int]:
@@ -243,7 +244,7 @@ def _measures(
     requests = Requests(
         _sequences(lengths, shared), targets=not hidden, hidden=hidden, gradient=gradient
     )
-    plan, pack = _pipeline(requests, model, topology, weights)
+    plan, pack = _pipeline(requests, model, topology, settings)
     stated = tokens.get("per_rank_busiest")
     if stated and topology.cp > 1 and stated != pack["local_tokens"]:
         assumed.append(f"{stated} tokens on the busiest rank as stated, not {pack['local_tokens']}")
@@ -262,7 +263,7 @@ def _measures(
 
 
 def _pipeline(
-    requests: Requests, model: Model, topology: Topology, weights: Sequence[int]
+    requests: Requests, model: Model, topology: Topology, settings: _core.MeasureSettings
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Plan and pack measures of one wave with full sharing, through the stages of a plan."""
     made = tree(requests.sequences)
@@ -270,9 +271,7 @@ def _pipeline(
     measured = _core.PlanMeasures(
         requests._core,
         np.arange(len(requests), dtype=np.int64),
-        _core.MeasureSettings(
-            tp=topology.tp, cp=topology.cp, gdn=model.is_hybrid, gdn_weights=weights
-        ),
+        settings,
     )
     ownership = placed = None
     if topology.cp > 1:

@@ -35,7 +35,7 @@ def register(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """List the rules."""
-    from waveplan.pricing import resident_rules, rules_table
+    from waveplan.pricing import rules_table
 
     if args.model is None:
         options.refuse_unused(args, options.FACTS, "is a fact of a job: it needs --model")
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     chosen = job.rule_set_of()
     tables = {
         f"rule set {chosen.name}: what a wave costs": rules_table(*facts, chosen),
-        "what stays allocated between waves": rules_table(*facts, resident_rules()),
+        "what stays allocated between waves": rules_table(*facts, chosen.resident),
     }
     if args.json:
         rows = [row for table in tables.values() for row in table]

@@ -24,7 +24,10 @@ from waveplan.pricing.rules import default_rules
 from waveplan.pricing.ruleset import Rule, RuleSet
 from waveplan.sequences.sequences import integers
 
-__all__ = ["BoundRules", "Compiler", "Measures", "Status", "bind", "bind_facts", "states_of"]
+__all__ = [
+    *("BoundRules", "Compiler", "Measures", "Status"),
+    *("bind", "bind_facts", "program", "states_of"),
+]
 
 _LIMIT = 1 << 63
 _OPERATIONS: dict[str, Callable[[int, int], int]] = {
@@ -46,12 +49,8 @@ _RANKS = ("dp", "tp", "cp", "pp", "ep", "etp")
 _CHARGED = ("charged", "unmeasured")
 _RESULTS = tuple(name for name in PRICE_ROOTS if name not in ("margin", "doubtful"))
 """Results that are definitions of the rule set."""
-_WITH_MARGIN = (
-    *("required", "forward_required", "cost_required", "retained", "checkpoint_retained"),
-    *("checkpoint_workspace", "gdn_retained", "gdn_workspace", "split_workspace"),
-    *("input_gradient", "adapter_gradient", "buffers", "head"),
-)
-"""Results that a margin raises."""
+_WITHOUT_MARGIN = ("estimate", "static")
+"""Results that stay what the rules charge where a margin raises the others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -455,8 +454,8 @@ def bind_facts(facts: Mapping[str, int], rules: RuleSet | None = None) -> BoundR
     doubtful = [name for name, one in states.items() if one.state in ("uncharged", "unmeasured")]
     roots = _roots(compiler, doubtful)
     safety = compiler.factor(rules.definitions["safety_factor"].formula)
-    program = _program(compiler.nodes, roots, safety)
-    return BoundRules(rules, dict(facts), states, program, compiler, tuple(doubtful))
+    made = program(compiler.nodes, roots, safety)
+    return BoundRules(rules, dict(facts), states, made, compiler, tuple(doubtful))
 
 
 def _roots(compiler: Compiler, doubtful: Sequence[str]) -> list[int]:
@@ -474,12 +473,16 @@ def _roots(compiler: Compiler, doubtful: Sequence[str]) -> list[int]:
     nodes["margin"] = compiler.const(0)
     if rules.margin and doubtful:
         plain = nodes["required"]
-        for name in _WITH_MARGIN:
-            nodes[name] = compiler.binary("max", nodes[name], named(assumed, name))
-        # A difference of two results follows the results.
-        split, higher = (named(of, "split_required") for of in (compiler, assumed))
-        higher = compiler.binary("max", split, higher)
-        nodes["peak_increment"] = compiler.binary("-", higher, nodes["forward_required"])
+        raised = {
+            name: compiler.binary("max", named(compiler, name), named(assumed, name))
+            for name in (*_RESULTS, "split_required")
+            if name not in _WITHOUT_MARGIN
+        }
+        # A difference of totals follows the totals.
+        raised["peak_increment"] = compiler.compile(
+            rules.definitions["peak_increment"].formula, tuple(sorted(raised.items()))
+        )
+        nodes |= {name: raised[name] for name in _RESULTS if name in raised}
         nodes["margin"] = compiler.binary("-", nodes["required"], plain)
     nodes["doubtful"] = _doubtful(compiler, doubtful, watched, nodes["margin"])
     return [*(nodes[name] for name in PRICE_ROOTS), *watched]
@@ -500,7 +503,8 @@ def _doubtful(
     return compiler.binary("+", counts["uncharged"], counts["unmeasured"])
 
 
-def _program(nodes: Sequence[tuple[Any, ...]], roots: Sequence[int], safety: float) -> Program:
+def program(nodes: Sequence[tuple[Any, ...]], roots: Sequence[int], safety: float = 1.0) -> Program:
+    """The core's evaluator of these nodes."""
     factors: list[float] = []
     table = []
     for op, *args in nodes:

@@ -205,15 +205,18 @@ def suggest(wrong: str, known: Iterable[str]) -> str:
     return "docs/rules.md lists the measures and rules, waveplan.facts.table gives the facts"
 
 
-def mentioned(expr: Expr) -> list[Expr]:
-    """Every part of a formula that mentions a name, replaced names not included."""
-    found, todo = [], [expr]
+def parts(expr: Expr) -> Iterator[Expr]:
+    """Yield a formula and every part of it, from left to right."""
+    todo = [expr]
     while todo:
         part = todo.pop()
-        if part.op in ("name", "given", "charged"):
-            found.append(part)
+        yield part
         todo.extend(reversed(part.args))
-    return found
+
+
+def mentioned(expr: Expr) -> list[Expr]:
+    """Every part of a formula that mentions a name, replaced names not included."""
+    return [part for part in parts(expr) if part.op in ("name", "given", "charged")]
 
 
 def reached(expr: Expr, formulas: Mapping[str, Expr]) -> Iterator[Expr]:

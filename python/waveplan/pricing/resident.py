@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from waveplan.errors import InputError
 from waveplan.facts.model import Model
 from waveplan.facts.table import facts
 from waveplan.facts.topology import Topology
 from waveplan.facts.training import Training
-from waveplan.pricing.bind import Compiler, states_of
+from waveplan.pricing.bind import Compiler, program, states_of
 from waveplan.pricing.language import parse
 from waveplan.pricing.rules import resident_rules
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from waveplan.pricing.ruleset import RuleSet
 
 __all__ = ["Resident", "Term", "resident"]
+
+_NO_PLAN = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +55,13 @@ def resident(
     """Return the bytes that stay allocated between waves on the fullest pipeline stage.
 
     Args:
-        rules: a set of rules over facts with the totals ``resident`` and
+        rules: the rules of a job, or a set of rules over facts with the totals ``resident`` and
             ``resident_allocated``; by default `waveplan.pricing.resident_rules`.
 
     Raises:
         InputError: the topology cannot divide the model.
     """
-    chosen = rules if rules is not None else resident_rules()
+    chosen = resident_rules() if rules is None else rules.resident or rules
     # Most stages are alike: one of each kind is enough.
     kinds: dict[tuple[int, ...], tuple[dict[str, int], int]] = {}
     for stage in range(topology.pp):
@@ -70,16 +74,15 @@ def resident(
 def _stage(table: dict[str, int], rules: RuleSet, stage: int) -> Resident:
     states = states_of(rules, table)
     compiler = Compiler(rules, table, states)
-
-    def value(name: str) -> int:
-        found = compiler.value(compiler.compile(parse(name)))
-        if found is None:
+    names = ("resident", "resident_allocated", *rules.rules)
+    nodes = [compiler.compile(parse(name)) for name in names]
+    for name, node in zip(names, nodes, strict=True):
+        if compiler.value(node) is None:
             raise InputError(f"{name} depends on a plan: a resident rule may read facts only")
-        return found
-
-    terms = []
-    for name, rule in rules.rules.items():
-        if charged := value(name):
-            measured = states[name].state == "charged"
-            terms.append(Term(name, charged, rule.why, measured))
-    return Resident(stage, value("resident"), value("resident_allocated"), tuple(terms))
+    total, allocated, *charges = program(compiler.nodes, nodes).evaluate(_NO_PLAN, _NO_PLAN, 1)
+    terms = (
+        Term(rule.name, charge, rule.why, states[rule.name].state == "charged")
+        for rule, charge in zip(rules.rules.values(), charges, strict=True)
+        if charge
+    )
+    return Resident(stage, total, allocated, tuple(terms))

@@ -134,6 +134,8 @@ class RuleSet:
     """Uncharged rules are charged as if they held, as a visible margin."""
     total: str = "required"
     """The definition that every rule must reach."""
+    resident: RuleSet | None = field(default=None, repr=False)
+    """The rules of what stays allocated between waves; their names are overridden there."""
     formulas: Mapping[str, Expr] = field(init=False, repr=False)
     """Of rules and definitions, by name."""
     kinds: Mapping[str, Kind] = field(init=False, repr=False)
@@ -155,6 +157,12 @@ class RuleSet:
             for part in _PREDICATES:
                 self._check_predicate(part, rule.formula(part))
         self._check_total()
+        self._check_safety()
+
+    @property
+    def all_rules(self) -> Mapping[str, Rule]:
+        """The rules of waves and of what is resident, by name."""
+        return self.rules if self.resident is None else {**self.rules, **self.resident.rules}
 
     def _check_predicate(self, part: str, expr: Expr) -> None:
         if expr.op == "const":
@@ -181,6 +189,25 @@ class RuleSet:
                     f"{name} ({rule.lives}) does not reach {self.total!r}: no total counts it"
                 )
 
+    def _check_safety(self) -> None:
+        """Refuse totals with a factor of their own: splits and profiles have the same one."""
+        factor = "safety_factor"
+        if factor not in self.definitions:
+            return
+        for step in self.definitions.values():
+            own = (part for part in lang.parts(step.formula) if part.op == "scale")
+            if step.step and any(part.args[1].value != factor for part in own):
+                raise InputError(
+                    f"{step.formula.at}{step.name} has a factor of its own: write {factor}, which "
+                    "splits and profiles have too, and redefine that"
+                )
+        total = self.formulas[self.total]
+        if all(part.value != factor for part in lang.reached(total, self.formulas)):
+            raise InputError(
+                f"{total.at}{self.total} lacks {factor}: redefine that as 1.0 to hold the estimate "
+                "against memory"
+            )
+
     @classmethod
     def of(cls, name: str, table: Iterable[Rule | Definition], **options: Any) -> RuleSet:
         """Return a set of rules and definitions; options are those of the class."""
@@ -202,6 +229,8 @@ class RuleSet:
         if instance("rule", rule, Rule).name in self.rules:
             raise InputError(f"there is a rule {rule.name} already: use override")
         target = text("total", total) if total is not None else _TOTALS[rule.lives]
+        if self.resident is not None and target in self.resident.definitions:
+            return self._with(resident=self.resident.with_rule(rule, total))
         if target not in self.definitions or not self.definitions[target].step:
             if total is None:
                 raise InputError(f"{rule.name}: {rule.lives} bytes are no part of {self.total!r}")
@@ -223,14 +252,16 @@ class RuleSet:
         could not.
         """
         if text("name", name) not in self.rules:
-            raise InputError(f"no rule {name!r}: {lang.suggest(name, self.rules)}")
+            if self.resident is not None and name in self.resident.rules:
+                return self._with(resident=self.resident.override(name, **changes))
+            raise InputError(f"no rule {name!r}: {lang.suggest(name, self.all_rules)}")
         allowed = (*_FORMULAS, *_TEXTS)
         for key in changes:
             if key not in allowed:
                 raise InputError(f"{name}.{key} cannot be overridden: {lang.suggest(key, allowed)}")
         rule = replace(self.rules[name], **{"source": "override", **changes})
         self._keeps_free(name, rule.formula())
-        return self._with({name: rule}, {})
+        return self._with({name: rule})
 
     def _keeps_free(self, name: str, new: Expr) -> Kind:
         kind, old = lang.infer(new, self.kinds), self.kinds[name]
@@ -244,6 +275,8 @@ class RuleSet:
     def redefine(self, name: str, formula: Formula, why: str | None = None) -> RuleSet:
         """This set with one definition or total replaced."""
         if text("name", name) not in self.definitions:
+            if self.resident is not None and name in self.resident.definitions:
+                return self._with(resident=self.resident.redefine(name, formula, why))
             raise InputError(f"no definition {name!r}: {lang.suggest(name, self.definitions)}")
         old = self.definitions[name]
         new = replace(old, given=formula, why=old.why if why is None else text("why", why))
@@ -253,18 +286,24 @@ class RuleSet:
             new = replace(new, given=float(new.formula.value))
         elif unit != wanted and lang.ZERO not in (unit, wanted):
             raise InputError(f"{new.formula.at}{name} is {wanted}: its unit must stay")
-        return self._with({}, {name: new})
+        return self._with(definitions={name: new})
 
     def without(self, name: str) -> RuleSet:
         """This set with one rule charging nothing, and saying so."""
         return self.override(name, where=0, source="switched off")
 
-    def _with(self, rules: Mapping[str, Rule], definitions: Mapping[str, Definition]) -> RuleSet:
+    def _with(
+        self,
+        rules: Mapping[str, Rule] | None = None,
+        definitions: Mapping[str, Definition] | None = None,
+        **parts: Any,
+    ) -> RuleSet:
         return replace(
             self,
             name=self.name if self.name.endswith("*") else f"{self.name}*",
-            rules={**self.rules, **rules},
-            definitions={**self.definitions, **definitions},
+            rules={**self.rules, **(rules or {})},
+            definitions={**self.definitions, **(definitions or {})},
+            **parts,
         )
 
     def with_file(self, path: str | Path) -> RuleSet:
@@ -305,7 +344,7 @@ class RuleSet:
                 raise InputError(f"{key} must be text")
             if key in _FORMULAS:
                 values[key] = parse(value, f"{at}.{key}")
-        if name in self.rules:
+        if name in self.all_rules:
             return self.override(name, **values)
         if "bytes" not in values:
             raise InputError("a new rule needs bytes")

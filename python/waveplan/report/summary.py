@@ -44,7 +44,8 @@ def memory(planner: Planner) -> dict[str, Any]:
         if budget.needs_resident:
             from waveplan.pricing.resident import resident
 
-            found = resident(planner.model, planner.topology, planner.training)
+            facts = planner.model, planner.topology, planner.training
+            found = resident(*facts, planner.bound.rules)
             used, terms = found.total, found.to_dict()["terms"]
     assert used is None or isinstance(used, int)
     left = budget.resolve(used)

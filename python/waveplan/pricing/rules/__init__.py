@@ -27,7 +27,7 @@ def default_rules() -> RuleSet:
     """Our rules; uncharged ones are charged as a visible margin."""
     from waveplan.pricing.ruleset import RuleSet
 
-    return RuleSet.of("default", _table(*PARTS), margin=True)
+    return RuleSet.of("default", _table(*PARTS), margin=True, resident=resident_rules())
 
 
 @cache
@@ -35,7 +35,8 @@ def reference_rules() -> RuleSet:
     """The same table as the reference planner charges it; reference mode uses these."""
     from waveplan.pricing.ruleset import RuleSet
 
-    return RuleSet.of("reference", [row.as_reference() for row in _table(*PARTS)])
+    table = [row.as_reference() for row in _table(*PARTS)]
+    return RuleSet.of("reference", table, resident=resident_rules())
 
 
 @cache

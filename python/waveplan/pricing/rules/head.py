@@ -7,13 +7,18 @@ from waveplan.pricing.ruleset import REFERENCE, Definition, Rule, total
 TABLE = [
     Definition("head_chunk", "min(head_tokens, 512)", "tokens the head runs at once"),
     Definition(
+        "largest_head_chunk",
+        "head_chunk(head_tokens=1000000000)",
+        "from here on more tokens do not make a chunk larger",
+    ),
+    Definition(
         "head_dense",
         "head_chunk * (vocab // tp) * dtype_bytes",
         "one head chunk against this rank's vocabulary",
     ),
     Definition(
         "head_targets_dense",
-        "min(head_target_tokens, 512) * (vocab // tp) * dtype_bytes",
+        "head_dense(head_tokens=head_target_tokens)",
         "the same for the longest labelled request",
     ),
     Definition(

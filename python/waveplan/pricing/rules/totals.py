@@ -127,13 +127,17 @@ TABLE = [
         "workspace of a split's part",
     ),
     total(
+        "split_kept",
+        "output + gathered_output + retained",
+        "what a part of a split keeps until the backward",
+        reference="output + retained",
+    ),
+    total(
         "split_required",
         "max(forward_required + scale(added_gradient, safety_factor),"
-        " scale(output + gathered_output + retained + split_workspace + input_gradient"
-        " + adapter_gradient, safety_factor) if input_gradient > 0 else 0)",
+        " scale(split_kept + split_workspace + input_gradient + adapter_gradient,"
+        " safety_factor) if input_gradient > 0 else 0)",
         "one part of a split, without buffers",
-        reference="max(forward_required, scale(output + retained + split_workspace"
-        " + input_gradient + adapter_gradient, safety_factor) if input_gradient > 0 else 0)",
     ),
     total("cost_required", "split_required + scale(buffers, safety_factor)", "one part of a split"),
     total(
