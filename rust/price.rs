@@ -32,6 +32,7 @@ results! {
     FORWARD_REQUIRED "forward_required" "`REQUIRED` without the backward part and without buffer growth.";
     COST_REQUIRED "cost_required" "Required bytes of one part of a split, buffer growth included.";
     PEAK_INCREMENT "peak_increment" "What that adds to `FORWARD_REQUIRED`, without growth.";
+    RETAINED "retained" "Bytes kept from forward to backward.";
     SPLIT_KEPT "split_kept" "Outputs and what one part of a split keeps until the backward.";
     CHECKPOINT_RETAINED "checkpoint_retained" "Retained bytes of the checkpoint floor alone.";
     CHECKPOINT_WORKSPACE "checkpoint_workspace" "Workspace bytes of the checkpoint floor alone.";

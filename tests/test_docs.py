@@ -232,11 +232,15 @@ def test_the_page_of_json_names_every_field(
     monkeypatch.chdir(desk)
     main([*argv.split(), "--json"])
     document = json.loads(capsys.readouterr().out)
-    document.pop("job", None)  # options of the command line
-    document.pop("source", None)
+    page = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
     if "price" in document:
+        section = page.partition("## price")[2].partition("##")[0]
+        fields = {*document, *document["price"], "price"}
+        assert set(re.findall(r"`(\w+)`", section)) <= fields
         document["price"].pop("tree")
         document["price"].pop("results")
+    document.pop("job", None)  # options of the command line
+    document.pop("source", None)
     for item in document.get("results", []):
         for name in Job.__dataclass_fields__:
             if name != "model":
@@ -244,12 +248,11 @@ def test_the_page_of_json_names_every_field(
     for plan in [wave["plan"] for wave in document.get("waves", [])] + [document.get("plan", {})]:
         for forward in plan.get("forwards", []):
             forward.pop("measures")
-    page = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(\w+)`", page))
     price = document.pop("price", {})
     missing = (_keys(document, 7) | set(price)) - named - {"terms"}
     missing -= set(price.get("terms", {}))
-    missing -= {"name", "why", "bytes", "measured", "allowance", "model"}
+    missing -= {"name", "why", "bytes", "state", "allowance", "model"}
     assert not missing
 
 

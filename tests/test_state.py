@@ -172,7 +172,7 @@ def test_a_copy_equals_the_original_or_is_refused_in_one_line(name: str) -> None
 
 def test_errors_cross_processes() -> None:
     """What a worker raises must be readable where it arrives."""
-    errors = [InputError("x"), waveplan.UnpricedError("x"), waveplan.InternalError("x")]
+    errors = [InputError("x"), waveplan.DoubtfulError("x"), waveplan.InternalError("x")]
     for error in (*errors, RankError("x", rank=3, lost=True)):
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))

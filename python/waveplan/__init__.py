@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 from waveplan._core import __version__
-from waveplan.errors import InputError, InternalError, RankError, UnpricedError, WaveplanError
+from waveplan.errors import DoubtfulError, InputError, InternalError, RankError, WaveplanError
 
 if _TYPE_CHECKING:
     from waveplan._core import (
@@ -100,6 +100,7 @@ __all__ = [
     "Agreement",
     "Alone",
     "Budget",
+    "DoubtfulError",
     "Gdn",
     "GdnSchedule",
     "GdnSettings",
@@ -125,7 +126,6 @@ __all__ = [
     "TorchDistributed",
     "Training",
     "Tree",
-    "UnpricedError",
     "Wave",
     "WaveRefused",
     "WaveplanError",

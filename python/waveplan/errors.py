@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["InputError", "InternalError", "RankError", "UnpricedError", "WaveplanError", "one_line"]
+__all__ = ["DoubtfulError", "InputError", "InternalError", "RankError", "WaveplanError", "one_line"]
 
 MOST_CHARACTERS = 1000
 """Longest message: a wrong value is shown as far as that goes."""
@@ -30,8 +30,8 @@ class InputError(WaveplanError, ValueError):
         super().__init__(one_line(message))
 
 
-class UnpricedError(WaveplanError):
-    """With ``strict=True``: a rule that this configuration needs does not cover it."""
+class DoubtfulError(WaveplanError):
+    """With ``strict=True``: a rule that matters is uncharged or unmeasured here."""
 
 
 class InternalError(WaveplanError, RuntimeError):

@@ -145,7 +145,7 @@ class Planner:
 
     @property
     def available(self) -> int:
-        """Bytes that a wave may use; set it when more or less is free now."""
+        """Bytes that a wave may use; set it when that changes."""
         return self._available
 
     @available.setter
@@ -159,9 +159,9 @@ class Planner:
 
             facts = self.model, self.topology, self.training
             used = resident(*facts, self.bound.rules).total
-        free = self.budget.resolve(used)
-        extra = 0.0 if self.bound.measured or self.margin is None else self.margin
-        return min(free, int(free / (1 + extra)))  # a float may round up past 63 bits
+        available = self.budget.resolve(used)
+        extra = (self.margin or 0.0) if self.bound.doubtful else 0.0
+        return min(available, int(available / (1 + extra)))  # a float may round up past 63 bits
 
     def like(self, *, topology: Topology, budget: Budget) -> Planner:
         """Return this planner for another topology and budget, alone."""
@@ -216,10 +216,10 @@ class Planner:
         pool = Requests.from_any(requests)
         engine = self.make_engine(pool)
         everything = np.arange(len(pool), dtype=np.int64)
-        free = self.available if available is None else integer("available", available)
-        found, probes = engine.plan(everything, free, self.known(pool))
+        bytes_now = self.available if available is None else integer("available", available)
+        found, probes = engine.plan(everything, bytes_now, self.known(pool))
         if found.kind == "refused":
-            raise refused(self, pool, found, tuple(probes), free, indices=everything)
+            raise refused(self, pool, found, tuple(probes), bytes_now, indices=everything)
         return plan_of(found, self.bound)
 
     def observe(

@@ -151,7 +151,7 @@ def refused(
         why = f"no split fits, up to {tried[-1].parts} forwards"
     return WaveRefused(
         f"the smallest wave ({requests} request{'s' * (requests != 1)}, {plan.packed_tokens} "
-        f"packed of {plan.logical_tokens} tokens) needs {format_bytes(found.required)} of "
+        f"packed of {plan.logical_tokens} tokens) requires {format_bytes(found.required)} of "
         f"{format_bytes(available)}; {why}",
         required=found.required,
         available=available,

@@ -58,12 +58,12 @@ class Stopped:
 
     @property
     def required(self) -> int | None:
-        """Bytes that plan needs."""
+        """Required bytes of that plan."""
         return None if self.plan is None else self.plan.required
 
     @cached_property
     def binding(self) -> Binding | None:
-        """What decides the price of that plan; None where another rank's share stopped it."""
+        """Rule, rank and phase that decide the price; None where another rank stopped it."""
         if self.plan is None or self.kind != "memory" or self.plan.required <= self.available:
             return None
         return binding_of(self.plan)
@@ -78,11 +78,11 @@ class Stopped:
         if self.plan.required <= self.available:
             return (
                 f"memory: width {self.width} does not fit on another rank: its share stopped the "
-                f"wave, this rank's needs {format_bytes(self.plan.required)} of "
+                f"wave, this rank's requires {format_bytes(self.plan.required)} of "
                 f"{format_bytes(self.available)}"
             )
         return (
-            f"memory: width {self.width} needs {format_bytes(self.plan.required)} of "
+            f"memory: width {self.width} requires {format_bytes(self.plan.required)} of "
             f"{format_bytes(self.available)}; {self.binding}"
         )
 

@@ -136,7 +136,7 @@ def test_a_wave_that_another_ranks_share_stopped_says_so() -> None:
     assert short.binding is None
     assert "does not fit on another rank" in str(short)
     assert long.required > long.available
-    assert f"width {long.width} needs" in str(long)
+    assert f"width {long.width} requires" in str(long)
 
 
 def test_processes_of_one_share_take_the_least_of_their_memory() -> None:
@@ -242,7 +242,7 @@ def test_a_refusal_on_one_rank_is_one_on_all() -> None:
 
     results = together(2, 2, work)
     assert results[0][0] == results[1][0] == [2]
-    assert "but data-parallel rank 1 needs " in results[0][1][0]
+    assert "but data-parallel rank 1 requires " in results[0][1][0]
     assert "a single request cannot be split" in results[1][1][0]
 
 

@@ -34,7 +34,7 @@ def test_demo_plans_the_bundled_rollouts_to_their_end(capsys: pytest.CaptureFixt
     assert "98 requests, 694,654 tokens" in out
     assert "memory of a rank: 40.00 GiB available" in out
     assert "the pool ends" in out
-    assert "tightest: wave 1 needs" in out
+    assert "tightest: wave 1 requires" in out
 
 
 def test_json_is_one_document_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,7 +54,7 @@ def test_plan_reports_what_can_never_fit(capsys: pytest.CaptureFixture[str], row
     )
     assert status == 1
     assert "refused" in out
-    assert "needs" in out
+    assert "requires" in out
 
 
 @pytest.mark.parametrize("cp", ["1", "2", "4"])
@@ -200,7 +200,7 @@ def test_a_margin_is_kept_back_and_said(capsys: pytest.CaptureFixture[str], rows
     argv = ["plan", rows, *MODEL, "--tp", "2", "--available", "40GiB"]
     _, out, _ = run(capsys, *argv, "--margin", "0.25")
     assert "for waves: 32.00 GiB, after a margin of 25%" in out
-    assert "without a measurement for this job" in out
+    assert "unmeasured or uncharged for this job" in out
     _, text, _ = run(capsys, *argv, "--margin", "0.25", "--json")
     document = json.loads(text)
     assert document["memory"]["available"] == int((40 << 30) / 1.25)

@@ -386,7 +386,7 @@ def test_a_larger_head_chunk_is_one_for_search_and_price(chunk: int) -> None:
 def test_a_margin_raises_every_result_alike(name: str, rules: RuleSet) -> None:
     """Each is the larger of what the rules charge and what they would; a difference follows."""
     made, (measures, _) = bound(CASES[name], rules), seen(name)
-    would = {rule for rule, state in made.states.items() if state.state != "not needed"}
+    would = {rule for rule, state in made.states.items() if state.state != "does not apply"}
     plain, assumed = slow(made, measures), Slow(rules, made.facts, would, measures)
 
     def raised(total: str) -> int:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slow.price import Slow
 
-from waveplan import InputError, Topology, Training, UnpricedError, models
+from waveplan import DoubtfulError, InputError, Topology, Training, models
 from waveplan._core import PRICE_ROOTS, Program
 from waveplan.facts.model import Model
 from waveplan.pricing import (
@@ -134,7 +134,7 @@ def test_shared_return_is_off_and_says_so(ranks: dict[str, int], blame: str) -> 
         assert reasons[0].startswith(wanted)
         assert "moe.shared_expert_return" not in got.terms
         assert wanted in got.explain()
-        with pytest.raises(UnpricedError, match=r"moe\.shared_expert_return: not charged at"):
+        with pytest.raises(DoubtfulError, match=r"moe\.shared_expert_return: not charged at"):
             price(wave(1000), bound, strict=True)
 
 
@@ -436,7 +436,7 @@ def test_core_equals_slow_evaluation(measures: Measures, which: int, config: int
     names = [root for root in PRICE_ROOTS if root in bound.rules.definitions]
     if bound.rules.margin and bound.uncharged:
         names = ["estimate", "static", "output"]
-        everything = {n for n, state in bound.states.items() if state.state != "not needed"}
+        everything = {n for n, state in bound.states.items() if state.state != "does not apply"}
         assumed = Slow(bound.rules, bound.facts, everything, measures)
         wanted = max(slow.total("required"), assumed.total("required"))
         assert got["required"] == wanted
@@ -561,8 +561,8 @@ def test_rules_table() -> None:
     by_name = {rule["name"]: rule for rule in listed}
     assert by_name["moe.routed_tokens"]["state"] == "uncharged"
     assert "TP=2" in by_name["moe.routed_tokens"]["reason"]
-    assert by_name["selective.activations"]["state"] == "not needed"
-    assert by_name["moe.router_state"]["ours"]
+    assert by_name["selective.activations"]["state"] == "does not apply"
+    assert by_name["moe.router_state"]["reference"]
     assert all(rule["why"] and rule["source"] for rule in listed)
 
 

@@ -120,7 +120,7 @@ def test_allowances_are_stated_and_say_what_they_hold() -> None:
         "resident.context",
         "resident.collectives",
     }
-    assert not any(term.measured for term in stated.values())
+    assert {term.state for term in stated.values()} == {"unmeasured"}
     assert one.total - one.allocated == 2304 * 2**20 + 2 * 512 * 2**20
     assert one.stage == 0
     table: dict[str, Any] = one.to_dict()

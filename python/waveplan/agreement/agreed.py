@@ -140,7 +140,7 @@ def _outcome(
 ) -> Settled:
     """Check that all ranks found the same wave, and return its outcome."""
     planner = waves.planner
-    shares, widths, refusals, required, free, cold, marks = shown[:, :7].T
+    shares, widths, refusals, required, budgets, cold, marks = shown[:, :7].T
     for dp_rank in range(planner.topology.dp):
         members = shares == dp_rank
         if (widths != widths[0]).any() or (marks[members] != marks[members][0]).any():
@@ -154,7 +154,8 @@ def _outcome(
         if found.kind != "refused":
             first = int(np.argmax(refusals))
             refused = (
-                f"data-parallel rank {shares[first]} needs {format_bytes(int(required[first]))} of "
-                f"{format_bytes(int(free[first]))} for its share and found no split that fits"
+                f"data-parallel rank {shares[first]} requires "
+                f"{format_bytes(int(required[first]))} of {format_bytes(int(budgets[first]))} "
+                "for its share and found no split that fits"
             )
     return Settled(session, found, available, refused, int(required.max()), bool(cold.any()))

@@ -60,15 +60,15 @@ def run(args: argparse.Namespace) -> int:
     planner.available = available
     fits = plan.required <= available if bounded else None
     out = sys.stderr if args.json else sys.stdout
-    verdict = ""
+    fit = ""
     if bounded:
-        verdict = f"; {'fits' if fits else 'does not fit'} in {format_bytes(available)}"
+        fit = f"; {'fits' if fits else 'does not fit'} in {format_bytes(available)}"
         print(f"memory of a rank: {memory_text(planner)}", file=out)
     busiest = int(plan.rank_tokens.max(initial=0))
     print(
         f"{integer(plan.logical_tokens)} tokens, {integer(plan.packed_tokens)} packed, "
         f"{integer(busiest)} on the busiest rank of {job.ranks_text()}: "
-        f"{format_bytes(plan.required)}{verdict}",
+        f"{format_bytes(plan.required)}{fit}",
         file=out,
         end="\n\n",
     )

@@ -85,7 +85,8 @@ def _reasons(rows: list[dict[str, Any]]) -> list[str]:
 def _verbose(title: str, rows: list[dict[str, Any]]) -> str:
     parts = [title]
     for row in rows:
-        lines = [f"  {row['name']}  ({row['lives']}{', ours' if row['ours'] else ''})"]
+        differs = ", reference differs" if row["reference"] is not None else ""
+        lines = [f"  {row['name']}  ({row['lives']}{differs})"]
         if "state" in row:
             reason = f": {row['reason']}" if row["reason"] else ""
             lines.append(f"    {row['state']}{reason}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from waveplan.budget import Budget
 from waveplan.checks import choice, integer, shown, text
-from waveplan.errors import InputError, UnpricedError
+from waveplan.errors import DoubtfulError, InputError
 from waveplan.facts.fields import check, checked, count, given, switch, word
 from waveplan.facts.topology import Topology, ranks_text
 from waveplan.facts.training import Training
@@ -266,7 +266,7 @@ class Job(_Values):
 
         Raises:
             InputError: the configuration is impossible; the message says why.
-            UnpricedError: ``strict``, and a rule is uncharged or unmeasured.
+            DoubtfulError: ``strict``, and a rule is uncharged or unmeasured.
         """
         from waveplan.planner import Planner
 
@@ -284,5 +284,5 @@ class Job(_Values):
         )
         states = (*planner.bound.uncharged, *planner.bound.unmeasured)
         if self.strict and states:
-            raise UnpricedError("; ".join(str(state) for state in states))
+            raise DoubtfulError("; ".join(str(state) for state in states))
         return planner

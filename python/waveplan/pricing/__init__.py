@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from waveplan._core import PRICE_ROOTS
 from waveplan.checks import flag, instance
-from waveplan.errors import InputError, UnpricedError
+from waveplan.errors import DoubtfulError, InputError
 from waveplan.facts.table import facts as facts_of
 from waveplan.facts.topology import Topology
 from waveplan.facts.training import Training
@@ -105,7 +105,7 @@ def price(plan: Any, bound: BoundRules, *, strict: bool = False) -> Price:
             charges it as a visible margin, and `reference` nothing.
 
     Raises:
-        UnpricedError: ``strict`` and a rule is uncharged; the message says which and why.
+        DoubtfulError: ``strict`` and a rule is uncharged; the message says which and why.
         InputError: a size leaves 64 bits.
     """
     table = plan if isinstance(plan, Measures) else getattr(plan, "measures", None)
@@ -118,7 +118,7 @@ def price(plan: Any, bound: BoundRules, *, strict: bool = False) -> Price:
     matter = [bound.states[name] for name, charge in charges if charge > 0]
     uncharged = tuple(state for state in matter if state.state == "uncharged")
     if strict and uncharged:
-        raise UnpricedError("; ".join(str(state) for state in uncharged))
+        raise DoubtfulError("; ".join(str(state) for state in uncharged))
     unmeasured = tuple(state for state in matter if state.state == "unmeasured")
     return Price(
         results["required"],
@@ -153,7 +153,7 @@ def rules_table(
             **{part: str(rule.formula(part)) for part in ("bytes", "where", "checked", "applies")},
             "why": rule.why,
             "source": rule.source,
-            "ours": rule.reference is not None,
+            "reference": None if rule.reference is None else dict(rule.reference),
         }
         if name in states:
             row.update(state=states[name].state, reason=states[name].reason)

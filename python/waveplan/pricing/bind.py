@@ -111,7 +111,7 @@ class Status:
     """State of a rule in a configuration, and the reason where it does not charge.
 
     ``state`` is "charged", "unmeasured" (charged, but checked elsewhere), "uncharged" (outside
-    where it holds) or "not needed" (there is nothing to charge).
+    where it holds) or "does not apply" (there is nothing to charge).
     """
 
     name: str
@@ -130,7 +130,7 @@ def states_of(rules: RuleSet, facts: Mapping[str, int]) -> dict[str, Status]:
 
 def _status(predicates: Compiler, rule: Rule) -> Status:
     if not predicates.predicate(rule.formula("applies")):
-        return Status(rule.name, "not needed")
+        return Status(rule.name, "does not apply")
     for part, state, says, verb in (
         ("where", "uncharged", "not charged", "holds"),
         ("checked", "unmeasured", "charged, but unmeasured", "checked"),
@@ -163,7 +163,9 @@ class Compiler:
     def as_if(self) -> Compiler:
         """A compiler into the same nodes that charges uncharged rules too."""
         other = Compiler(self.rules, self.facts, {})
-        other.charged = {name for name, state in self.states.items() if state.state != "not needed"}
+        other.charged = {
+            name for name, state in self.states.items() if state.state != "does not apply"
+        }
         other.nodes, other._ids, other._positive = self.nodes, self._ids, self._positive
         return other
 
@@ -416,11 +418,6 @@ class BoundRules:
     def unmeasured(self) -> tuple[Status, ...]:
         """Rules charged outside where they were checked."""
         return tuple(state for state in self.states.values() if state.state == "unmeasured")
-
-    @property
-    def measured(self) -> bool:
-        """Every needed rule is charged, and checked here."""
-        return not self.doubtful
 
     def results(self, measures: Measures) -> dict[str, int]:
         """Return the named results over one plan, in bytes (``doubtful`` is a number of rules)."""

@@ -31,7 +31,8 @@ class Term:
     name: str
     bytes: int
     why: str
-    measured: bool
+    state: str
+    """"charged", or "unmeasured": charged beyond where the rule was checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def _stage(table: dict[str, int], rules: RuleSet, stage: int) -> Resident:
             raise InputError(f"{name} depends on a plan: a resident rule may read facts only")
     total, allocated, *charges = program(compiler.nodes, nodes).evaluate(_NO_PLAN, _NO_PLAN, 1)
     terms = (
-        Term(rule.name, charge, rule.why, states[rule.name].state == "charged")
+        Term(rule.name, charge, rule.why, states[rule.name].state)
         for rule, charge in zip(rules.rules.values(), charges, strict=True)
         if charge
     )

@@ -46,7 +46,7 @@ def page(data: dict[str, Any]) -> str:
         _icicle(data),
         _attention(data),
         _probes(data),
-        _off(data),
+        _doubtful(data),
     ]
     # The data itself travels along, so that a page can be read by a program later.
     embedded = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
@@ -243,8 +243,8 @@ def _probes(data: dict[str, Any]) -> str:
     return "<h2>Probes of the search</h2>" + _table(head, rows, right) if rows else ""
 
 
-def _off(data: dict[str, Any]) -> str:
-    title = "<h2>Rules without a measurement</h2>"
+def _doubtful(data: dict[str, Any]) -> str:
+    title = "<h2>Rules unmeasured or uncharged</h2>"
     if not data["doubtful"]:
         return f"{title}<p>None: every rule that matters is measured for this job.</p>"
     rows = [(item["rule"], item["state"], item["reason"]) for item in data["doubtful"]]
@@ -267,6 +267,6 @@ def _refused(data: dict[str, Any]) -> str:
         )
         for item in data["refused"]
     ]
-    right = ("requests", "tokens", "needs")
+    right = ("requests", "tokens", "required")
     made = _table((*right, "why"), rows, right)
     return f"<h2>Refused requests</h2><p>These can never fit; the rest is planned.</p>{made}"

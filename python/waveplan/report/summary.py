@@ -74,7 +74,7 @@ def memory_text(planner: Planner) -> str:
         rules = count(len(states(planner)), "rule")
         text += (
             f"\nfor waves: {sizes['available']}, after a margin of {planner.margin:.0%} "
-            f"for {rules} without a measurement for this job"
+            f"for {rules} unmeasured or uncharged for this job"
         )
     return text
 
@@ -106,19 +106,23 @@ def summary(planner: Planner, waves: list[Wave], run: Waves, elapsed: float) -> 
         lines = [
             f"{count(len(waves), 'wave')}, the widest {count(widest, unit)}, planned in "
             f"{seconds(elapsed)}",
-            f"tightest: wave {waves.index(tightest) + 1} needs {format_bytes(tightest.required)} "
-            f"of {format_bytes(planner.available)}{_why_not_wider(tightest, unit)}",
+            f"tightest: wave {waves.index(tightest) + 1} requires "
+            f"{format_bytes(tightest.required)} of {format_bytes(planner.available)}"
+            f"{_why_not_wider(tightest, unit)}",
         ]
         trust = sum(wave.stopped.kind == "trust" for wave in waves)
         if trust:
             reason = next(wave.stopped.reason for wave in waves if wave.stopped.kind == "trust")
             lines.append(f"{count(trust, 'wave')} stopped by trust, not by memory: {reason}")
         parts.append("\n".join(lines))
-    off = (*planner.bound.uncharged, *planner.bound.unmeasured)
-    if off and waves:
+    doubtful = (*planner.bound.uncharged, *planner.bound.unmeasured)
+    if doubtful and waves:
         parts.append(
             "\n".join(
-                [f"without a measurement for this job: {count(len(off), 'rule')}", *_states(off)]
+                [
+                    f"unmeasured or uncharged for this job: {count(len(doubtful), 'rule')}",
+                    *_states(doubtful),
+                ]
             )
         )
     if run.refused:
@@ -140,7 +144,7 @@ def reason(wave: Wave) -> str:
     elif stopped.plan.required <= stopped.available:
         text = f"width {integer(stopped.width)} does not fit on another rank"
     else:
-        text = f"width {integer(stopped.width)} needs {format_bytes(stopped.plan.required)}"
+        text = f"width {integer(stopped.width)} requires {format_bytes(stopped.plan.required)}"
     parts = len(wave.plan.forwards)
     return f"{text}; runs as {parts} forwards" if parts > 1 else text
 
@@ -162,7 +166,7 @@ def _why_not_wider(wave: Wave, unit: str) -> str:
     wider = f"; {count(stopped.width, unit)}"
     if stopped.plan.required <= stopped.available:
         return f"{wider} do not fit on another rank"
-    text = f"{wider} would need {format_bytes(stopped.plan.required)}"
+    text = f"{wider} would require {format_bytes(stopped.plan.required)}"
     if binding is None:
         return text
     term = f"{binding.term or 'outputs'}, {format_bytes(binding.bytes)}"
@@ -178,16 +182,16 @@ def _states(states: Sequence[Any]) -> list[str]:
 
 
 def _refused(refused: Sequence[WaveRefused], of: str) -> str:
-    needs = [item.required for item in refused]
+    amounts = [item.required for item in refused]
     lines = [
         f"refused: {integer(len(refused))} of {of}, which can never fit in "
-        f"{format_bytes(refused[0].available)}; they need {format_bytes(min(needs))} to "
-        f"{format_bytes(max(needs))}"
+        f"{format_bytes(refused[0].available)}; they require {format_bytes(min(amounts))} to "
+        f"{format_bytes(max(amounts))}"
     ]
     for item in refused[:SHOWN]:
         which = ", ".join(str(i) for i in item.indices.tolist()[:4])
         lines.append(
-            f"  request {which}: {count(item.plan.logical_tokens, 'token')}, needs "
+            f"  request {which}: {count(item.plan.logical_tokens, 'token')}, requires "
             f"{format_bytes(item.required)}"
         )
     if len(refused) > SHOWN:
@@ -225,7 +229,7 @@ def charges(price: Price) -> Table:
     rows = [(value, name, short(rules[name].why) if name in rules else "") for name, value in shown]
     rows += [
         (rest, "smaller charges", ""),
-        (margin, "margin", "stands in for rules without a measurement"),
+        (margin, "margin", "stands in for uncharged rules"),
         (factor, "safety factor", ""),
     ]
     for value, name, why in rows:

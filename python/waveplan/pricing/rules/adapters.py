@@ -56,7 +56,7 @@ TABLE = [
         "adapter.gradient",
         "max_packs(adapter_walk - max(0, adapter_net)) + sum_packs(max(0, adapter_net)) if"
         " adapter_pending else 0",
-        where="checkpoint_covered",
+        where="checkpoint_holds",
         applies="lora and recompute_full and backward",
         lives="gradient",
         why="gradients allocated during the first backward, beyond boundaries already released",

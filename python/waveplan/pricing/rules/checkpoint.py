@@ -29,7 +29,7 @@ TABLE = [
         "dense models with FC1 adapters under context parallelism",
     ),
     Definition(
-        "checkpoint_covered",
+        "checkpoint_holds",
         "recompute_one_layer and pp == 1 and dtype_bytes == 2 * B and (tp == 1 or tp_sp)",
         "where the saved boundaries of full recompute are measured",
     ),
@@ -42,7 +42,7 @@ TABLE = [
     Rule(
         "checkpoint.retained",
         "sum_packs(shard_tokens * layers * hidden * dtype_bytes if gradient else 0)",
-        where="checkpoint_covered",
+        where="checkpoint_holds",
         applies="recompute_full",
         lives="retained",
         why="the input of every layer, kept for its recomputation",
@@ -51,7 +51,7 @@ TABLE = [
     Rule(
         "checkpoint.no_grad_tokens",
         "0 if gradient else 4 * local_tokens * hidden * dtype_bytes",
-        where="checkpoint_covered",
+        where="checkpoint_holds",
         applies="recompute_full",
         why="decoder input, layer input, residual and norm output beside a layer's MoE stage",
         source=REFERENCE,
@@ -60,7 +60,7 @@ TABLE = [
         "checkpoint.input_gradient",
         "max_packs(shard_tokens * hidden * dtype_bytes if gradient else 0) if tp > 1 or"
         " dense_cp or moe_recomputed else checkpoint.retained",
-        where="checkpoint_covered",
+        where="checkpoint_holds",
         applies="recompute_full and backward",
         lives="gradient",
         why="gradient of one boundary; as large as all where the layer's parts are not priced",
@@ -74,7 +74,7 @@ TABLE = [
     Rule(
         "checkpoint.first_call",
         "(64 * MiB if tp == 1 else 96 * MiB) if cold and has_gradient else 0",
-        where="checkpoint_covered",
+        where="checkpoint_holds",
         applies="recompute_full and backward",
         lives="gradient",
         why="rotary tables, a frozen linear output and kernel workspaces of the first call",

@@ -78,14 +78,14 @@ TABLE = [
         "sequence_parallel.workspace",
         "max(0, layer_features * dtype_bytes - (shard_tokens * (layers - 1) * hidden *"
         " dtype_bytes if dense_alone and backward else 0)) if gradient else 0",
-        where="checkpoint_covered and (tp_sp or dense_cp or dense_alone)",
+        where="checkpoint_holds and (tp_sp or dense_cp or dense_alone)",
         checked="mla == 0 and not dense_alone",
         applies="moe_layers == 0 and recompute_full",
         why="the recomputed layer at its FC1 stage",
         source="traced at TP 4 (25,728 tokens) and TP 2 (20,816 to 66,284 tokens), cold and warm",
         reference={
             "bytes": "layer_features * dtype_bytes if gradient else 0",
-            "where": "checkpoint_covered and (tp_sp or dense_cp)",
+            "where": "checkpoint_holds and (tp_sp or dense_cp)",
             "checked": "1",
             "applies": "moe_layers == 0 and recompute_full and (tp > 1 or cp > 1)",
         },
@@ -94,14 +94,14 @@ TABLE = [
         "sequence_parallel.adapter_tokens",
         "max_packs(local_tokens * layer_modules * slot_rank * dtype_bytes * (2 if dense_cp"
         " else 1) if gradient else 0)",
-        where="checkpoint_covered and (tp_sp or dense_cp or dense_alone)",
+        where="checkpoint_holds and (tp_sp or dense_cp or dense_alone)",
         checked="not dense_alone",
         applies="lora and moe_layers == 0 and recompute_full",
         why="rank-wide intermediates of the recomputed layer's adapters; under CP their"
         " gradients as well",
         source="measured: 16 bytes a token for FC1 gate and up at rank 4",
         reference={
-            "where": "checkpoint_covered and (tp_sp or dense_cp)",
+            "where": "checkpoint_holds and (tp_sp or dense_cp)",
             "checked": "1",
             "applies": "lora and moe_layers == 0 and recompute_full and (tp > 1 or cp > 1)",
         },

@@ -36,32 +36,32 @@ TABLE = [
         "saved per packed token: the output norm and the output adapter's input and rank",
     ),
     Definition(
-        "gdn_covered",
+        "gdn_holds",
         "recompute_one_layer and dtype_bytes == 2 * B and tp == 1 and pp == 1 and"
-        " (moe_layers == 0 or moe_covered)",
+        " (moe_layers == 0 or moe_holds)",
         "where the gdn layers' pending saves are priced",
         reference="recompute_one_layer and dtype_bytes == 2 * B and tp == 1 and cp == 1 and"
-        " pp == 1 and ep == 1 and etp == 1 and (moe_layers == 0 or moe_covered)",
+        " pp == 1 and ep == 1 and etp == 1 and (moe_layers == 0 or moe_holds)",
     ),
     Rule(
         "gdn.pending",
         "gdn_rank_executed_tokens * executed_token + gdn_rank_packed_tokens * output_token +"
         " gdn_rank_states * state",
-        where="gdn_covered",
+        where="gdn_holds",
         applies="gdn_layers > 0 and recompute_full and not (tp_sp or dense_cp)",
         why="saves of the gdn mixer being recomputed, beside its MoE stage",
         source="saves of the reference at CP 1, over the segments and chain pieces of each rank",
         reference={
             "bytes": "gdn_executed_tokens * executed_token + gdn_packed_tokens * output_token +"
             " gdn_states * state",
-            "where": "gdn_covered",
+            "where": "gdn_holds",
         },
     ),
     Rule(
         "gdn.segment_states",
         "(sum_packs(segments if gradient else 0) + (tp - 1) * sum_packs(gradient)) *"
         " segment_layer if has_gradient else 0",
-        where="checkpoint_covered and (tp_sp or dense_cp)",
+        where="checkpoint_holds and (tp_sp or dense_cp)",
         applies="gdn_layers > 0 and recompute_full and moe_layers == 0 and (tp > 1 or cp > 1)",
         why="gdn states of each segment in the layer being recomputed; padding adds roots",
         source=REFERENCE,

@@ -53,7 +53,7 @@ TABLE = [
         "head.workspace",
         "0 if head_tokens == 0 else head_rejection if head_bound else head_exact",
         where="pp == 1 and dtype_bytes == 2 * B and vocab // tp * tp == vocab and (tp == 1 or"
-        " checkpoint_covered)",
+        " checkpoint_holds)",
         applies="output_layer",
         why="logits of one chunk of 512 tokens with their statistics",
         source=f"{REFERENCE}; index vectors measured on CPU and H200",

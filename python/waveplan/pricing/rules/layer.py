@@ -60,7 +60,7 @@ TABLE = [
     Rule(
         "cold.libraries",
         "5 * (32 * MiB + 1 * KiB) if cold else 0",
-        where="moe_covered",
+        where="moe_holds",
         applies="moe_layers > 0",
         why="library workspaces of four grouped streams and one more, allocated on first use",
         source="constant of the libraries on Hopper: 167,777,280 bytes",

@@ -6,7 +6,7 @@ from waveplan.pricing.ruleset import NOTHING, REFERENCE, Definition, Rule
 
 TABLE = [
     Definition(
-        "moe_covered",
+        "moe_holds",
         "tp == 1 and etp == 1 and (dispatcher_alltoall if ep == 1 else dispatcher_hybridep)",
         "where the routed working set is measured",
     ),
@@ -102,14 +102,13 @@ TABLE = [
     ),
     Definition(
         "moe_recomputed",
-        "recompute_one_layer and pp == 1 and dtype_bytes == 2 * B and moe_layers > 0 and"
-        " moe_covered",
+        "recompute_one_layer and pp == 1 and dtype_bytes == 2 * B and moe_layers > 0 and moe_holds",
         "where the parts of a recomputed MoE layer are measured",
     ),
     Rule(
         "moe.routed_tokens",
         "local_tokens * routed_per_token * routed_width * dtype_bytes",
-        where="moe_covered",
+        where="moe_holds",
         applies="moe_layers > 0",
         why="one expert layer at its widest: dispatched inputs, FC1 sum, FC2 base, adapter, sum",
         source="measured at 11,792 of 11,776 priced features a routed token (CP 2); 1.35 times"
@@ -130,7 +129,7 @@ TABLE = [
         "max(fc2_running, fc1_stages if fused_fc1 and expert_fc1_known else 0, fc2_returned"
         " if gradient else 0, fc2_backward if gradient and expert_fc1_known and slot_rank <"
         " 8 else 0) if local_tokens > 0 else 0",
-        where="moe_covered and slot_rank_known",
+        where="moe_holds and slot_rank_known",
         applies="moe_layers > 0 and expert_slots",
         why="expert adapters converted for the grouped kernel: transposed and padded copies",
         source=REFERENCE,
@@ -139,7 +138,7 @@ TABLE = [
         "moe.router_state",
         "local_tokens * (4 * B * experts + B * experts + 4 * B * (2 * experts + 1) + 3 *"
         " shared_ffn * dtype_bytes)",
-        where="moe_covered",
+        where="moe_holds",
         checked="ep == 1",
         applies="moe_layers > 0",
         why="router scores (fp32), routing map, token map; shared FC1 sum and unit output",

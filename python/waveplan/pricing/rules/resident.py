@@ -180,5 +180,5 @@ TABLE = [
         "resident.hybridep_buffer + resident.context + resident.collectives",
         "what the allocator does not see",
     ),
-    total("resident", "resident_allocated + resident_outside", "not free for waves"),
+    total("resident", "resident_allocated + resident_outside", "not available to waves"),
 ]
