@@ -35,7 +35,7 @@ columns! {
     plan {
         PACKED "packed_tokens" "packed tokens, each pack padded to a multiple of TP, summed";
         LOGICAL "logical_tokens" "tokens of the requests that join a pack";
-        INACTIVE "inactive_tokens" "tokens of the requests that ask for no output";
+        INACTIVE "inactive_tokens" "tokens of the requests without any output";
         UNSHARED "unshared_tokens" "tokens of the packs without any sharing, each padded to a multiple of TP, summed";
         RETAINED_TOKENS "retained_tokens" "local tokens of the busiest rank, summed over packs; in a lower bound ceil(packed tokens / CP)";
         TARGET_ENTRIES "target_entries" "target entries, ignored ones included";
@@ -43,7 +43,7 @@ columns! {
         LOGITS_TOKENS "logits_tokens" "tokens of requests that return logits (a vocabulary of values each)";
         HIDDEN_TOKENS "hidden_tokens" "tokens of requests that return hidden states (a hidden vector each)";
         ROUTED_ENTRIES "routed_entries" "entries of routed-expert replay";
-        PACKED_PRICEABLE "packed_priceable" "1 if there is a pack, every pack has gradients, and every request asks for single-label targets of at least 64 tokens or for nothing";
+        PACKED_PRICEABLE "packed_priceable" "1 if there is a pack, every pack has gradients, and every request has single-label targets of at least 64 tokens or no output";
         COLD "cold" "1 without a profile of this plan's signature";
         LEARNED "learned_bytes" "compute bytes learned from the profile, truncated; 0 without one";
         ADAPTER_PENDING "adapter_pending" "1 if adapter gradients are still to be allocated";

@@ -552,7 +552,7 @@ fn step_checked(node: Node, at: impl Fn(u32) -> Value, plan: &[i64], pack: &[i64
     checked(|faults| faults.step(node.over([0, 1, 2]), &known, plan, pack))
 }
 
-/// What went wrong in an evaluation; looked at once, at its end.
+/// Faults of an evaluation, read once at its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Faults {
     overflow: bool,

@@ -32,7 +32,7 @@ settings.load_profile("deep" if os.environ.get("WAVEPLAN_DEEP") else "ci")
 
 
 def _visible(config: pytest.Config) -> set[str]:
-    """What lies in the folder that pytest runs in."""
+    """The entries of the folder that pytest runs in."""
     names = (path.name for path in config.invocation_params.dir.iterdir())
     return {name for name in names if not name.startswith((".", "__pycache__"))}
 

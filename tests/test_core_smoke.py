@@ -119,7 +119,7 @@ def attacks(function: Callable[..., Any], usual: dict[str, Any]) -> Iterator[dic
 
 
 def fault(function: Callable[..., Any], arguments: dict[str, Any]) -> str:
-    """What is wrong with how a call ends; a panic passes through."""
+    """Return the fault in how a call ends; a panic passes through."""
     try:
         function(**arguments)
     except waveplan.InternalError as error:

@@ -155,7 +155,7 @@ def test_permuting_equal_sequences_changes_only_their_indices(name: str) -> None
 
 
 def plan_of(pool: Requests) -> str:
-    """What is said of the whole pool as one plan, but for its fingerprint."""
+    """The whole pool as one plan, without its fingerprint."""
     plan = planner(2).plan(pool, available=1 << 60)
     said = plan.to_dict() | {"price": plan.price.to_dict()}
     assert said.pop("fingerprint")

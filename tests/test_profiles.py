@@ -1,4 +1,4 @@
-"""What observed peaks teach, and what they must not do."""
+"""Profiles learned from observed peaks, and what they must not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lives between calls: planners, waves, copies and agreements after an error, as before it."""
+"""State between calls: planners, waves, copies and agreements after an error, as before it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def planner(**options: Any) -> Planner:
 
 
 def answers(made: Planner) -> list[Any]:
-    """What a planner says of the usual pool."""
+    """A planner's answers for the usual pool."""
     return [wave.to_dict() for wave in made.waves(Requests(ROWS))]
 
 
@@ -171,7 +171,7 @@ def test_a_copy_equals_the_original_or_is_refused_in_one_line(name: str) -> None
 
 
 def test_errors_cross_processes() -> None:
-    """What a worker raises must be readable where it arrives."""
+    """An error of a worker is readable where it arrives."""
     errors = [InputError("x"), waveplan.DoubtfulError("x"), waveplan.InternalError("x")]
     for error in (*errors, RankError("x", rank=3, lost=True)):
         again = pickle.loads(pickle.dumps(error))

@@ -98,7 +98,7 @@ impl Loads {
         self.milliseconds(forest, settings)
     }
 
-    /// What [`Loads::score`] of the same set is not below: chained work in full, all other work
+    /// A lower bound of [`Loads::score`] of the same set: chained work in full, all other work
     /// spread evenly and unpadded. Rounded down a little, whatever the order of additions.
     pub(super) fn bound(
         &mut self,

@@ -67,7 +67,7 @@ class Board:
 
 
 def together(size: int, dp: int, work: Callable[[Thread], Any]) -> list[Any]:
-    """What `work` returns or raises on every rank."""
+    """Return the result or error of `work` on every rank."""
     board = Board(size)
     results: list[Any] = [None] * size
 

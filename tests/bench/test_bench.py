@@ -1,4 +1,4 @@
-"""What the benchmarks stand on: equal pools, equal answers, figures that mean what they say."""
+"""The ground of the benchmarks: equal pools, equal answers, figures that mean what they say."""
 
 from __future__ import annotations
 

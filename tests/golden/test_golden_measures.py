@@ -142,7 +142,7 @@ def bound_for(cp: int, gdn: bool, head: bool) -> BoundRules:
 
 
 def signature(requests: Requests, picked: list[int]) -> tuple[Any, ...]:
-    """What a profile belongs to, as far as the cases differ in it."""
+    """The key of a profile, as far as the cases differ in it."""
     mixes = {requests.mixes[requests.mix[r]] for r in picked}
     return mixes, sorted(pack.gradient for pack in requests.packs(picked))
 

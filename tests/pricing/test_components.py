@@ -30,7 +30,7 @@ def charge(
     rules: RuleSet | None = None,
     **pack: int,
 ) -> int:
-    """What a formula over rules, facts and measures yields for a plan of one pack."""
+    """The value of a formula over rules, facts and measures for a plan of one pack."""
     rules = (rules or reference_rules()).redefine("estimate", formula)
     bound = bind(model, topology or Topology(), training or Training(), rules)
     values = {**ONE, **pack}

@@ -175,7 +175,7 @@ def said(name: str) -> dict[str, Any]:
 
 
 def moved(name: str, rules: RuleSet) -> set[str]:
-    """What other rules change of a case."""
+    """The results of a case that other rules change."""
     after = says(name, rules)
     return {key for key, value in said(name).items() if after[key] != value}
 

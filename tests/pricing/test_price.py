@@ -70,7 +70,7 @@ def wave(tokens: int, gradient: int = 1, requests: int = 1, packed: int | None =
 
 
 def charge(bound: BoundRules, rule: str, measures: Measures) -> int:
-    """What one rule charges, through a set whose total is that rule alone."""
+    """The charge of one rule, through a set whose total is that rule alone."""
     free = bound.rules.kinds[rule].free
     text = f"max_packs({rule})" if free else rule
     alone = bound.rules.redefine("estimate", text)

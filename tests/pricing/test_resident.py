@@ -1,4 +1,4 @@
-"""What stays allocated between waves: measured frozen bases, divisions, optimizer state."""
+"""Bytes that stay allocated between waves: measured frozen bases, divisions, optimizer state."""
 
 from __future__ import annotations
 

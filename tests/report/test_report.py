@@ -184,7 +184,7 @@ addEventListener("message", event => {{
 def shown(
     data: dict[str, Any], width: int, folder: Path, *flags: str, extra: str = ""
 ) -> dict[str, Any]:
-    """What Chromium makes of the page: sizes, requests, headings, and lines of its console."""
+    """The page in Chromium: sizes, requests, headings, and lines of its console."""
     path, frame = folder / "page.html", folder / "frame.html"
     path.write_text(page_of(data), encoding="utf-8")
     text = path.read_text(encoding="utf-8")

@@ -65,7 +65,7 @@ def work(tree, chosen, scoring):
 
 
 def score(tree, chosen, scoring):
-    """What decides between layouts: the score, then the sorted decisions."""
+    """The order of layouts: the score, then the sorted decisions."""
     tokens, count, _, depth, _ = measures(tree, chosen)
     return (work(tree, chosen, scoring), tokens, count, depth), tuple(sorted(chosen))
 

@@ -94,7 +94,7 @@ def _requests(
     from waveplan.sequences.sequences import Sequences
 
     if source.targets == "none" and not (source.top_k or source.logits or source.hidden):
-        raise InputError("targets is 'none' and nothing else is asked for: ask for some output")
+        raise InputError("targets is 'none' and there is no other output: add some output")
     progress = None
     if on_read is not None:
         is_file = source.path != "-" and kind(source.path) == "file"

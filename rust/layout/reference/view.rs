@@ -85,7 +85,7 @@ pub(super) struct View {
     before: Vec<Measures>,
     /// Deepest segment from each decision on.
     depth_after: Vec<i64>,
-    /// What a walk needs: the same as `from`, at or above each decision.
+    /// Input of a walk: the same as `from`, at or above each decision.
     below: Vec<(i64, i64)>,
 }
 
