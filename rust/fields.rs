@@ -3,6 +3,9 @@
 
 use crate::error::{Error, Result};
 
+/// A table: its entries row by row, and its rows and columns.
+pub type Table<T> = (Vec<T>, [usize; 2]);
+
 /// The range of a number; floats are finite besides.
 #[derive(Debug, Clone, Copy)]
 pub struct Range {

@@ -14,8 +14,6 @@ from waveplan.sequences.sequences import Ragged
 
 _Ints: TypeAlias = NDArray[int64]
 _Tokens: TypeAlias = _Ints | Sequence[_Ints]
-_HeadTokens: TypeAlias = tuple[_Ints, _Ints | None, bool]
-"""Positions of a request, its labels, and whether every position is projected."""
 _Floats: TypeAlias = NDArray[float64]
 
 @dataclass_transform(frozen_default=True)
@@ -210,19 +208,27 @@ def hash_sequences(sequences: Sequence[_Ints], key: Sequence[int]) -> bytes:
 def gather_tokens(packing: Packing, sequences: Sequence[_Ints]) -> _Ints:
     """Tokens of a pack of these sequences. InputError: they are not its sequences."""
 
-def packed_ids(packing: Packing) -> list[_Ints]:
-    """Per packed token: segment from 1, its parent's (its own at a root), position in sequence."""
-
 def packed_positions(packing: Packing) -> list[_Ints]:
     """Packed positions of all sequences, one after another, and offsets [n + 1]."""
 
 def labelled_tokens(labels: _Ints, tokens: int) -> int:
     """Tokens with a label; each has ``len(labels) / tokens`` of them, -100 for none."""
 
-def projected_tokens(requests: Sequence[_HeadTokens], most: int) -> int:
-    """Distinct packed positions that requests project, counted up to `most`."""
+def projected_tokens(
+    positions: Sequence[_Ints],
+    labels: Sequence[_Ints | None],
+    every: Sequence[bool],
+    most: int,
+) -> int:
+    """Distinct packed positions that requests project, counted up to `most`: `every` one of a
+    request, or those with a label."""
 
-def target_chunk_tokens(requests: Sequence[_HeadTokens], chunk: int) -> int:
+def target_chunk_tokens(
+    positions: Sequence[_Ints],
+    labels: Sequence[_Ints | None],
+    every: Sequence[bool],
+    chunk: int,
+) -> int:
     """Tokens of the first head chunk that holds a position of a request with labels."""
 
 @final
@@ -329,12 +335,18 @@ def own(
     """Assigns the chunks of a pack to `cp` context-parallel ranks as the reference planner does: a
     contiguous range each unless a workload profile prefers another."""
 
-def stage_times(
-    packing: Packing, cp: int, settings: OwnershipSettings | None = None
-) -> tuple[_Floats, _Floats, _Floats]:
-    """Forward milliseconds of `own` taken apart: ``local`` [C], ``compute`` and ``exchange``
-    [C, fetch stages]. They overlap, so they do not add up to ``forward_ms``, which also has the
-    owned tokens' share. With a profile: of the ownership that it challenges."""
+@final
+class StageTimes:
+    """Forward milliseconds of an ownership taken apart: of the keys that a rank owns, of those that
+    it fetches, and of fetching them. They overlap, so they do not add up to ``forward_ms``, which
+    also has the owned tokens' share."""
+
+    local: Final[_Floats]  # [C]
+    compute: Final[_Floats]  # [C, fetch stages], as the next
+    exchange: Final[_Floats]
+
+def stage_times(packing: Packing, cp: int, settings: OwnershipSettings | None = None) -> StageTimes:
+    """The parts of `own`'s forward. With a profile: of the ownership that it challenges."""
 
 def attention_slices(packing: Packing) -> tuple[_Ints, _Ints]:
     """Attention slices of a pack: query segment [n] and key segment [n], sorted; causal where both
@@ -431,6 +443,13 @@ class MeasureSettings(_Settings):
     adapter_ranks: Sequence[int] = ...
 
 @final
+class Measures:
+    """The integers of a plan and of each of its packs that its price is computed from."""
+
+    plan: Final[_Ints]  # in the order of `PLAN_MEASURES`
+    packs: Final[_Ints]  # [packs, measures], in the order of `PACK_MEASURES`
+
+@final
 class PlanMeasures:
     """Measures of one plan, filled pack by pack."""
 
@@ -448,8 +467,8 @@ class PlanMeasures:
     ) -> None:
         """Fills pack `g` from its layout and, under context parallelism, its ownership and gdn
         placement, padded to a multiple of TP."""
-    def finish(self) -> tuple[list[int], list[list[int]]]:
-        """The plan's measures, and each pack's."""
+    def finish(self) -> Measures:
+        """Sums the packs into the plan's measures."""
 
 PRICE_ROOTS: list[str]
 """Names of the results that every bound price program has, in their order."""
@@ -561,9 +580,7 @@ class Engine:
     ) -> Self: ...
     def session(self, start: int, available: int, hint: int | None, profiles: _Profiles) -> Session:
         """Starts the search for the wave from group `start` on."""
-    def plan(
-        self, requests: _Ints, available: int, profiles: _Profiles
-    ) -> tuple[SearchResult, list[Probe]]:
+    def plan(self, requests: _Ints, available: int, profiles: _Profiles) -> SearchResult:
         """Plans these requests as one forward, split where it must be; with everything priced."""
     def signature(self, requests: _Ints) -> tuple[list[int], list[bool], list[tuple[bool, int]]]:
         """The key of a profile: output mixes, gradient mode of each pack, gradient mode and adapter
@@ -587,10 +604,6 @@ class Session:
     def agree_bisection(self, agreed: _Ints) -> int: ...
     def refinement(self) -> _Ints: ...
     def finish(self, agreed: _Ints) -> SearchResult: ...
-    @property
-    def rejected(self) -> int: ...
-    @property
-    def probes(self) -> list[Probe]: ...
 
 @final
 class Probe(_Settings):
@@ -621,7 +634,8 @@ class Attempt(_Settings):
 class SearchResult:
     """The result of a search: "wave", "split" or "refused" (then `plans` is the fully shared one).
     `stopped` is the plan at `stop_width`, the reason why the wave is not wider; `part_requests`
-    number each part's requests within the wave's share."""
+    number each part's requests within the wave's share; `probes` are everything priced, in order,
+    and `rejected` the distinct widths after the smallest that did not fit."""
 
     kind: Final[Literal["wave", "split", "refused"]]
     width: Final[int]
@@ -633,6 +647,8 @@ class SearchResult:
     stopped: Final[ForwardPlan | None]
     attempts: Final[tuple[Attempt, ...]]
     unsplittable: Final[bool]
+    probes: Final[tuple[Probe, ...]]
+    rejected: Final[int]
     stop: Final[Literal["memory", "trust", "end"]]
     stop_width: Final[int]
 
@@ -655,9 +671,9 @@ class ForwardPlan:
     """One forward: all packs of some requests, run one after another, and its price.
 
     ``mode`` is how layouts were chosen: "optimal", "fitting", "full" or "reference"; ``requests``
-    are pool indices; ``roots`` and ``measures`` are in the order of `PRICE_ROOTS` and
-    `PLAN_MEASURES`; ``packed_tokens`` are padded to a multiple of TP, ``active_tokens`` those of
-    requests with an output; ``covered``: within what a profile has seen."""
+    are pool indices; ``roots`` are in the order of `PRICE_ROOTS`; ``packed_tokens`` are padded to
+    a multiple of TP, ``active_tokens`` those of requests with an output; ``covered``: within what a
+    profile has seen."""
 
     mode: Final[str]
     requests: Final[_Ints]
@@ -667,7 +683,7 @@ class ForwardPlan:
     covered: Final[bool]
     trusted: Final[bool]
     profiled: Final[bool]
-    measures: Final[_Ints]
+    measures: Final[Measures]
     required: Final[int]
     packed_tokens: Final[int]
     logical_tokens: Final[int]
@@ -684,7 +700,7 @@ class Pack:
     ``packed_tokens`` are without padding; ``decisions`` counts prefixes that requests share, of
     which ``shared_decisions`` are stored once. No layout has less ``work`` than ``work_bound``.
     ``ownership`` is of the pack padded to a multiple of TP, None at CP 1; ``gdn`` None
-    besides without gdn layers; ``measures`` in the order of `PACK_MEASURES`."""
+    besides without gdn layers."""
 
     adapter: Final[str | None]
     gradient: Final[bool]
@@ -697,7 +713,6 @@ class Pack:
     work_bound: Final[int]
     ownership: Final[Ownership | None]
     gdn: Final[Gdn | None]
-    measures: Final[_Ints]
     tree: Final[Tree]
     packing: Final[Packing]
     packed_tokens: Final[int]

@@ -216,9 +216,9 @@ class Planner:
         engine = self.make_engine(pool)
         everything = np.arange(len(pool), dtype=np.int64)
         free = self.available if available is None else integer("available", available)
-        found, probes = engine.plan(everything, free, self.known(pool))
+        found = engine.plan(everything, free, self.known(pool))
         if found.kind == "refused":
-            raise refused(self, pool, found, tuple(probes), free, indices=everything)
+            raise refused(self, pool, found, free, indices=everything)
         return plan_of(found, self.bound)
 
     def observe(

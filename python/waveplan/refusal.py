@@ -131,7 +131,6 @@ def refused(
     planner: Planning,
     pool: Requests,
     found: core.SearchResult,
-    probes: tuple[Probe, ...],
     available: int,
     *,
     indices: NDArray[np.int64] | None = None,
@@ -158,7 +157,7 @@ def refused(
         width=found.width,
         indices=found.groups if indices is None else indices,
         attempts=tried,
-        probes=probes,
+        probes=found.probes,
         search=(planner, pool, plan),
     )
 
@@ -171,10 +170,10 @@ def cheapest(planner: Planning, pool: Requests, indices: NDArray[np.int64]) -> P
     """
     engine = planner.make_engine(pool)
     profiles = planner.known(pool)
-    found, _ = engine.plan(indices, (1 << 63) - 1, profiles)
+    found = engine.plan(indices, (1 << 63) - 1, profiles)
     while True:
         best = plan_of(found, planner.bound)
-        found, _ = engine.plan(indices, best.required - 1, profiles)
+        found = engine.plan(indices, best.required - 1, profiles)
         if found.kind == "refused":
             return best
 

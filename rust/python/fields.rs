@@ -1,6 +1,6 @@
 //! Fields of settings and results as Python values, in both directions.
 
-use numpy::{IntoPyArray, PyArray1, PyUntypedArray};
+use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyUntypedArray};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
@@ -9,6 +9,7 @@ use pyo3::types::{PyBool, PyDict, PyList, PyTuple};
 use super::convert::{indices, short};
 use super::errors::{detached_unless, refused};
 use crate::error::Result;
+use crate::fields::Table;
 
 /// A field as Python sees it: columns are new arrays.
 pub(crate) trait Give {
@@ -45,6 +46,14 @@ give! {
     (i64, i64) => |py, value| *value;
     Vec<(i64, i64)> => |py, value| PyTuple::new(py, value)?;
     Vec<String> => |py, value| PyTuple::new(py, value)?;
+}
+
+impl<T: numpy::Element> Give for Table<T> {
+    fn give<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(PyArray1::from_slice(py, &self.0)
+            .reshape(self.1)?
+            .into_any())
+    }
 }
 
 impl<const N: usize> Give for [i64; N] {

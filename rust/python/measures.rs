@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 
 use super::convert::{self, Flags, Ints, List, picked, slice};
 use super::errors::{FEW_SEQUENCES, FEW_TOKENS, detached_unless, refused};
+use super::fields::give_class;
 use crate::fields::result;
 use crate::gdn::Gdn;
 use crate::heads::HeadWork;
@@ -142,6 +143,8 @@ result! {
     }
 }
 
+give_class!(Measures);
+
 impl PyPool {
     /// Indices of requests, checked against the pool.
     fn requests(&self, requests: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
@@ -234,13 +237,10 @@ impl PyPlanMeasures {
         )?)
     }
 
-    /// Sums the packs into the plan's measures; returns those of the plan and of each pack.
-    fn finish(&mut self) -> PyResult<(Vec<i64>, Vec<Vec<i64>>)> {
+    /// Sums the packs into the plan's measures.
+    fn finish(&mut self) -> PyResult<Measures> {
         measures::finish(&self.settings, false, &mut self.measures)?;
-        Ok((
-            self.measures.plan.to_vec(),
-            self.measures.packs.iter().map(|one| one.to_vec()).collect(),
-        ))
+        Ok(self.measures.clone())
     }
 }
 
@@ -254,19 +254,9 @@ impl PyPlanMeasures {
     }
 }
 
-/// Names and meanings of measures.
-fn table(names: &[&'static str], meanings: &[&'static str]) -> Vec<(&'static str, &'static str)> {
-    names
-        .iter()
-        .copied()
-        .zip(meanings.iter().copied())
-        .collect()
-}
-
 /// Adds the tables of names to the module.
 pub(super) fn tables(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    use measures::{pack, plan};
-    module.add("PLAN_MEASURES", table(&plan::NAMES, &plan::MEANINGS))?;
-    module.add("PACK_MEASURES", table(&pack::NAMES, &pack::MEANINGS))?;
+    module.add("PLAN_MEASURES", measures::plan::NAMED.to_vec())?;
+    module.add("PACK_MEASURES", measures::pack::NAMED.to_vec())?;
     module.add("PRICE_ROOTS", crate::price::ROOTS.to_vec())
 }

@@ -46,7 +46,7 @@ mod _core {
     use super::search::{PyEngine, PySession};
     #[pymodule_export]
     use super::sequences::{
-        build_tree, gather_tokens, hash_sequences, labelled_tokens, pack_sequences, packed_ids,
+        build_tree, gather_tokens, hash_sequences, labelled_tokens, pack_sequences,
         packed_positions, projected_tokens, target_chunk_tokens,
     };
     #[pymodule_export]
@@ -54,10 +54,10 @@ mod _core {
     #[pymodule_export]
     use crate::layout::{Layout, Score, Scoring};
     #[pymodule_export]
-    use crate::measures::Settings as MeasureSettings;
+    use crate::measures::{Measures, Settings as MeasureSettings};
     #[pymodule_export]
     use crate::ownership::{
-        Ownership, OwnershipSettings, ProfiledWork, StageWork, WorkloadProfile,
+        Ownership, OwnershipSettings, ProfiledWork, StageTimes, StageWork, WorkloadProfile,
     };
     #[pymodule_export]
     use crate::pack::Packing;

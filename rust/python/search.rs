@@ -107,7 +107,7 @@ impl PyEngine {
         requests: &Bound<'_, PyAny>,
         available: i64,
         profiles: HeldProfiles<'_>,
-    ) -> PyResult<(SearchResult, Vec<Probe>)> {
+    ) -> PyResult<SearchResult> {
         let requests = picked("requests", requests, self.0.pool().requests())?;
         let profiles = profiles_from(profiles);
         let engine = Arc::clone(&self.0);
@@ -199,19 +199,9 @@ impl PySession {
     fn finish(&self, py: Python<'_>, agreed: Ints<'_>) -> PyResult<SearchResult> {
         self.agree(py, &agreed, Session::finish)
     }
-
-    #[getter]
-    fn rejected(&self, py: Python<'_>) -> PyResult<usize> {
-        self.run(py, |session| Ok(session.rejected()))
-    }
-
-    #[getter]
-    fn probes(&self, py: Python<'_>) -> PyResult<Vec<Probe>> {
-        self.run(py, |session| Ok(session.probes().to_vec()))
-    }
 }
 
-give_class!(Cost, ForwardPlan, Pack, Attempt);
+give_class!(Cost, ForwardPlan, Pack, Attempt, Probe);
 
 /// Enumerations by name.
 macro_rules! give_name {

@@ -72,9 +72,9 @@ result! {
         pub ownership: Option<Ownership>,
         /// Segments to ranks; none at CP 1 or without gdn layers.
         pub gdn: Option<Gdn>,
-        /// Its measures, in the order of `PACK_MEASURES`.
-        pub measures: Vec<i64>,
         @core
+        /// Its measures.
+        pub measures: [i64; pack::COUNT],
         /// The tree of the pool.
         pub pool_tree: Arc<Tree>,
     }
@@ -168,13 +168,10 @@ result! {
         pub trusted: bool,
         /// A profile of its signature exists.
         pub profiled: bool,
-        @core
         /// The measures that it was priced by.
         pub measures: Measures,
     }
     get {
-        /// Its measures, in the order of `PLAN_MEASURES`.
-        measures(self) = self.measures.plan.to_vec();
         /// Packed tokens of all packs, padded to a multiple of TP.
         packed_tokens(self) = self.packed();
         /// Tokens of all its requests.
@@ -410,7 +407,7 @@ impl Pricer {
         }
         let (estimate, covered) = self.finish(share, false)?;
         for (pack, measures) in packs.iter_mut().zip(&self.work.measures.packs) {
-            pack.measures = measures.to_vec();
+            pack.measures = *measures;
         }
         Ok(ForwardPlan {
             mode,
@@ -563,7 +560,7 @@ impl Pricer {
             optimal: chosen.optimal,
             work: chosen.score.work,
             work_bound: chosen.bound,
-            measures: Vec::new(), // known once the plan is finished
+            measures: [0; pack::COUNT], // known once the plan is finished
             pool_tree: Arc::clone(&engine.tree),
             shared: chosen.shared,
             ownership,

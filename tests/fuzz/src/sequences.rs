@@ -287,7 +287,8 @@ fn check_views(sequences: &[Vec<i64>], packing: &Packing, draw: &mut Draw<'_>) {
         let spelled: Vec<i64> = own.iter().map(|&at| tokens[at as usize]).collect();
         assert_eq!(&spelled, sequence);
     }
-    let [packs, parents, at] = scattered::ids(packing).unwrap();
+    let [packs, parents] = [false, true].map(|parents| scattered::ids(packing, parents).unwrap());
+    let at = scattered::position_ids(packing).unwrap();
     assert_eq!(
         attention::parse(&packs, &parents),
         Ok(packing.segments.clone())
