@@ -6,11 +6,11 @@
 mod fill;
 mod mixes;
 mod packs;
-pub(crate) mod pool;
+pub(crate) mod requests;
 
 pub use fill::{Bound, Exact, HeadCount, Settings, bound, exact, finish, pad, start};
 pub use packs::{PackKey, Packs};
-pub use pool::{Columns, Labels, NO_SLOT, Pool};
+pub use requests::{Labels, NO_SLOT, PackRequests, Requests};
 
 use crate::fields::result;
 

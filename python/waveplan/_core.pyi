@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, Self, TypeAlias, dataclass_transform, fi
 
 from numpy import bool_, float64, int64
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import disjoint_base
 
 from waveplan.sequences.sequences import Ragged
 
@@ -394,33 +395,39 @@ def stop_if(asked: Callable[[], object] | None) -> None:
 PLAN_MEASURES: list[tuple[str, str]]
 PACK_MEASURES: list[tuple[str, str]]
 
-@final
-class Pool:
-    """The requests of a pool, checked, and the tree of its sequences."""
+@disjoint_base
+class Requests:
+    """The requests of a pool as columns of n entries, which are the constructor's keywords, and the
+    tree of their sequences. Base of `waveplan.Requests`."""
 
+    targets: Final[NDArray[bool_]]  # has targets
+    target_width: Final[_Ints]  # labels per token
+    top_k: Final[_Ints]  # k, 0 for none
+    logits: Final[NDArray[bool_]]
+    hidden: Final[NDArray[bool_]]
+    gradient: Final[NDArray[bool_]]
+    adapters: Final[tuple[str, ...]]  # names of the adapter slots 1, 2, ...
+    slot: Final[_Ints]  # adapter slot, 0 for the model's own weights
+    routed: Final[_Ints]
+    group_sizes: Final[_Ints]  # requests of each group
+    lengths: Final[_Ints]  # tokens
+    labelled: Final[_Ints]  # labelled tokens
+    mix: Final[_Ints]  # index into `mixes`
+    mixes: Final[tuple[str, ...]]  # distinct outputs, for example "target:single+hidden"
+    first_target: Final[_Ints | None]  # first labelled position; None where masks were given
+    label_mask: Final[NDArray[bool_] | None]  # [T], None where first targets were given
     def __new__(
         cls,
         tokens: _Ints,
         offsets: _Ints,
-        targets: NDArray[bool_],
-        first_target: _Ints | None,
-        label_mask: NDArray[bool_] | None,
-        target_width: _Ints,
-        top_k: _Ints,
-        logits: NDArray[bool_],
-        hidden: NDArray[bool_],
-        gradient: NDArray[bool_],
-        slot: _Ints,
-        routed: _Ints,
-        group_sizes: _Ints,
+        *,
+        first_target: _Ints | None = None,
+        label_mask: NDArray[bool_] | None = None,
+        **columns: Any,
     ) -> Self: ...
     def __len__(self) -> int: ...
-    def mixes(self) -> list[_Ints]:
-        """Number of each request's mix of outputs, ascending, and each mix's first request."""
-    def labelled(self) -> _Ints:
-        """Labelled tokens of each request."""
-    def packs(self, requests: _Ints, adapters: Sequence[str]) -> list[PackRequests]:
-        """The packs of some requests in the order they execute; `adapters` name the slots."""
+    def packs(self, indices: ArrayLike | None = None) -> list[PackRequests]:
+        """The packs of some requests (all by default), in the order they execute."""
 
 @final
 class PackRequests:
@@ -454,7 +461,7 @@ class PlanMeasures:
     """Measures of one plan, filled pack by pack."""
 
     def __new__(
-        cls, pool: Pool, requests: _Ints, settings: MeasureSettings | None = None
+        cls, requests: Requests, indices: _Ints, settings: MeasureSettings | None = None
     ) -> Self: ...
     def exact(
         self,
@@ -573,7 +580,7 @@ class Engine:
 
     def __new__(
         cls,
-        pool: Pool,
+        requests: Requests,
         settings: PlannerSettings,
         program: Program,
         adapters: Sequence[tuple[str, int]],

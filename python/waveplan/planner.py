@@ -318,7 +318,7 @@ class Planner:
     def make_engine(self, pool: Requests) -> core.Engine:
         """Return the core's planner of this pool."""
         adapters = [(name, self.training.lora_rank) for name in pool.adapters]
-        return core.Engine(pool._core, self._settings, self.bound.program, adapters)
+        return core.Engine(pool, self._settings, self.bound.program, adapters)
 
     @cached_property
     def digests(self) -> tuple[int, int]:

@@ -6,7 +6,7 @@ use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList, PyTuple};
 
-use super::convert::{indices, short};
+use super::convert::{Flags, Ints, index, indices, picked, short, slice};
 use super::errors::{detached_unless, refused};
 use crate::error::Result;
 use crate::fields::Table;
@@ -94,6 +94,11 @@ pub(crate) use give_class;
 /// A setting from what a caller gives.
 pub(crate) trait Take: Sized {
     fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self>;
+
+    /// A list of them.
+    fn list(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<Self>> {
+        each(name, value)
+    }
 }
 
 fn wrong(value: &Bound<'_, PyAny>, name: &str, right: &str) -> PyErr {
@@ -123,6 +128,23 @@ impl Take for i64 {
             }
             wrong(value, name, "an integer")
         })
+    }
+
+    fn list(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<Self>> {
+        match value.extract::<Ints<'_>>() {
+            Ok(column) => Ok(slice(name, &column)?.to_vec()),
+            Err(_) => each(name, value),
+        }
+    }
+}
+
+impl Take for u32 {
+    fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
+        index(name, value, Self::MAX as usize).map(|index| index as Self)
+    }
+
+    fn list(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<Self>> {
+        picked(name, value, Self::MAX as usize)
     }
 }
 
@@ -160,6 +182,19 @@ impl Take for bool {
     fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
         (value.extract()).map_err(|_| wrong(value, name, "True or False"))
     }
+
+    fn list(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<Self>> {
+        match value.extract::<Flags<'_>>() {
+            Ok(column) => Ok(slice(name, &column)?.to_vec()),
+            Err(_) => each(name, value),
+        }
+    }
+}
+
+/// A list of values, one by one.
+fn each<T: Take>(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<T>> {
+    let one = |(i, entry)| T::take(&format!("{name}[{i}]"), entry);
+    entries(name, value)?.iter().enumerate().map(one).collect()
 }
 
 /// The entries of a list, tuple or array; other sequences may claim any length.
@@ -204,8 +239,7 @@ impl<T: Take> Take for Option<T> {
 
 impl<T: Take> Take for Vec<T> {
     fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let one = |(i, entry)| T::take(&format!("{name}[{i}]"), entry);
-        entries(name, value)?.iter().enumerate().map(one).collect()
+        T::list(name, value)
     }
 }
 

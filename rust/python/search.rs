@@ -10,9 +10,9 @@ use pyo3::prelude::*;
 use super::convert::{Ints, List, picked, slice};
 use super::errors::detached;
 use super::fields::{Give, Take, give_class};
-use super::measures::PyPool;
 use super::price::PyProgram;
 use crate::error::{Error, Result};
+use crate::measures::requests::PyRequests;
 use crate::search::split::Cost;
 use crate::search::{
     Attempt, Curves, Ending, Engine, ForwardPlan, Mode, Observed, Pack, Probe, Profile, Profiles,
@@ -62,14 +62,14 @@ pub(super) struct PyEngine(Arc<Engine>);
 impl PyEngine {
     #[new]
     fn new(
-        pool: &PyPool,
+        requests: &PyRequests,
         settings: &Settings,
         program: &PyProgram,
         adapters: List<(String, i64)>,
     ) -> PyResult<Self> {
-        let (pool, tree) = (Arc::clone(&pool.pool), Arc::clone(&pool.tree));
+        let pool = Arc::clone(&requests.0);
         let program = Arc::clone(&program.inner);
-        let engine = Engine::new(settings.clone(), program, adapters.0, pool, tree)?;
+        let engine = Engine::new(settings.clone(), program, adapters.0, pool)?;
         Ok(Self(Arc::new(engine)))
     }
 
@@ -94,7 +94,7 @@ impl PyEngine {
 
     /// Computes the signature by which a profile of these requests is kept.
     fn signature(&self, py: Python<'_>, requests: &Bound<'_, PyAny>) -> PyResult<Signed> {
-        let requests = picked("requests", requests, self.0.pool().requests())?;
+        let requests = picked("requests", requests, self.0.pool().len())?;
         let engine = Arc::clone(&self.0);
         let signed = detached(py, move || crate::search::sign(engine, &requests))?;
         Ok((signed.mixes, signed.gradients, signed.adapters))
@@ -108,7 +108,7 @@ impl PyEngine {
         available: i64,
         profiles: HeldProfiles<'_>,
     ) -> PyResult<SearchResult> {
-        let requests = picked("requests", requests, self.0.pool().requests())?;
+        let requests = picked("requests", requests, self.0.pool().len())?;
         let profiles = profiles_from(profiles);
         let engine = Arc::clone(&self.0);
         detached(py, move || {

@@ -19,11 +19,10 @@ use crate::error::{Error, Result};
 use crate::fields::{at_least, between, settings};
 use crate::gdn::GdnSettings;
 use crate::layout::{MOST_RANKS, Scoring, Version};
-use crate::measures::{self, Pool};
+use crate::measures::{self, Requests};
 use crate::ownership::OwnershipSettings;
 use crate::price::{Program, root};
 use crate::search::width::Strategy;
-use crate::tree::Tree;
 
 pub use attempts::Attempt;
 pub use observed::{Observation, Observed, Rates};
@@ -94,8 +93,7 @@ pub struct Engine {
     apart: Program,
     /// Names of the adapter slots 1, 2, ..., shown in plans.
     adapters: Vec<String>,
-    pool: Arc<Pool>,
-    tree: Arc<Tree>,
+    pool: Arc<Requests>,
 }
 
 impl Engine {
@@ -104,15 +102,10 @@ impl Engine {
         settings: Settings,
         program: Arc<Program>,
         adapters: Vec<(String, i64)>,
-        pool: Arc<Pool>,
-        tree: Arc<Tree>,
+        pool: Arc<Requests>,
     ) -> Result<Self> {
-        if tree.sequences() != pool.requests() {
-            return Err(Error::input(format!(
-                "the tree has {} sequences for {} requests: give one each",
-                tree.sequences(),
-                pool.requests()
-            )));
+        if pool.tree.sequences() != pool.len() {
+            return Err(Error::Internal("the tree is of other requests"));
         }
         if let Some(empty) = pool.lengths.iter().position(|&length| length == 0) {
             return Err(Error::input(format!(
@@ -150,20 +143,13 @@ impl Engine {
             program,
             adapters,
             pool,
-            tree,
         })
     }
 
     /// The pool.
     #[must_use]
-    pub fn pool(&self) -> &Pool {
+    pub fn pool(&self) -> &Requests {
         &self.pool
-    }
-
-    /// The tree of the pool's sequences.
-    #[must_use]
-    pub fn tree(&self) -> &Tree {
-        &self.tree
     }
 
     /// Facts that stay the same from wave to wave.

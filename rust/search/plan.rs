@@ -353,7 +353,6 @@ impl Pricer {
         let Engine {
             measures: settings,
             pool,
-            tree,
             ..
         } = &*self.engine;
         share.requests.clear();
@@ -363,7 +362,8 @@ impl Pricer {
         share.trees.resize_with(share.packs.len(), Tree::default);
         for (g, into) in share.trees.iter_mut().enumerate() {
             let requests = share.packs.requests(g);
-            tree.restrict_into(requests, &mut self.work.tree, into)?;
+            pool.tree
+                .restrict_into(requests, &mut self.work.tree, into)?;
         }
         measures::start(pool, requests, &share.packs, settings, &mut share.base)?;
         self.sign(share);
@@ -561,7 +561,7 @@ impl Pricer {
             work: chosen.score.work,
             work_bound: chosen.bound,
             measures: [0; pack::COUNT], // known once the plan is finished
-            pool_tree: Arc::clone(&engine.tree),
+            pool_tree: Arc::clone(&engine.pool.tree),
             shared: chosen.shared,
             ownership,
             gdn,

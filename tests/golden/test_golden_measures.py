@@ -55,7 +55,7 @@ def measure(
     gdn, cp = given.get("gdn", True), given["cp"]
     whole = tree(requests.sequences)
     made = _core.PlanMeasures(
-        requests._core, np.array(picked, np.int64), _core.MeasureSettings(cp=cp, gdn=gdn)
+        requests, np.array(picked, np.int64), _core.MeasureSettings(cp=cp, gdn=gdn)
     )
     for g, pack in enumerate(requests.packs(picked)):
         part = whole.restrict(pack.indices)

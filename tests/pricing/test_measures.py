@@ -102,7 +102,7 @@ def test_measures_equal_the_slow_version(
     picked = data.draw(st.permutations(range(count)))[: data.draw(st.integers(1, count))]
     tp = data.draw(st.sampled_from([1, 2, 4]))
     whole = tree(requests.sequences)
-    made = _core.PlanMeasures(requests._core, np.array(picked), SETTINGS(tp=tp, gdn=True))
+    made = _core.PlanMeasures(requests, np.array(picked), SETTINGS(tp=tp, gdn=True))
     expected = []
     for g, (_, members) in enumerate(slow.packs([twins[i] for i in picked])):
         part = whole.restrict([picked[i] for i in members])
@@ -138,7 +138,7 @@ def test_recurrent_schedule_equals_the_slow_version(
     requests = Requests(paths, gradient=gradient)
     built = tree(requests.sequences)
     shared = built.count >= 2
-    made = _core.PlanMeasures(requests._core, np.arange(len(paths)), SETTINGS(gdn=True))
+    made = _core.PlanMeasures(requests, np.arange(len(paths)), SETTINGS(gdn=True))
     made.exact(0, built, shared)
     pack = named(made.finish())[1][0]
     executed, states, packed = slow.gdn_schedule(
@@ -162,7 +162,7 @@ def test_refusals() -> None:
     requests = Requests([[1, 2], [1, 3]])
     built = tree(requests.sequences)
     everything = np.arange(2)
-    made = _core.PlanMeasures(requests._core, everything)
+    made = _core.PlanMeasures(requests, everything)
     with pytest.raises(InputError, match="pack 1 of 1"):
         made.exact(1, built, np.zeros(3, bool))
     with pytest.raises(InputError, match="shared has 2 entries for 3"):
@@ -180,7 +180,7 @@ def test_ranks_of_a_context_parallel_plan(
     requests, _ = pool
     weights = [data.draw(st.integers(0, 1000)) for _ in range(3)]
     made = _core.PlanMeasures(
-        requests._core,
+        requests,
         np.arange(len(requests)),
         SETTINGS(tp=tp, cp=cp, gdn=True, gdn_weights=weights),
     )

@@ -268,7 +268,7 @@ def _pipeline(
     made = tree(requests.sequences)
     layout = choose_layout(made, Scoring(version=1, layers=model.layers), "full")
     measured = _core.PlanMeasures(
-        requests._core,
+        requests,
         np.arange(len(requests), dtype=np.int64),
         _core.MeasureSettings(
             tp=topology.tp, cp=topology.cp, gdn=model.is_hybrid, gdn_weights=weights
