@@ -98,6 +98,19 @@ impl Setting for (i64, i64) {
     }
 }
 
+/// The mode and the rank of an adapter.
+impl Setting for (bool, i64) {
+    fn check(&self, name: &str, _: Range) -> Result<()> {
+        self.1.check(&format!("{name}[1]"), at_least(0))
+    }
+}
+
+impl Setting for Box<[bool]> {
+    fn check(&self, _: &str, _: Range) -> Result<()> {
+        Ok(())
+    }
+}
+
 impl Setting for String {
     fn check(&self, _: &str, _: Range) -> Result<()> {
         Ok(())

@@ -504,6 +504,7 @@ class PlannerSettings(_Settings):
     """Facts that stay the same from wave to wave of a job."""
 
     scoring: Scoring
+    context: str = ...
     reference: bool = ...
     trust_rules: bool = ...
     margin: bool = ...
@@ -515,6 +516,7 @@ class PlannerSettings(_Settings):
     moe: bool = ...
     gdn_pending: bool = ...
     adapter_pending: bool = ...
+    adapter_rank: int = ...
     ownership: OwnershipSettings = ...
     gdn: GdnSettings | None = ...
 
@@ -570,9 +572,18 @@ class Observed(_Settings):
     @property
     def fixed(self) -> int: ...
 
-_Profiles: TypeAlias = Sequence[
-    tuple[tuple[Sequence[int], Sequence[bool], Sequence[tuple[bool, int]]], Rates | Observed]
-]
+@final
+class Signature(_Settings):
+    """The key of a profile: plans of one signature need memory alike. ``context`` is topology and
+    layout score of the job; ``mixes`` the distinct outputs of its requests, ``gradients`` the mode
+    of each pack, ``adapters`` mode and rank of each (empty without adapters), all sorted."""
+
+    context: str
+    mixes: tuple[str, ...]
+    gradients: tuple[bool, ...]
+    adapters: tuple[tuple[bool, int], ...] = ...
+
+_Profiles: TypeAlias = Sequence[tuple[Signature, Rates | Observed]]
 
 @final
 class Engine:
@@ -583,15 +594,13 @@ class Engine:
         requests: Requests,
         settings: PlannerSettings,
         program: Program,
-        adapters: Sequence[tuple[str, int]],
     ) -> Self: ...
     def session(self, start: int, available: int, hint: int | None, profiles: _Profiles) -> Session:
         """Starts the search for the wave from group `start` on."""
     def plan(self, requests: _Ints, available: int, profiles: _Profiles) -> SearchResult:
         """Plans these requests as one forward, split where it must be; with everything priced."""
-    def signature(self, requests: _Ints) -> tuple[list[int], list[bool], list[tuple[bool, int]]]:
-        """The key of a profile: output mixes, gradient mode of each pack, gradient mode and adapter
-        rank of each pack (none without adapters), each ascending."""
+    def signature(self, requests: _Ints) -> Signature:
+        """The key of the profile of a plan of these requests."""
 
 @final
 class Session:

@@ -44,6 +44,8 @@ give! {
     Vec<bool> => |py, value| value.clone().into_pyarray(py);
     Vec<i128> => |py, value| PyTuple::new(py, value)?;
     (i64, i64) => |py, value| *value;
+    Vec<(bool, i64)> => |py, value| PyTuple::new(py, value)?;
+    Box<[bool]> => |py, value| PyTuple::new(py, value)?;
     Vec<(i64, i64)> => |py, value| PyTuple::new(py, value)?;
     Vec<String> => |py, value| PyTuple::new(py, value)?;
 }
@@ -228,6 +230,27 @@ impl<const N: usize> Take for [i64; N] {
 impl Take for (i64, i64) {
     fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
         <[i64; 2]>::take(name, value).map(Into::into)
+    }
+}
+
+impl Take for (bool, i64) {
+    fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
+        match entries(name, value)?.as_slice() {
+            [mode, rank] => Ok((
+                bool::take(&format!("{name}[0]"), mode)?,
+                i64::take(&format!("{name}[1]"), rank)?,
+            )),
+            given => Err(refused(format!(
+                "{name} has {} entries: give 2",
+                given.len()
+            ))),
+        }
+    }
+}
+
+impl Take for Box<[bool]> {
+    fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Vec::take(name, value).map(Into::into)
     }
 }
 

@@ -68,7 +68,7 @@ mod _core {
     #[pymodule_export]
     use crate::search::{Attempt, ForwardPlan, Pack, Probe, SearchResult, Settings};
     #[pymodule_export]
-    use crate::search::{Observation, Observed, Rates};
+    use crate::search::{Observation, Observed, Rates, Signature};
     #[pymodule_export]
     use crate::tree::Tree;
 

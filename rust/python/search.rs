@@ -26,31 +26,17 @@ enum Held<'py> {
     Observed(PyRef<'py, Observed>),
 }
 
-/// Mixes, gradient modes, and gradient modes with adapter ranks.
-type Signed = (Vec<u32>, Vec<bool>, Vec<(bool, i64)>);
-
 /// Profiles by signature, as Python holds them.
-type HeldProfiles<'py> = List<(Signed, Held<'py>)>;
+type HeldProfiles<'py> = List<(PyRef<'py, Signature>, Held<'py>)>;
 
 fn profiles_from(held: HeldProfiles<'_>) -> Arc<Profiles> {
-    let made = held
-        .0
-        .into_iter()
-        .map(|((mut mixes, mut gradients, mut adapters), profile)| {
-            mixes.sort_unstable();
-            gradients.sort_unstable();
-            adapters.sort_unstable();
-            let profile = match profile {
-                Held::Rates(rates) => Profile::Rates(rates.clone()),
-                Held::Observed(seen) => Profile::Observed(Curves::from(&*seen)),
-            };
-            let signature = Signature {
-                mixes,
-                gradients,
-                adapters,
-            };
-            (signature, profile)
-        });
+    let made = held.0.into_iter().map(|(signature, profile)| {
+        let profile = match profile {
+            Held::Rates(rates) => Profile::Rates(rates.clone()),
+            Held::Observed(seen) => Profile::Observed(Curves::from(&*seen)),
+        };
+        (signature.clone(), profile)
+    });
     Arc::new(made.collect())
 }
 
@@ -61,15 +47,10 @@ pub(super) struct PyEngine(Arc<Engine>);
 #[pymethods]
 impl PyEngine {
     #[new]
-    fn new(
-        requests: &PyRequests,
-        settings: &Settings,
-        program: &PyProgram,
-        adapters: List<(String, i64)>,
-    ) -> PyResult<Self> {
+    fn new(requests: &PyRequests, settings: &Settings, program: &PyProgram) -> PyResult<Self> {
         let pool = Arc::clone(&requests.0);
         let program = Arc::clone(&program.inner);
-        let engine = Engine::new(settings.clone(), program, adapters.0, pool)?;
+        let engine = Engine::new(settings.clone(), program, pool)?;
         Ok(Self(Arc::new(engine)))
     }
 
@@ -93,11 +74,10 @@ impl PyEngine {
     }
 
     /// Computes the signature by which a profile of these requests is kept.
-    fn signature(&self, py: Python<'_>, requests: &Bound<'_, PyAny>) -> PyResult<Signed> {
+    fn signature(&self, py: Python<'_>, requests: &Bound<'_, PyAny>) -> PyResult<Signature> {
         let requests = picked("requests", requests, self.0.pool().len())?;
         let engine = Arc::clone(&self.0);
-        let signed = detached(py, move || crate::search::sign(engine, &requests))?;
-        Ok((signed.mixes, signed.gradients, signed.adapters))
+        detached(py, move || crate::search::sign(engine, &requests))
     }
 
     /// Plans these requests as one forward, split where it must be; with everything priced.

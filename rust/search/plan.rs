@@ -277,7 +277,6 @@ pub(super) struct Share {
     pub(super) trees: Vec<Tree>,
     pub(super) profile: Option<usize>,
     base: Measures,
-    pub(super) signature: Signature,
 }
 
 impl Share {
@@ -366,36 +365,47 @@ impl Pricer {
                 .restrict_into(requests, &mut self.work.tree, into)?;
         }
         measures::start(pool, requests, &share.packs, settings, &mut share.base)?;
-        self.sign(share);
+        share.profile = None;
+        if !self.profiles.is_empty() {
+            let signature = self.sign(share);
+            share.profile = (self.profiles.iter()).position(|(known, _)| *known == signature);
+        }
         Ok(())
     }
 
-    /// Finds the profile of the share's signature.
-    fn sign(&mut self, share: &mut Share) {
-        let pool = &self.engine.pool;
-        let signature = &mut share.signature;
-        signature.mixes.clear();
+    /// Computes the key of the share's profile.
+    pub(super) fn sign(&self, share: &Share) -> Signature {
+        let Engine {
+            pool,
+            mixes: names,
+            settings,
+            ..
+        } = &*self.engine;
+        let mut numbers = Vec::new();
         for &request in &share.requests {
-            let r = request as usize;
-            if let Err(at) = signature.mixes.binary_search(&pool.mix[r]) {
-                signature.mixes.insert(at, pool.mix[r]);
+            let mix = pool.mix[request as usize];
+            if let Err(at) = numbers.binary_search(&mix) {
+                numbers.insert(at, mix);
             }
         }
-        signature.gradients.clear();
-        signature.adapters.clear();
-        for measures in &share.base.packs {
-            let gradient = measures[pack::GRADIENT] == 1;
-            signature.gradients.push(gradient);
-            signature
-                .adapters
-                .push((gradient, measures[pack::ADAPTER_RANK]));
+        let mut mixes: Vec<_> = (numbers.iter())
+            .map(|&mix| names[mix as usize].clone())
+            .collect();
+        let modes = (share.base.packs.iter())
+            .map(|pack| (pack[pack::GRADIENT] == 1, pack[pack::ADAPTER_RANK]));
+        let mut adapters: Vec<(bool, i64)> = modes.collect();
+        mixes.sort_unstable();
+        adapters.sort_unstable();
+        Signature {
+            context: settings.context.clone(),
+            mixes,
+            gradients: adapters.iter().map(|one| one.0).collect(),
+            adapters: if adapters.iter().all(|one| one.1 == 0) {
+                Vec::new()
+            } else {
+                adapters
+            },
         }
-        signature.gradients.sort_unstable();
-        signature.adapters.sort_unstable();
-        if signature.adapters.iter().all(|&(_, rank)| rank == 0) {
-            signature.adapters.clear();
-        }
-        share.profile = (self.profiles.iter()).position(|(known, _)| *known == *signature);
     }
 
     /// Chooses layouts for a share and prices the plan.
@@ -552,7 +562,7 @@ impl Pricer {
         Ok(Pack {
             adapter: (key.slot as usize)
                 .checked_sub(1)
-                .and_then(|at| engine.adapters.get(at).cloned()),
+                .and_then(|at| pool.adapters.get(at).cloned()),
             gradient: key.gradient,
             routed: key.routed,
             requests: requests.to_vec(),

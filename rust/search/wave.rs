@@ -271,8 +271,9 @@ fn after_attempts(width: usize, groups: Vec<usize>, fallback: Fallback) -> Searc
 /// Computes the signature by which a profile of these requests is kept.
 pub fn sign(engine: Arc<Engine>, requests: &[u32]) -> Result<Signature> {
     let mut share = Share::default();
-    Pricer::new(engine, Arc::default()).load(requests, &mut share)?;
-    Ok(share.signature)
+    let mut pricer = Pricer::new(engine, Arc::default());
+    pricer.load(requests, &mut share)?;
+    Ok(pricer.sign(&share))
 }
 
 /// Plans these requests as one forward, split where it must be; with everything priced.
