@@ -7,7 +7,7 @@ use std::sync::Arc;
 use waveplan::Result;
 use waveplan::gdn::{self, GdnSettings, gdn};
 use waveplan::layout::{self, Method, Scoring, Version};
-use waveplan::measures::{Columns, Labels, Pool, plan};
+use waveplan::measures::{Labels, Requests, plan};
 use waveplan::ownership::{self, OwnershipSettings, own};
 use waveplan::price::{Node, Program, ROOTS, root};
 use waveplan::search::{Ending, Engine, Session, Settings};
@@ -72,63 +72,41 @@ fn scoring(cp: i64) -> Scoring {
     }
 }
 
-/// What the requests of a pool ask for, one entry each; labels as runs of a mask.
-#[derive(Default)]
-struct Asked {
-    lengths: Vec<i64>,
-    targets: Vec<bool>,
-    mask: Vec<bool>,
-    target_width: Vec<i64>,
-    top_k: Vec<i64>,
-    logits: Vec<bool>,
-    hidden: Vec<bool>,
-    gradient: Vec<bool>,
-    slot: Vec<u32>,
-    routed: Vec<i64>,
-}
-
-/// Random outputs for every request: plain labels for most, and a dozen other mixes.
-fn asked(seed: u64, offsets: &[i64]) -> Asked {
+/// Requests of random outputs, plain labels for most and a dozen other mixes; and a mask of labels.
+fn asked(seed: u64, offsets: &[i64]) -> (Requests, Vec<bool>) {
     let mut numbers = Numbers(seed);
-    let mut made = Asked::default();
-    for pair in offsets.windows(2) {
+    let (mut made, mut mask) = (Requests::plain(offsets.len() - 1), Vec::new());
+    for (r, pair) in offsets.windows(2).enumerate() {
         let mut one_in = |count| numbers.within(1, count) == 1;
         made.lengths.push(pair[1] - pair[0]);
-        made.targets.push(!one_in(8));
-        made.target_width.push(1 + i64::from(one_in(16)));
-        made.top_k.push(4 * i64::from(one_in(32)));
-        made.logits.push(one_in(32));
-        made.hidden.push(one_in(32));
-        made.gradient.push(!one_in(8));
-        made.slot.push(u32::from(one_in(4)));
-        made.routed.push(i64::from(one_in(64)));
+        made.targets[r] = !one_in(8);
+        made.target_width[r] = 1 + i64::from(one_in(16));
+        made.top_k[r] = 4 * i64::from(one_in(32));
+        made.logits[r] = one_in(32);
+        made.hidden[r] = one_in(32);
+        made.gradient[r] = !one_in(8);
+        made.slot[r] = u32::from(one_in(4));
+        made.routed[r] = i64::from(one_in(64));
     }
     let tokens = made.lengths.iter().sum::<i64>() as usize;
-    while made.mask.len() < tokens {
-        let end = made.mask.len() + numbers.within(1, 64);
+    while mask.len() < tokens {
+        let end = mask.len() + numbers.within(1, 64);
         let labelled = numbers.within(0, 1) == 1;
-        made.mask.resize(end.min(tokens), labelled);
+        mask.resize(end.min(tokens), labelled);
     }
-    made
+    (made, mask)
 }
 
 /// Sequences checked, no token negative, and the columns of their requests.
 #[inline(never)]
-fn measured_requests(tokens: &[i64], offsets: &[i64], asked: &Asked) -> Result<i64> {
+fn measured_requests(
+    tokens: &[i64],
+    offsets: &[i64],
+    asked: Requests,
+    mask: &[bool],
+) -> Result<i64> {
     Sequences::new(tokens, offsets)?.refuse_negative()?;
-    let pool = Pool::new(&Columns {
-        lengths: &asked.lengths,
-        targets: &asked.targets,
-        labels: Labels::Mask(&asked.mask),
-        target_width: &asked.target_width,
-        top_k: &asked.top_k,
-        logits: &asked.logits,
-        hidden: &asked.hidden,
-        gradient: &asked.gradient,
-        slot: &asked.slot,
-        routed: &asked.routed,
-        group_sizes: &vec![1; asked.lengths.len()],
-    })?;
+    let pool = asked.complete(Labels::Mask(mask))?;
     let numbers: i64 = pool.mix.iter().map(|&mix| i64::from(mix)).sum();
     Ok(numbers + pool.runs.len() as i64 + pool.projected.iter().sum::<i64>())
 }
@@ -186,23 +164,13 @@ fn measured_search(engine: Engine) -> Result<i64> {
 }
 
 fn engine(tokens: &[i64], offsets: &[i64]) -> Result<Engine> {
-    let lengths: Vec<i64> = offsets.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    let count = lengths.len();
-    let (zeros, ones) = (vec![0; count], vec![1; count]);
-    let (yes, no) = (vec![true; count], vec![false; count]);
-    let pool = Pool::new(&Columns {
-        lengths: &lengths,
-        targets: &yes,
-        labels: Labels::From(&zeros),
-        target_width: &ones,
-        top_k: &zeros,
-        logits: &no,
-        hidden: &no,
-        gradient: &yes,
-        slot: &vec![0; count],
-        routed: &zeros,
-        group_sizes: &ones,
-    })?;
+    let count = offsets.len() - 1;
+    let asked = Requests {
+        lengths: offsets.windows(2).map(|pair| pair[1] - pair[0]).collect(),
+        tree: Arc::new(Tree::build(&Sequences::new(tokens, offsets)?)?),
+        ..Requests::plain(count)
+    };
+    let pool = asked.complete(Labels::From(&vec![0; count]))?;
     let nodes = vec![
         Node::Const(0),
         Node::Plan(plan::PACKED as u32),
@@ -224,14 +192,7 @@ fn engine(tokens: &[i64], offsets: &[i64]) -> Result<Engine> {
         ..Settings::default()
     };
     let program = Arc::new(Program::new(nodes, roots, 1.1)?);
-    let tree = Tree::build(&Sequences::new(tokens, offsets)?)?;
-    Engine::new(
-        settings,
-        program,
-        Vec::new(),
-        Arc::new(pool),
-        Arc::new(tree),
-    )
+    Engine::new(settings, program, Arc::new(pool))
 }
 
 fn run(name: &str) -> Result<i64> {
@@ -244,7 +205,8 @@ fn run(name: &str) -> Result<i64> {
         return measured_tree(&tokens, &offsets);
     }
     if name == "requests" {
-        return measured_requests(&tokens, &offsets, &asked(8, &offsets));
+        let (asked, mask) = asked(8, &offsets);
+        return measured_requests(&tokens, &offsets, asked, &mask);
     }
     if name == "search" {
         return measured_search(engine(&tokens, &offsets)?);

@@ -192,7 +192,7 @@ def test_gdn(benchmark: Any, name: str, ranks: int) -> None:
 @pytest.mark.parametrize("labels", ["all", "answers", "runs"])
 def test_measures(benchmark: Any, name: str, labels: str) -> None:
     """All measures of one layout, head tokens and gdn schedules included."""
-    pool, built, shared = requests(name, labels)._core, tree(name), layout(name).shared
+    pool, built, shared = requests(name, labels), tree(name), layout(name).shared
     everything = np.arange(len(pool))
 
     def measure() -> Any:

@@ -3,6 +3,9 @@
 
 use crate::error::{Error, Result};
 
+/// A table: its entries row by row, and its rows and columns.
+pub type Table<T> = (Vec<T>, [usize; 2]);
+
 /// The range of a number; floats are finite besides.
 #[derive(Debug, Clone, Copy)]
 pub struct Range {
@@ -92,6 +95,19 @@ impl Setting for (i64, i64) {
     fn check(&self, name: &str, _: Range) -> Result<()> {
         self.0.check(&format!("{name}[0]"), between(1, MOST))?;
         self.1.check(&format!("{name}[1]"), between(0, MOST))
+    }
+}
+
+/// The mode and the rank of an adapter.
+impl Setting for (bool, i64) {
+    fn check(&self, name: &str, _: Range) -> Result<()> {
+        self.1.check(&format!("{name}[1]"), at_least(0))
+    }
+}
+
+impl Setting for Box<[bool]> {
+    fn check(&self, _: &str, _: Range) -> Result<()> {
+        Ok(())
     }
 }
 
@@ -264,16 +280,58 @@ macro_rules! settings {
 }
 
 /// Declares a result: its fields are the attributes of the Python class, columns as new arrays.
-/// Attributes under `get` are computed when they are read.
+/// Attributes under `get` are computed when they are read. What is `given to` a class is shared by
+/// that class, which may be derived from, and its fields are settable by name.
 macro_rules! result {
+    (
+        $(#[$meta:meta])*
+        pub struct $Name:ident as $text:literal, given to $Held:ident {
+            $($(#[$doc:meta])* pub $field:ident: $type:ty,)*
+            @core $($(#[$inner_doc:meta])* pub $inner:ident: $inner_type:ty,)*
+        }
+        $($rest:tt)*
+    ) => {
+        $(#[$meta])*
+        pub struct $Name {
+            $($(#[$doc])* pub $field: $type,)*
+            $($(#[$inner_doc])* pub $inner: $inner_type,)*
+        }
+
+        #[cfg(feature = "python")]
+        #[pyo3::pyclass(frozen, subclass, name = $text, module = "waveplan._core")]
+        $(#[$meta])*
+        pub struct $Held(pub(crate) std::sync::Arc<$Name>);
+
+        #[cfg(feature = "python")]
+        impl std::ops::Deref for $Held {
+            type Target = $Name;
+
+            fn deref(&self) -> &$Name {
+                &self.0
+            }
+        }
+
+        #[cfg(feature = "python")]
+        impl $Name {
+            fn set(&mut self, name: &str, value: &pyo3::Bound<'_, pyo3::PyAny>) -> pyo3::PyResult<()> {
+                use $crate::python::fields::Take;
+                match name {
+                    $(stringify!($field) => self.$field = Take::take(name, value)?,)*
+                    _ => return Err($crate::python::errors::refused(format!("{} has no column {name}", $text))),
+                }
+                Ok(())
+            }
+        }
+
+        $crate::fields::result! { @class $Held { $($(#[$doc])* $field,)* } $($rest)* }
+    };
     (
         $(#[$meta:meta])*
         pub struct $Name:ident as $text:literal {
             $($(#[$doc:meta])* pub $field:ident: $type:ty,)*
             $(@core $($(#[$inner_doc:meta])* pub $inner:ident: $inner_type:ty,)*)?
         }
-        $(get { $($(#[$made_doc:meta])* $made:ident($me:ident) = $value:expr;)* })?
-        $(python { $($methods:tt)* })?
+        $($rest:tt)*
     ) => {
         #[cfg_attr(feature = "python", pyo3::pyclass(frozen))]
         #[cfg_attr(feature = "python", pyo3(name = $text, module = "waveplan._core"))]
@@ -283,13 +341,20 @@ macro_rules! result {
             $($($(#[$inner_doc])* pub $inner: $inner_type,)*)?
         }
 
+        $crate::fields::result! { @class $Name { $($(#[$doc])* $field,)* } $($rest)* }
+    };
+    (
+        @class $Class:ident { $($(#[$doc:meta])* $field:ident,)* }
+        $(get { $($(#[$made_doc:meta])* $made:ident($me:ident) = $value:expr;)* })?
+        $(python { $($methods:tt)* })?
+    ) => {
         #[cfg(feature = "python")]
         const _: () = {
             #[allow(unused_imports)]
             use $crate::python::prelude::*;
 
             #[pymethods]
-            impl $Name {
+            impl $Class {
                 $(
                     $(#[$doc])*
                     #[getter($field)]

@@ -7,7 +7,7 @@
 //! cut again at each shared ancestor on the way to the root; intervals apart from it are
 //! marked in a bit map of the segment that stores them.
 
-use crate::measures::Pool;
+use crate::measures::Requests;
 use crate::segments::NONE;
 use crate::tree::Tree;
 
@@ -154,7 +154,7 @@ impl Unions<'_> {
 /// segments marked in `shared` once. Sequence `i` of the tree is `requests[i]`.
 #[must_use]
 pub fn union(
-    pool: &Pool,
+    pool: &Requests,
     requests: &[u32],
     tree: &Tree,
     shared: &[bool],
@@ -219,7 +219,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::measures::pool::tests::plain_pool;
+    use crate::measures::requests::tests::plain_pool;
     use crate::sequences::Sequences;
 
     /// Sequences 0 and 1 share 10 tokens, of which 4 are all that sequence 2 has in common with them.
@@ -272,7 +272,7 @@ mod tests {
     }
 
     /// The same count with a set of packed positions.
-    fn naive(pool: &Pool, requests: &[u32], tree: &Tree, shared: &[bool]) -> i64 {
+    fn naive(pool: &Requests, requests: &[u32], tree: &Tree, shared: &[bool]) -> i64 {
         let mut stored = HashSet::new();
         for (sequence, &request) in requests.iter().enumerate() {
             let r = request as usize;
@@ -326,7 +326,7 @@ mod tests {
                 let mask: Vec<bool> = (0..sequence.len())
                     .map(|i| mask >> (i * 16 / sequence.len().max(1)) & 1 == 1)
                     .collect();
-                crate::measures::pool::runs_of(&mask, &mut pool.runs);
+                crate::measures::requests::runs_of(&mask, &mut pool.runs);
                 pool.run_offsets.push(pool.runs.len() as u32);
             }
             for (logits, &draw) in pool.logits.iter_mut().zip(&whole) {

@@ -6,26 +6,32 @@
 mod fill;
 mod mixes;
 mod packs;
-pub(crate) mod pool;
+pub(crate) mod requests;
 
 pub use fill::{Bound, Exact, HeadCount, Settings, bound, exact, finish, pad, start};
 pub use packs::{PackKey, Packs};
-pub use pool::{Columns, Labels, NO_SLOT, Pool};
+pub use requests::{Labels, NO_SLOT, PackRequests, Requests};
 
-/// Declares a table of measures: an index constant, a name and a meaning each.
+use crate::fields::result;
+
+/// Declares a table of measures: an index constant, a name and a meaning each. Those behind
+/// `@core` have no name: no rule reads them.
 macro_rules! columns {
-    ($(#[$doc:meta])* $module:ident { $($index:ident $name:literal $meaning:literal;)* }) => {
+    ($(#[$doc:meta])* $module:ident {
+        $($index:ident $name:literal $meaning:literal;)*
+        @core
+        $($inner:ident $inner_meaning:literal;)*
+    }) => {
         $(#[$doc])*
         pub mod $module {
             #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
-            enum Index { $($index,)* END }
+            enum Index { $($index,)* $($inner,)* END }
             $(#[doc = $meaning] pub const $index: usize = Index::$index as usize;)*
+            $(#[doc = $inner_meaning] pub const $inner: usize = Index::$inner as usize;)*
             /// How many there are.
             pub const COUNT: usize = Index::END as usize;
-            /// Their names, by index.
-            pub const NAMES: [&str; COUNT] = [$($name),*];
-            /// One line on each, by index.
-            pub const MEANINGS: [&str; COUNT] = [$($meaning),*];
+            /// Name and meaning of those that rules read, which come first.
+            pub const NAMED: &[(&str, &str)] = &[$(($name, $meaning)),*];
         }
     };
 }
@@ -35,8 +41,6 @@ columns! {
     plan {
         PACKED "packed_tokens" "packed tokens, each pack padded to a multiple of TP, summed";
         LOGICAL "logical_tokens" "tokens of the requests that join a pack";
-        INACTIVE "inactive_tokens" "tokens of the requests without any output";
-        UNSHARED "unshared_tokens" "tokens of the packs without any sharing, each padded to a multiple of TP, summed";
         RETAINED_TOKENS "retained_tokens" "local tokens of the busiest rank, summed over packs; in a lower bound ceil(packed tokens / CP)";
         TARGET_ENTRIES "target_entries" "target entries, ignored ones included";
         TOP_K_ENTRIES "top_k_entries" "tokens times k over requests with top-k";
@@ -47,6 +51,9 @@ columns! {
         COLD "cold" "1 without a profile of this plan's signature";
         LEARNED "learned_bytes" "compute bytes learned from the profile, truncated; 0 without one";
         ADAPTER_PENDING "adapter_pending" "1 if adapter gradients are still to be allocated";
+        @core
+        INACTIVE "tokens of the requests that ask for no output";
+        UNSHARED "tokens of the packs without any sharing, each padded to a multiple of TP, summed";
     }
 }
 
@@ -54,15 +61,10 @@ columns! {
     /// Measures of one pack of a plan; "busiest" is per CP rank.
     pack {
         GRADIENT "gradient" "1 if the pack computes gradients";
-        REQUESTS "pack_requests" "its requests";
-        PACKED "pack_tokens" "packed tokens, unpadded";
         PADDED "padded_tokens" "packed tokens padded to a multiple of TP";
-        LOGICAL "pack_logical_tokens" "tokens of its requests";
         SEGMENTS "segments" "segments of the pack; in bounds 2 per request (no sharing), 1 (full sharing), 0 (split)";
         LOCAL "local_tokens" "tokens of the busiest rank, padded to TP: all at CP 1; max(attention, gdn), at least 1, at CP > 1; ceil(padded / CP) in a lower bound";
         HEAD_TOKENS "head_tokens" "projected tokens to price, uncapped: the packed union of an exact layout, else the sum, or the longest request's in a rejection bound";
-        HEAD_SUM "head_sum" "projected tokens summed over requests";
-        HEAD_LONGEST "head_longest" "projected tokens of the request with the most";
         HEAD_TARGET_TOKENS "head_target_tokens" "labelled tokens of the request with the most";
         HEAD_BOUND "head_bound" "1 in a rejection bound: of the head, only what every layout needs may be charged";
         HEAD_LABELS "head_labels" "target entries, ignored ones included";
@@ -78,21 +80,35 @@ columns! {
         GDN_RANK_STATES "gdn_rank_states" "states of that rank";
         GDN_RANK_PACKED "gdn_rank_packed_tokens" "packed tokens of that rank";
         ADAPTER_RANK "adapter_rank" "rank of the pack's adapter slot; 0 if unnamed or unknown";
+        @core
+        REQUESTS "its requests";
+        PACKED "packed tokens, unpadded";
+        LOGICAL "tokens of its requests";
+        HEAD_SUM "projected tokens summed over requests";
+        HEAD_LONGEST "projected tokens of the request with the most";
     }
 }
 
-/// Names of the plan measures, by index.
-pub const PLAN: &[&str] = &plan::NAMES;
-/// Names of the pack measures, by index.
-pub const PACK: &[&str] = &pack::NAMES;
-
-/// The integers a price program reads.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Measures {
-    /// Indexed by the constants of [`plan`].
-    pub plan: [i64; plan::COUNT],
-    /// One entry per pack in order, indexed by the constants of [`pack`].
-    pub packs: Vec<[i64; pack::COUNT]>,
+result! {
+    /// The integers a price program reads.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Measures as "Measures" {
+        @core
+        /// Indexed by the constants of [`plan`].
+        pub plan: [i64; plan::COUNT],
+        /// One entry per pack in order, indexed by the constants of [`pack`].
+        pub packs: Vec<[i64; pack::COUNT]>,
+    }
+    get {
+        /// Those of the plan, in the order of `PLAN_MEASURES`.
+        plan(self) = self.plan[..plan::NAMED.len()].to_vec();
+        /// Those of each pack, in the order of `PACK_MEASURES`.
+        packs(self) = {
+            let named = pack::NAMED.len();
+            let flat: Vec<i64> = (self.packs.iter()).flat_map(|one| &one[..named]).copied().collect();
+            (flat, [self.packs.len(), named])
+        };
+    }
 }
 
 impl Default for Measures {
@@ -110,13 +126,13 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_in_index_order() {
-        for names in [PLAN, PACK] {
-            let mut sorted = names.to_vec();
+        for named in [plan::NAMED, pack::NAMED] {
+            let mut sorted: Vec<_> = named.iter().map(|one| one.0).collect();
             sorted.sort_unstable();
             sorted.dedup();
-            assert_eq!(sorted.len(), names.len());
+            assert_eq!(sorted.len(), named.len());
         }
-        assert_eq!(PLAN[plan::LEARNED], "learned_bytes");
-        assert_eq!(PACK[pack::HEAD_TOKENS], "head_tokens");
+        assert_eq!(plan::NAMED[plan::LEARNED].0, "learned_bytes");
+        assert_eq!(pack::NAMED[pack::HEAD_TOKENS].0, "head_tokens");
     }
 }

@@ -109,19 +109,19 @@ result! {
         /// Segment number of each packed token, counted from 1, one each.
         #[getter]
         fn group_ids<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
-            detached(py, || crate::scattered::ids(self))?[0].give(py)
+            detached(py, || crate::scattered::ids(self, false))?.give(py)
         }
 
         /// Parent's number of each packed token; a root is its own parent, one each.
         #[getter]
         fn parent_ids<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
-            detached(py, || crate::scattered::ids(self))?[1].give(py)
+            detached(py, || crate::scattered::ids(self, true))?.give(py)
         }
 
         /// Position of each packed token inside its sequences, one each.
         #[getter]
         fn position_ids<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
-            detached(py, || crate::scattered::ids(self))?[2].give(py)
+            detached(py, || crate::scattered::position_ids(self))?.give(py)
         }
 
         fn __repr__(&self) -> String {

@@ -81,21 +81,28 @@ pub fn gather(packing: &Packing, sequences: &[&[i64]]) -> Result<Vec<i64>> {
     Ok(tokens)
 }
 
-/// Segment number from 1, its parent's (its own at a root) and the position in the sequence, per
-/// packed token.
-pub fn ids(packing: &Packing) -> Result<[Vec<i64>; 3]> {
+/// Segment number of each packed token, from 1; with `parents` its parent's, or its own at a root.
+pub fn ids(packing: &Packing, parents: bool) -> Result<Vec<i64>> {
     packing.refuse_absent()?;
     let segments = &packing.segments;
-    let tokens = segments.tokens() as usize;
-    let mut columns = [(); 3].map(|()| Vec::with_capacity(tokens));
+    let mut ids = Vec::with_capacity(segments.tokens() as usize);
     for s in 0..segments.len() {
-        let length = segments.length(s);
-        let parent = segments.parent(s).unwrap_or(s);
-        columns[0].extend(std::iter::repeat_n(s as i64 + 1, length as usize));
-        columns[1].extend(std::iter::repeat_n(parent as i64 + 1, length as usize));
-        columns[2].extend(packing.sequence_start[s]..packing.sequence_start[s] + length);
+        let parent = segments.parent(s).filter(|_| parents);
+        let id = parent.unwrap_or(s) as i64 + 1;
+        ids.extend(std::iter::repeat_n(id, segments.length(s) as usize));
     }
-    Ok(columns)
+    Ok(ids)
+}
+
+/// Position of each packed token inside its sequences.
+pub fn position_ids(packing: &Packing) -> Result<Vec<i64>> {
+    packing.refuse_absent()?;
+    let segments = &packing.segments;
+    let mut ids = Vec::with_capacity(segments.tokens() as usize);
+    for (s, &start) in packing.sequence_start.iter().enumerate() {
+        ids.extend(start..start + segments.length(s));
+    }
+    Ok(ids)
 }
 
 /// Packed positions of all sequences, one sequence after another, and where each begins.

@@ -227,7 +227,7 @@ def test_a_session_asked_in_the_middle_of_its_own_search_refuses() -> None:
     said: list[str] = []
 
     def handler(*_: object) -> None:
-        for ask in (lambda: session.probes, lambda: session.rejected, session.alone):
+        for ask in (session.growth_len, session.growth, session.alone):
             try:
                 ask()
             except waveplan.InputError as error:

@@ -86,7 +86,7 @@ def test_no_reading_of_any_thread_is_lost(reference: bool) -> None:
         for j in range(readings):
             signature = Signature(f"job {j % kinds}", ("text",), (True,))
             profiles.observe(signature, Observation(100 + i, 100, 0, 1000 * i + j))
-            assert profiles.columns(f"job {j % kinds}", ("text",))
+            assert profiles.known(f"job {j % kinds}", ("text",))
             assert len(profiles.to_dict()["profiles"]) <= kinds
 
     for i in range(THREADS):

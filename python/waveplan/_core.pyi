@@ -9,13 +9,12 @@ from typing import Any, Final, Literal, Self, TypeAlias, dataclass_transform, fi
 
 from numpy import bool_, float64, int64
 from numpy.typing import ArrayLike, NDArray
+from typing_extensions import disjoint_base
 
 from waveplan.sequences.sequences import Ragged
 
 _Ints: TypeAlias = NDArray[int64]
 _Tokens: TypeAlias = _Ints | Sequence[_Ints]
-_HeadTokens: TypeAlias = tuple[_Ints, _Ints | None, bool]
-"""Positions of a request, its labels, and whether every position is projected."""
 _Floats: TypeAlias = NDArray[float64]
 
 @dataclass_transform(frozen_default=True)
@@ -210,19 +209,27 @@ def hash_sequences(sequences: Sequence[_Ints], key: Sequence[int]) -> bytes:
 def gather_tokens(packing: Packing, sequences: Sequence[_Ints]) -> _Ints:
     """Tokens of a pack of these sequences. InputError: they are not its sequences."""
 
-def packed_ids(packing: Packing) -> list[_Ints]:
-    """Per packed token: segment from 1, its parent's (its own at a root), position in sequence."""
-
 def packed_positions(packing: Packing) -> list[_Ints]:
     """Packed positions of all sequences, one after another, and offsets [n + 1]."""
 
 def labelled_tokens(labels: _Ints, tokens: int) -> int:
     """Tokens with a label; each has ``len(labels) / tokens`` of them, -100 for none."""
 
-def projected_tokens(requests: Sequence[_HeadTokens], most: int) -> int:
-    """Distinct packed positions that requests project, counted up to `most`."""
+def projected_tokens(
+    positions: Sequence[_Ints],
+    labels: Sequence[_Ints | None],
+    every: Sequence[bool],
+    most: int,
+) -> int:
+    """Distinct packed positions that requests project, counted up to `most`: `every` one of a
+    request, or those with a label."""
 
-def target_chunk_tokens(requests: Sequence[_HeadTokens], chunk: int) -> int:
+def target_chunk_tokens(
+    positions: Sequence[_Ints],
+    labels: Sequence[_Ints | None],
+    every: Sequence[bool],
+    chunk: int,
+) -> int:
     """Tokens of the first head chunk that holds a position of a request with labels."""
 
 @final
@@ -329,12 +336,18 @@ def own(
     """Assigns the chunks of a pack to `cp` context-parallel ranks as the reference planner does: a
     contiguous range each unless a workload profile prefers another."""
 
-def stage_times(
-    packing: Packing, cp: int, settings: OwnershipSettings | None = None
-) -> tuple[_Floats, _Floats, _Floats]:
-    """Forward milliseconds of `own` taken apart: ``local`` [C], ``compute`` and ``exchange``
-    [C, fetch stages]. They overlap, so they do not add up to ``forward_ms``, which also has the
-    owned tokens' share. With a profile: of the ownership that it challenges."""
+@final
+class StageTimes:
+    """Forward milliseconds of an ownership taken apart: of the keys that a rank owns, of those that
+    it fetches, and of fetching them. They overlap, so they do not add up to ``forward_ms``, which
+    also has the owned tokens' share."""
+
+    local: Final[_Floats]  # [C]
+    compute: Final[_Floats]  # [C, fetch stages], as the next
+    exchange: Final[_Floats]
+
+def stage_times(packing: Packing, cp: int, settings: OwnershipSettings | None = None) -> StageTimes:
+    """The parts of `own`'s forward. With a profile: of the ownership that it challenges."""
 
 def attention_slices(packing: Packing) -> tuple[_Ints, _Ints]:
     """Attention slices of a pack: query segment [n] and key segment [n], sorted; causal where both
@@ -382,33 +395,39 @@ def stop_if(asked: Callable[[], object] | None) -> None:
 PLAN_MEASURES: list[tuple[str, str]]
 PACK_MEASURES: list[tuple[str, str]]
 
-@final
-class Pool:
-    """The requests of a pool, checked, and the tree of its sequences."""
+@disjoint_base
+class Requests:
+    """The requests of a pool as columns of n entries, which are the constructor's keywords, and the
+    tree of their sequences. Base of `waveplan.Requests`."""
 
+    targets: Final[NDArray[bool_]]  # has targets
+    target_width: Final[_Ints]  # labels per token
+    top_k: Final[_Ints]  # k, 0 for none
+    logits: Final[NDArray[bool_]]
+    hidden: Final[NDArray[bool_]]
+    gradient: Final[NDArray[bool_]]
+    adapters: Final[tuple[str, ...]]  # names of the adapter slots 1, 2, ...
+    slot: Final[_Ints]  # adapter slot, 0 for the model's own weights
+    routed: Final[_Ints]
+    group_sizes: Final[_Ints]  # requests of each group
+    lengths: Final[_Ints]  # tokens
+    labelled: Final[_Ints]  # labelled tokens
+    mix: Final[_Ints]  # index into `mixes`
+    mixes: Final[tuple[str, ...]]  # distinct outputs, for example "target:single+hidden"
+    first_target: Final[_Ints | None]  # first labelled position; None where masks were given
+    label_mask: Final[NDArray[bool_] | None]  # [T], None where first targets were given
     def __new__(
         cls,
         tokens: _Ints,
         offsets: _Ints,
-        targets: NDArray[bool_],
-        first_target: _Ints | None,
-        label_mask: NDArray[bool_] | None,
-        target_width: _Ints,
-        top_k: _Ints,
-        logits: NDArray[bool_],
-        hidden: NDArray[bool_],
-        gradient: NDArray[bool_],
-        slot: _Ints,
-        routed: _Ints,
-        group_sizes: _Ints,
+        *,
+        first_target: _Ints | None = None,
+        label_mask: NDArray[bool_] | None = None,
+        **columns: Any,
     ) -> Self: ...
     def __len__(self) -> int: ...
-    def mixes(self) -> list[_Ints]:
-        """Number of each request's mix of outputs, ascending, and each mix's first request."""
-    def labelled(self) -> _Ints:
-        """Labelled tokens of each request."""
-    def packs(self, requests: _Ints, adapters: Sequence[str]) -> list[PackRequests]:
-        """The packs of some requests in the order they execute; `adapters` name the slots."""
+    def packs(self, indices: ArrayLike | None = None) -> list[PackRequests]:
+        """The packs of some requests (all by default), in the order they execute."""
 
 @final
 class PackRequests:
@@ -432,11 +451,18 @@ class MeasureSettings(_Settings):
     adapter_ranks: Sequence[int] = ...
 
 @final
+class Measures:
+    """The integers of a plan and of each of its packs that its price is computed from."""
+
+    plan: Final[_Ints]  # in the order of `PLAN_MEASURES`
+    packs: Final[_Ints]  # [packs, measures], in the order of `PACK_MEASURES`
+
+@final
 class PlanMeasures:
     """Measures of one plan, filled pack by pack."""
 
     def __new__(
-        cls, pool: Pool, requests: _Ints, settings: MeasureSettings | None = None
+        cls, requests: Requests, indices: _Ints, settings: MeasureSettings | None = None
     ) -> Self: ...
     def exact(
         self,
@@ -449,8 +475,8 @@ class PlanMeasures:
     ) -> None:
         """Fills pack `g` from its layout and, under context parallelism, its ownership and gdn
         placement, padded to a multiple of TP."""
-    def finish(self) -> tuple[list[int], list[list[int]]]:
-        """The plan's measures, and each pack's."""
+    def finish(self) -> Measures:
+        """Sums the packs into the plan's measures."""
 
 PRICE_ROOTS: list[str]
 """Names of the results that every bound price program has, in their order."""
@@ -479,6 +505,7 @@ class PlannerSettings(_Settings):
     """Facts that stay the same from wave to wave of a job."""
 
     scoring: Scoring
+    context: str = ...
     reference: bool = ...
     trust_rules: bool = ...
     margin: bool = ...
@@ -490,6 +517,7 @@ class PlannerSettings(_Settings):
     moe: bool = ...
     gdn_pending: bool = ...
     adapter_pending: bool = ...
+    adapter_rank: int = ...
     ownership: OwnershipSettings = ...
     gdn: GdnSettings | None = ...
 
@@ -545,9 +573,18 @@ class Observed(_Settings):
     @property
     def fixed(self) -> int: ...
 
-_Profiles: TypeAlias = Sequence[
-    tuple[tuple[Sequence[int], Sequence[bool], Sequence[tuple[bool, int]]], Rates | Observed]
-]
+@final
+class Signature(_Settings):
+    """The key of a profile: plans of one signature need memory alike. ``context`` is topology and
+    layout score of the job; ``mixes`` the distinct outputs of its requests, ``gradients`` the mode
+    of each pack, ``adapters`` mode and rank of each (empty without adapters), all sorted."""
+
+    context: str
+    mixes: tuple[str, ...]
+    gradients: tuple[bool, ...]
+    adapters: tuple[tuple[bool, int], ...] = ...
+
+_Profiles: TypeAlias = Sequence[tuple[Signature, Rates | Observed]]
 
 @final
 class Engine:
@@ -555,20 +592,16 @@ class Engine:
 
     def __new__(
         cls,
-        pool: Pool,
+        requests: Requests,
         settings: PlannerSettings,
         program: Program,
-        adapters: Sequence[tuple[str, int]],
     ) -> Self: ...
     def session(self, start: int, available: int, hint: int | None, profiles: _Profiles) -> Session:
         """Starts the search for the wave from group `start` on."""
-    def plan(
-        self, requests: _Ints, available: int, profiles: _Profiles
-    ) -> tuple[SearchResult, list[Probe]]:
+    def plan(self, requests: _Ints, available: int, profiles: _Profiles) -> SearchResult:
         """Plans these requests as one forward, split where it must be; with everything priced."""
-    def signature(self, requests: _Ints) -> tuple[list[int], list[bool], list[tuple[bool, int]]]:
-        """The key of a profile: output mixes, gradient mode of each pack, gradient mode and adapter
-        rank of each pack (none without adapters), each ascending."""
+    def signature(self, requests: _Ints) -> Signature:
+        """The key of the profile of a plan of these requests."""
 
 @final
 class Session:
@@ -588,10 +621,6 @@ class Session:
     def agree_bisection(self, agreed: _Ints) -> int: ...
     def refinement(self) -> _Ints: ...
     def finish(self, agreed: _Ints) -> SearchResult: ...
-    @property
-    def rejected(self) -> int: ...
-    @property
-    def probes(self) -> list[Probe]: ...
 
 @final
 class Probe(_Settings):
@@ -622,7 +651,8 @@ class Attempt(_Settings):
 class SearchResult:
     """The result of a search: "wave", "split" or "refused" (then `plans` is the fully shared one).
     `stopped` is the plan at `stop_width`, the reason why the wave is not wider; `part_requests`
-    number each part's requests within the wave's share."""
+    number each part's requests within the wave's share; `probes` are everything priced, in order,
+    and `rejected` the distinct widths after the smallest that did not fit."""
 
     kind: Final[Literal["wave", "split", "refused"]]
     width: Final[int]
@@ -634,6 +664,8 @@ class SearchResult:
     stopped: Final[ForwardPlan | None]
     attempts: Final[tuple[Attempt, ...]]
     unsplittable: Final[bool]
+    probes: Final[tuple[Probe, ...]]
+    rejected: Final[int]
     stop: Final[Literal["memory", "trust", "end"]]
     stop_width: Final[int]
 
@@ -656,9 +688,9 @@ class ForwardPlan:
     """One forward: all packs of some requests, run one after another, and its price.
 
     ``mode`` is how layouts were chosen: "optimal", "fitting", "full" or "reference"; ``requests``
-    are pool indices; ``roots`` and ``measures`` are in the order of `PRICE_ROOTS` and
-    `PLAN_MEASURES`; ``packed_tokens`` are padded to a multiple of TP, ``active_tokens`` those of
-    requests with an output; ``covered``: within what a profile has seen."""
+    are pool indices; ``roots`` are in the order of `PRICE_ROOTS`; ``packed_tokens`` are padded to
+    a multiple of TP, ``active_tokens`` those of requests with an output; ``covered``: within what a
+    profile has seen."""
 
     mode: Final[str]
     requests: Final[_Ints]
@@ -668,7 +700,7 @@ class ForwardPlan:
     covered: Final[bool]
     trusted: Final[bool]
     profiled: Final[bool]
-    measures: Final[_Ints]
+    measures: Final[Measures]
     required: Final[int]
     packed_tokens: Final[int]
     logical_tokens: Final[int]
@@ -685,7 +717,7 @@ class Pack:
     ``packed_tokens`` are without padding; ``decisions`` counts prefixes that requests share, of
     which ``shared_decisions`` are stored once. No layout has less ``work`` than ``work_bound``.
     ``ownership`` is of the pack padded to a multiple of TP, None at CP 1; ``gdn`` None
-    besides without gdn layers; ``measures`` in the order of `PACK_MEASURES`."""
+    besides without gdn layers."""
 
     adapter: Final[str | None]
     gradient: Final[bool]
@@ -698,7 +730,6 @@ class Pack:
     work_bound: Final[int]
     ownership: Final[Ownership | None]
     gdn: Final[Gdn | None]
-    measures: Final[_Ints]
     tree: Final[Tree]
     packing: Final[Packing]
     packed_tokens: Final[int]

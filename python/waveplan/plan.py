@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from waveplan import _core as core
 from waveplan._core import ForwardPlan, Pack, SearchResult
 from waveplan.pricing import BoundRules, Measures, Price
 from waveplan.pricing import price as price_of
@@ -152,8 +151,7 @@ def plan_of(found: SearchResult, bound: BoundRules, required: int | None = None)
 
 def measures_of(forward: ForwardPlan) -> Measures:
     """Return the measures of a forward, from which its price is computed."""
-    packs = np.array([pack.measures for pack in forward.packs], np.int64)
-    return Measures(forward.measures, packs.reshape(-1, len(core.PACK_MEASURES)))
+    return Measures(forward.measures.plan, forward.measures.packs)
 
 
 def pack_to_dict(pack: Pack) -> dict[str, Any]:

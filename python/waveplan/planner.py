@@ -22,7 +22,7 @@ from waveplan.facts.training import Training
 from waveplan.plan import Plan, plan_of
 from waveplan.planning import Searching
 from waveplan.pricing import BoundRules, RuleSet, bind, default_rules, reference_rules
-from waveplan.profiles import MOST, Observation, Profiles, Signature
+from waveplan.profiles import MOST, Observation, Profile, Profiles, Signature
 from waveplan.refusal import refused
 from waveplan.scoring import Device, Scoring
 from waveplan.sequences.requests import Requests
@@ -179,9 +179,9 @@ class Planner:
         score = scores.name_of(self.scoring)
         return f"tp{t.tp} cp{t.cp} pp{t.pp} ep{t.ep} etp{t.etp} {score}"
 
-    def known(self, pool: Requests) -> list[tuple[Any, Any]]:
-        """Return the profiles of a pool's output mixes, as the core takes them."""
-        return self.profiles.columns(self.context, pool.mixes)
+    def known(self, pool: Requests) -> list[tuple[Signature, Profile]]:
+        """Return the profiles of a pool's output mixes."""
+        return self.profiles.known(self.context, pool.mixes)
 
     def waves(self, requests: Any, on_refusal: Refusals = "raise", start: int = 0) -> Waves:
         """Plan a pool wave by wave, from group `start` on.
@@ -217,9 +217,9 @@ class Planner:
         engine = self.make_engine(pool)
         everything = np.arange(len(pool), dtype=np.int64)
         bytes_now = self.available if available is None else integer("available", available)
-        found, probes = engine.plan(everything, bytes_now, self.known(pool))
+        found = engine.plan(everything, bytes_now, self.known(pool))
         if found.kind == "refused":
-            raise refused(self, pool, found, tuple(probes), bytes_now, indices=everything)
+            raise refused(self, pool, found, bytes_now, indices=everything)
         return plan_of(found, self.bound)
 
     def observe(
@@ -270,9 +270,7 @@ class Planner:
     def signature_of(self, pool: Requests, indices: Any = None) -> Signature:
         """Return the key of the profile of a plan of these requests (all by default)."""
         picked = np.arange(len(pool)) if indices is None else integers("indices", indices)
-        mixes, gradients, adapters = self.make_engine(pool).signature(picked)
-        names = sorted(pool.mixes[i] for i in mixes)
-        return Signature(self.context, tuple(names), tuple(gradients), tuple(adapters))
+        return self.make_engine(pool).signature(picked)
 
     def prefetch(self, requests: Requests, start: int = 0, width_hint: int | None = None) -> None:
         """Plan the wave that will start at group `start` in a thread, while the caller works.
@@ -318,8 +316,7 @@ class Planner:
 
     def make_engine(self, pool: Requests) -> core.Engine:
         """Return the core's planner of this pool."""
-        adapters = [(name, self.training.lora_rank) for name in pool.adapters]
-        return core.Engine(pool._core, self._settings, self.bound.program, adapters)
+        return core.Engine(pool, self._settings, self.bound.program)
 
     @cached_property
     def digests(self) -> tuple[int, int]:
@@ -348,6 +345,7 @@ def _settings(planner: Planner, ownership: OwnershipSettings | None) -> core.Pla
     """Return the core's settings of a planner."""
     model, topology, training = planner.model, planner.topology, planner.training
     return core.PlannerSettings(
+        context=planner.context,
         reference=planner.reference,
         trust_rules=planner.trust == "rules",
         margin=planner.bound.rules.margin or planner.margin is not None,
@@ -359,6 +357,7 @@ def _settings(planner: Planner, ownership: OwnershipSettings | None) -> core.Pla
         moe=model.experts > 0,
         gdn_pending=model.gdn_layers > 0 and bool(planner.bound.facts["recompute_full"]),
         adapter_pending=training.gradients_pending,
+        adapter_rank=training.lora_rank,
         scoring=planner.scoring,
         ownership=ownership_settings(model, topology) if ownership is None else ownership,
         gdn=gdn_settings(model, topology.tp) if model.gdn_layers else None,

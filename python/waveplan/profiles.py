@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from waveplan._core import Observation, Observed, Rates
-from waveplan.checks import columns, entries, flag, instance, integer, text
+from waveplan._core import Observation, Observed, Rates, Signature
+from waveplan.checks import columns, flag, instance
 from waveplan.errors import InputError
 from waveplan.files import read_json, write_text
 
@@ -26,23 +25,6 @@ MOST_SIGNATURES = 1024
 _LEARNING = threading.RLock()
 MOST = (1 << 62) - 1
 """Most tokens and bytes."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Signature:
-    """The key of a profile: plans of one signature need memory alike.
-
-    Args:
-        context: topology and layout score of the job.
-        mixes: the distinct output mixes of the requests, sorted.
-        gradients: gradient mode of each pack, sorted.
-        adapters: gradient mode and adapter rank of each pack, sorted; empty without adapters.
-    """
-
-    context: str
-    mixes: tuple[str, ...]
-    gradients: tuple[bool, ...]
-    adapters: tuple[tuple[bool, int], ...] = ()
 
 
 Profile: TypeAlias = Rates | Observed
@@ -109,10 +91,12 @@ class Profiles:
     def to_dict(self) -> dict[str, Any]:
         """Return the profiles as stable JSON with a version."""
         entries = []
-        for signature, profile in sorted(self.items(), key=lambda entry: entry[0]):
+        for signature, profile in sorted(
+            self.items(), key=lambda entry: (*columns(entry[0]).values(),)
+        ):
             values = columns(profile)
             values.pop("here", None)
-            entries.append({"signature": asdict(signature), "profile": values})
+            entries.append({"signature": columns(signature), "profile": values})
         kind = "reference" if self.reference else "observed"
         return {"version": VERSION, "kind": kind, "profiles": entries}
 
@@ -138,7 +122,7 @@ class Profiles:
                 )
             for entry in data["profiles"]:
                 signature, values = entry["signature"], entry["profile"]
-                made[_signature(signature)] = (Rates if made.reference else Observed)(**values)
+                made[Signature(**signature)] = (Rates if made.reference else Observed)(**values)
         except InputError:
             raise
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
@@ -162,30 +146,10 @@ class Profiles:
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
 
-    def columns(self, context: str, mixes: tuple[str, ...]) -> list[tuple[Any, Any]]:
-        """Return the profiles of this job and these output mixes, as the core takes them."""
-        number = {name: i for i, name in enumerate(mixes)}
+    def known(self, context: str, mixes: Collection[str]) -> list[tuple[Signature, Profile]]:
+        """Return the profiles of a job and of these output mixes."""
         return [
-            (
-                (
-                    [number[name] for name in signature.mixes],
-                    list(signature.gradients),
-                    list(signature.adapters),
-                ),
-                profile,
-            )
+            (signature, profile)
             for signature, profile in self.items()
-            if signature.context == context and all(name in number for name in signature.mixes)
+            if signature.context == context and set(mixes).issuperset(signature.mixes)
         ]
-
-
-def _signature(values: Mapping[str, Any]) -> Signature:
-    return Signature(
-        text("context", values["context"]),
-        tuple(text("mixes", name) for name in entries("mixes", values["mixes"])),
-        tuple(flag("gradients", mode) for mode in entries("gradients", values["gradients"])),
-        tuple(
-            (flag("adapters", grad), integer("adapters", rank))
-            for grad, rank in entries("adapters", values["adapters"])
-        ),
-    )

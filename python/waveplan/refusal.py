@@ -131,7 +131,6 @@ def refused(
     planner: Planning,
     pool: Requests,
     found: core.SearchResult,
-    probes: tuple[Probe, ...],
     available: int,
     *,
     indices: NDArray[np.int64] | None = None,
@@ -158,7 +157,7 @@ def refused(
         width=found.width,
         indices=found.groups if indices is None else indices,
         attempts=tried,
-        probes=probes,
+        probes=found.probes,
         search=(planner, pool, plan),
     )
 
@@ -171,10 +170,10 @@ def cheapest(planner: Planning, pool: Requests, indices: NDArray[np.int64]) -> P
     """
     engine = planner.make_engine(pool)
     profiles = planner.known(pool)
-    found, _ = engine.plan(indices, (1 << 63) - 1, profiles)
+    found = engine.plan(indices, (1 << 63) - 1, profiles)
     while True:
         best = plan_of(found, planner.bound)
-        found, _ = engine.plan(indices, best.required - 1, profiles)
+        found = engine.plan(indices, best.required - 1, profiles)
         if found.kind == "refused":
             return best
 
@@ -226,17 +225,18 @@ def cut(pool: Requests, indices: NDArray[np.int64], most: int) -> Requests:
     """Return some requests of a pool as one group, each cut to `most` tokens, and its labels."""
     tokens = [pool.sequences[int(i)][:most] for i in indices]
     lengths = np.minimum(pool.lengths[indices], most)
+    labelled, widths = pool.targets, pool.target_width
+    first, masks = pool.first_target, pool.label_mask
     targets: list[object] = []
     for i, length in zip(indices.tolist(), lengths.tolist(), strict=True):
-        if not pool.targets[i]:
+        if not labelled[i]:
             targets.append(False)
-        elif pool.first_target is not None:
-            targets.append(min(int(pool.first_target[i]), length))
+        elif first is not None:
+            targets.append(min(int(first[i]), length))
         else:
-            assert pool.label_mask is not None
+            assert masks is not None
             start = int(pool.sequences.offsets[i])
-            mask = pool.label_mask[start : start + length]
-            width = int(pool.target_width[i])
+            mask, width = masks[start : start + length], int(widths[i])
             targets.append(np.repeat(mask[:, None], width, axis=1) if width > 1 else mask)
     names = (None, *pool.adapters)
     return Requests(

@@ -108,10 +108,9 @@ class Waves:
         else:
             with planner.ranks.broadcasting():
                 settled = settle(self)
-        found, session, available = settled.found, settled.session, settled.available
+        found, available = settled.found, settled.available
         if settled.refused is not None:
-            probes, elsewhere = tuple(session.probes), settled.refused
-            refusal = refused(planner, pool, found, probes, available, elsewhere=elsewhere)
+            refusal = refused(planner, pool, found, available, elsewhere=settled.refused)
             if self.on_refusal != "oversized":
                 raise everywhere(refusal)
             plan = refusal.oversized if found.kind == "refused" else refusal.plan
@@ -124,8 +123,8 @@ class Waves:
             plan=plan,
             required=found.required if settled.refused is None else plan.required,
             available=available,
-            probes=tuple(session.probes),
-            rejected=session.rejected,
+            probes=found.probes,
+            rejected=found.rejected,
             cold=settled.cold,
             stopped=self._stopped(found, available),
             _sign=lambda: planner.signature_of(pool, np.sort(plan.requests)),
@@ -144,10 +143,10 @@ class Waves:
     def _alone(self) -> Settled:
         planner = self.planner
         ahead = planner.take_ahead(self)
-        session = self.session() if ahead is None else ahead.session
-        found = ahead.found if ahead is not None and ahead.found is not None else session.alone()
+        known = None if ahead is None else ahead.found
+        found = self.session().alone() if known is None else known
         why = "" if found.kind == "refused" else None
-        return Settled(session, found, self.available, why, found.required, found.cold)
+        return Settled(found, self.available, why, found.required, found.cold)
 
     def session(self) -> core.Session:
         """Return a search for the wave that starts at `start`."""

@@ -5,7 +5,7 @@ use crate::fields::{at_least, settings};
 use crate::gdn::Gdn;
 use crate::gdn::schedule::{Schedule, gdn_schedule, gdn_schedule_per_rank};
 use crate::heads::{self, HeadWork};
-use crate::measures::{Measures, Packs, Pool, pack, plan};
+use crate::measures::{Measures, Packs, Requests, pack, plan};
 use crate::ownership::Ownership;
 use crate::price::{Program, root};
 use crate::segments::{NONE, Segments};
@@ -98,7 +98,7 @@ pub struct Exact<'a> {
 
 /// Starts the measures of a plan for `requests`: those without a layout.
 pub fn start(
-    pool: &Pool,
+    pool: &Requests,
     requests: &[u32],
     packs: &Packs,
     settings: &Settings,
@@ -121,7 +121,7 @@ pub fn start(
 }
 
 /// Counts the outputs of the requests.
-fn entries(pool: &Pool, requests: &[u32], plan: &mut [i64; plan::COUNT]) -> Result<()> {
+fn entries(pool: &Requests, requests: &[u32], plan: &mut [i64; plan::COUNT]) -> Result<()> {
     for &request in requests {
         let r = request as usize;
         let length = pool.lengths[r];
@@ -147,7 +147,7 @@ fn add(sum: &mut i64, value: i64) -> Result<()> {
 }
 
 fn start_pack(
-    pool: &Pool,
+    pool: &Requests,
     packs: &Packs,
     g: usize,
     settings: &Settings,
@@ -181,7 +181,7 @@ fn start_pack(
 
 /// Fills a started pack's measures from its layout.
 pub fn exact(
-    pool: &Pool,
+    pool: &Requests,
     requests: &[u32],
     layout: &Exact<'_>,
     settings: &Settings,

@@ -1,14 +1,38 @@
 //! The distinct mixes of outputs of a pool's requests.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use super::pool::Columns;
+use super::Requests;
 
 /// Labels per token, k, logits, hidden states, replay: in this order mixes are numbered.
-type Mix = (i64, i64, bool, bool, bool);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Mix(i64, i64, bool, bool, bool);
+
+impl fmt::Display for Mix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let &Self(width, k, logits, hidden, routed) = self;
+        let target = match width {
+            1 => "target:single".to_owned(),
+            _ => format!("target:{width}"),
+        };
+        let parts = [
+            (width > 0).then_some(target),
+            (k > 0).then(|| format!("top_k:{k}")),
+            logits.then(|| "logits".to_owned()),
+            hidden.then(|| "hidden".to_owned()),
+            routed.then(|| "routes".to_owned()),
+        ];
+        let named: Vec<_> = parts.into_iter().flatten().collect();
+        match named.as_slice() {
+            [] => f.write_str("inactive"),
+            named => f.write_str(&named.join("+")),
+        }
+    }
+}
 
 /// Number of each request's mix, mixes in ascending order, and each mix's first request.
-pub(super) fn mixes(columns: &Columns<'_>) -> (Vec<u32>, Vec<u32>) {
+pub(super) fn mixes(columns: &Requests) -> (Vec<u32>, Vec<u32>) {
     let count = columns.targets.len();
     // Most pools are runs of one mix: one is looked up where it differs from the one before.
     let mut runs: Vec<(usize, Mix)> = Vec::new();
@@ -31,8 +55,8 @@ pub(super) fn mixes(columns: &Columns<'_>) -> (Vec<u32>, Vec<u32>) {
     (numbers, first.into_values().map(|(r, _)| r).collect())
 }
 
-fn mix_of(columns: &Columns<'_>, r: usize) -> Mix {
-    (
+pub(super) fn mix_of(columns: &Requests, r: usize) -> Mix {
+    Mix(
         if columns.targets[r] {
             columns.target_width[r]
         } else {
@@ -49,7 +73,7 @@ fn mix_of(columns: &Columns<'_>, r: usize) -> Mix {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::pool::{Labels, Pool};
+    use super::super::Labels;
     use super::*;
 
     proptest! {
@@ -60,24 +84,21 @@ mod tests {
             requests in prop::collection::vec(
                 (any::<bool>(), 1i64..3, 0i64..3, any::<bool>(), any::<bool>(), 0i64..2), 0..40),
         ) {
-            let zeros = vec![0; requests.len()];
-            let pool = Pool::new(&Columns {
-                lengths: &zeros,
-                targets: &requests.iter().map(|r| r.0).collect::<Vec<_>>(),
-                labels: Labels::From(&zeros),
-                target_width: &requests.iter().map(|r| r.1).collect::<Vec<_>>(),
-                top_k: &requests.iter().map(|r| r.2).collect::<Vec<_>>(),
-                logits: &requests.iter().map(|r| r.3).collect::<Vec<_>>(),
-                hidden: &requests.iter().map(|r| r.4).collect::<Vec<_>>(),
-                gradient: &vec![true; requests.len()],
-                slot: &vec![0; requests.len()],
-                routed: &requests.iter().map(|r| r.5).collect::<Vec<_>>(),
-                group_sizes: &vec![1; requests.len()],
-            })
-            .unwrap();
+            let count = requests.len();
+            let asked = Requests {
+                lengths: vec![0; count],
+                targets: requests.iter().map(|r| r.0).collect(),
+                target_width: requests.iter().map(|r| r.1).collect(),
+                top_k: requests.iter().map(|r| r.2).collect(),
+                logits: requests.iter().map(|r| r.3).collect(),
+                hidden: requests.iter().map(|r| r.4).collect(),
+                routed: requests.iter().map(|r| r.5).collect(),
+                ..Requests::plain(count)
+            };
+            let pool = asked.complete(Labels::From(&vec![0; count])).unwrap();
             let keys: Vec<Mix> = requests
                 .iter()
-                .map(|r| (if r.0 { r.1 } else { 0 }, r.2, r.3, r.4, r.5 > 0))
+                .map(|r| Mix(if r.0 { r.1 } else { 0 }, r.2, r.3, r.4, r.5 > 0))
                 .collect();
             let mut sorted = keys.clone();
             sorted.sort_unstable();

@@ -1,6 +1,6 @@
 //! Requests of a wave that run together: one adapter slot and one gradient mode.
 
-use crate::measures::Pool;
+use crate::measures::Requests;
 
 /// The fields that all requests of one pack share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ const NO_PACK: u32 = u32::MAX;
 
 impl Packs {
     /// Forms the packs of `requests` (pool indices); requests without an output join none.
-    pub fn form(&mut self, pool: &Pool, requests: &[u32]) {
+    pub fn form(&mut self, pool: &Requests, requests: &[u32]) {
         self.keys.clear();
         self.inactive.clear();
         self.chosen.clear();
@@ -126,7 +126,7 @@ impl Packs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measures::pool::tests::plain_pool;
+    use crate::measures::requests::tests::plain_pool;
 
     #[test]
     fn packs_come_in_the_order_of_their_first_requests() {

@@ -10,7 +10,7 @@ mod tests;
 mod time;
 
 use crate::error::{Error, Result};
-use crate::fields::result;
+use crate::fields::{Table, result};
 use crate::segments::Segments;
 
 use pairs::ChunkPairs;
@@ -216,25 +216,57 @@ pub fn own_by(
     Ok(made)
 }
 
-/// Forward milliseconds per rank and stage of what [`assign`] answers: for each rank the local
-/// stage, then compute and exchange of every fetch stage. Returns the number of fetch stages too.
-/// With a workload profile: those of the answer that the profile challenges.
+result! {
+    /// Forward milliseconds of an ownership taken apart: of C ranks and their fetch stages.
+    pub struct StageTimes as "StageTimes" {
+        /// Of the keys that a rank owns, [C].
+        pub local: Vec<f64>,
+        /// Of the keys that it fetches, [C, stages].
+        pub compute: Table<f64>,
+        /// Of fetching them, [C, stages].
+        pub exchange: Table<f64>,
+    }
+}
+
+/// Computes the parts of what [`own`] answers. With a workload profile: of the answer that the
+/// profile challenges.
 pub fn stage_times(
     segments: &Segments,
     ranks: usize,
     settings: &OwnershipSettings,
     workspace: &mut Workspace,
-) -> Result<(usize, Vec<f64>)> {
+) -> Result<StageTimes> {
     let made = own(segments, ranks, settings, workspace)?;
+    let parts = |stages: usize, times: &[f64]| {
+        let width = 1 + 2 * stages;
+        let table = |from| {
+            let of = |rank: &'_ [f64]| {
+                rank.iter()
+                    .skip(from)
+                    .step_by(2)
+                    .copied()
+                    .collect::<Vec<_>>()
+            };
+            (
+                times.chunks_exact(width).flat_map(of).collect(),
+                [ranks, stages],
+            )
+        };
+        StageTimes {
+            local: times.iter().step_by(width).copied().collect(),
+            compute: table(1),
+            exchange: table(2),
+        }
+    };
     if made.owners.is_empty() {
-        return Ok((0, vec![0.0; ranks]));
+        return Ok(parts(0, &vec![0.0; ranks]));
     }
     let search = &mut workspace.search;
     let stages = search.evaluator.bounds.len() - 1;
     let times = search
         .evaluator
         .stage_times(&search.best.cuts, &workspace.pairs, settings);
-    Ok((stages, times))
+    Ok(parts(stages, &times))
 }
 
 /// A pack of padding alone: all zeros.

@@ -77,14 +77,14 @@ pub(crate) fn detached<T: Send>(
 }
 
 /// Sequences up to which a tree and a pass over columns take microseconds.
-pub(super) const FEW_SEQUENCES: usize = 1 << 7;
+pub(crate) const FEW_SEQUENCES: usize = 1 << 7;
 
 /// Tokens up to which reading them takes microseconds.
-pub(super) const FEW_TOKENS: usize = 1 << 15;
+pub(crate) const FEW_TOKENS: usize = 1 << 15;
 
 /// [`detached`], unless the work takes microseconds: to give the interpreter away and get it back
 /// costs more, and wakes a thread that then waits again.
-pub(super) fn detached_unless<T: Send>(
+pub(crate) fn detached_unless<T: Send>(
     py: Python<'_>,
     short: bool,
     work: impl Send + FnOnce() -> Result<T>,

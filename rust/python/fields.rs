@@ -1,14 +1,15 @@
 //! Fields of settings and results as Python values, in both directions.
 
-use numpy::{IntoPyArray, PyArray1, PyUntypedArray};
+use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyUntypedArray};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList, PyTuple};
 
-use super::convert::{indices, short};
+use super::convert::{Flags, Ints, index, indices, picked, short, slice};
 use super::errors::{detached_unless, refused};
 use crate::error::Result;
+use crate::fields::Table;
 
 /// A field as Python sees it: columns are new arrays.
 pub(crate) trait Give {
@@ -43,8 +44,18 @@ give! {
     Vec<bool> => |py, value| value.clone().into_pyarray(py);
     Vec<i128> => |py, value| PyTuple::new(py, value)?;
     (i64, i64) => |py, value| *value;
+    Vec<(bool, i64)> => |py, value| PyTuple::new(py, value)?;
+    Box<[bool]> => |py, value| PyTuple::new(py, value)?;
     Vec<(i64, i64)> => |py, value| PyTuple::new(py, value)?;
     Vec<String> => |py, value| PyTuple::new(py, value)?;
+}
+
+impl<T: numpy::Element> Give for Table<T> {
+    fn give<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Ok(PyArray1::from_slice(py, &self.0)
+            .reshape(self.1)?
+            .into_any())
+    }
 }
 
 impl<const N: usize> Give for [i64; N] {
@@ -85,6 +96,11 @@ pub(crate) use give_class;
 /// A setting from what a caller gives.
 pub(crate) trait Take: Sized {
     fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self>;
+
+    /// A list of them.
+    fn list(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<Self>> {
+        each(name, value)
+    }
 }
 
 fn wrong(value: &Bound<'_, PyAny>, name: &str, right: &str) -> PyErr {
@@ -114,6 +130,23 @@ impl Take for i64 {
             }
             wrong(value, name, "an integer")
         })
+    }
+
+    fn list(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<Self>> {
+        match value.extract::<Ints<'_>>() {
+            Ok(column) => Ok(slice(name, &column)?.to_vec()),
+            Err(_) => each(name, value),
+        }
+    }
+}
+
+impl Take for u32 {
+    fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
+        index(name, value, Self::MAX as usize).map(|index| index as Self)
+    }
+
+    fn list(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<Self>> {
+        picked(name, value, Self::MAX as usize)
     }
 }
 
@@ -151,6 +184,19 @@ impl Take for bool {
     fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
         (value.extract()).map_err(|_| wrong(value, name, "True or False"))
     }
+
+    fn list(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<Self>> {
+        match value.extract::<Flags<'_>>() {
+            Ok(column) => Ok(slice(name, &column)?.to_vec()),
+            Err(_) => each(name, value),
+        }
+    }
+}
+
+/// A list of values, one by one.
+fn each<T: Take>(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<T>> {
+    let one = |(i, entry)| T::take(&format!("{name}[{i}]"), entry);
+    entries(name, value)?.iter().enumerate().map(one).collect()
 }
 
 /// The entries of a list, tuple or array; other sequences may claim any length.
@@ -187,6 +233,27 @@ impl Take for (i64, i64) {
     }
 }
 
+impl Take for (bool, i64) {
+    fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
+        match entries(name, value)?.as_slice() {
+            [mode, rank] => Ok((
+                bool::take(&format!("{name}[0]"), mode)?,
+                i64::take(&format!("{name}[1]"), rank)?,
+            )),
+            given => Err(refused(format!(
+                "{name} has {} entries: give 2",
+                given.len()
+            ))),
+        }
+    }
+}
+
+impl Take for Box<[bool]> {
+    fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Vec::take(name, value).map(Into::into)
+    }
+}
+
 impl<T: Take> Take for Option<T> {
     fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
         (!value.is_none()).then(|| T::take(name, value)).transpose()
@@ -195,8 +262,7 @@ impl<T: Take> Take for Option<T> {
 
 impl<T: Take> Take for Vec<T> {
     fn take(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let one = |(i, entry)| T::take(&format!("{name}[{i}]"), entry);
-        entries(name, value)?.iter().enumerate().map(one).collect()
+        T::list(name, value)
     }
 }
 

@@ -2,157 +2,25 @@
 
 use std::sync::Arc;
 
-use numpy::PyArray1;
 use pyo3::prelude::*;
 
-use super::convert::{self, Flags, Ints, List, picked, slice};
-use super::errors::{FEW_SEQUENCES, FEW_TOKENS, detached_unless, refused};
-use crate::fields::result;
+use super::convert::{Flags, picked, slice};
+use super::errors::refused;
+use super::fields::give_class;
 use crate::gdn::Gdn;
 use crate::heads::HeadWork;
 use crate::layout;
-use crate::measures::{self, Columns, Exact, HeadCount, Labels, Measures, Packs, Pool, Settings};
+use crate::measures::requests::PyRequests;
+use crate::measures::{self, Exact, HeadCount, Measures, Packs, Requests, Settings};
 use crate::ownership::Ownership;
-use crate::sequences::Sequences;
 use crate::tree::Tree;
 
-/// The requests of a pool, checked, and the tree of its sequences; shared with the engine.
-#[pyclass(name = "Pool", module = "waveplan._core", frozen)]
-#[derive(Clone)]
-pub(crate) struct PyPool {
-    pub(crate) pool: Arc<Pool>,
-    pub(crate) tree: Arc<Tree>,
-}
-
-#[pymethods]
-impl PyPool {
-    #[new]
-    #[pyo3(signature = (tokens, offsets, targets, first_target, label_mask, target_width, top_k, logits,
-        hidden, gradient, slot, routed, group_sizes))]
-    #[allow(clippy::needless_pass_by_value, clippy::too_many_arguments)] // columns, by keyword
-    fn new(
-        py: Python<'_>,
-        tokens: Ints<'_>,
-        offsets: Ints<'_>,
-        targets: Flags<'_>,
-        first_target: Option<Ints<'_>>,
-        label_mask: Option<Flags<'_>>,
-        target_width: Ints<'_>,
-        top_k: Ints<'_>,
-        logits: Flags<'_>,
-        hidden: Flags<'_>,
-        gradient: Flags<'_>,
-        slot: &Bound<'_, PyAny>,
-        routed: Ints<'_>,
-        group_sizes: Ints<'_>,
-    ) -> PyResult<Self> {
-        let labels = match (&first_target, &label_mask) {
-            (Some(from), None) => Labels::From(slice("first_target", from)?),
-            (None, Some(mask)) => Labels::Mask(slice("label_mask", mask)?),
-            _ => {
-                return Err(refused(
-                    "give either first_target or label_mask, and None for the other",
-                ));
-            }
-        };
-        let slot = picked("slot", slot, u32::MAX as usize)?;
-        let tokens = slice("tokens", &tokens)?;
-        // Copied, so that what was checked stays true while other threads run.
-        let offsets = slice("offsets", &offsets)?.to_vec();
-        let sequences = Sequences::new(tokens, &offsets)?;
-        let lengths: Vec<i64> = offsets.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        let columns = Columns {
-            lengths: &lengths,
-            targets: slice("targets", &targets)?,
-            labels,
-            target_width: slice("target_width", &target_width)?,
-            top_k: slice("top_k", &top_k)?,
-            logits: slice("logits", &logits)?,
-            hidden: slice("hidden", &hidden)?,
-            gradient: slice("gradient", &gradient)?,
-            slot: &slot,
-            routed: slice("routed", &routed)?,
-            group_sizes: slice("group_sizes", &group_sizes)?,
-        };
-        let short = sequences.len() <= FEW_SEQUENCES && tokens.len() <= FEW_TOKENS;
-        let (pool, tree) = detached_unless(py, short, || {
-            sequences.refuse_negative()?;
-            Ok((Pool::new(&columns)?, Tree::build(&sequences)?))
-        })?;
-        Ok(Self {
-            pool: Arc::new(pool),
-            tree: Arc::new(tree),
-        })
-    }
-
-    fn __len__(&self) -> usize {
-        self.pool.requests()
-    }
-
-    /// The number of each request's mix of outputs, mixes in ascending order, and the first
-    /// request of each mix.
-    fn mixes<'py>(&self, py: Python<'py>) -> [Bound<'py, PyArray1<i64>>; 2] {
-        [&self.pool.mix, &self.pool.mix_first].map(|column| convert::indices(py, column))
-    }
-
-    /// Labelled tokens of each request.
-    fn labelled<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
-        PyArray1::from_slice(py, &self.pool.labelled)
-    }
-
-    /// The packs of some requests, in the order they execute.
-    #[allow(clippy::needless_pass_by_value)]
-    fn packs(
-        &self,
-        py: Python<'_>,
-        requests: &Bound<'_, PyAny>,
-        adapters: List<String>,
-    ) -> PyResult<Vec<PackRequests>> {
-        let picked = self.requests(requests)?;
-        let mut packs = Packs::default();
-        py.detach(|| packs.form(&self.pool, &picked));
-        let one = |g| {
-            let (key, indices) = (packs.key(g), packs.requests(g).to_vec());
-            let name = (key.slot as usize)
-                .checked_sub(1)
-                .and_then(|at| adapters.0.get(at));
-            let (adapter, gradient, routed) = (name.cloned(), key.gradient, key.routed);
-            PackRequests {
-                adapter,
-                gradient,
-                routed,
-                indices,
-            }
-        };
-        Ok((0..packs.len()).map(one).collect())
-    }
-}
-
-result! {
-    /// Requests that run together: one adapter slot, one gradient mode, one replay mode.
-    pub struct PackRequests as "PackRequests" {
-        /// Its adapter slot's name; none for the model's own weights.
-        pub adapter: Option<String>,
-        /// Computes gradients.
-        pub gradient: bool,
-        /// Replays expert routing.
-        pub routed: bool,
-        /// Its requests, as pool indices.
-        pub indices: Vec<u32>,
-    }
-}
-
-impl PyPool {
-    /// Indices of requests, checked against the pool.
-    fn requests(&self, requests: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
-        picked("requests", requests, self.pool.requests())
-    }
-}
+give_class!(Measures);
 
 /// Measures of one plan, filled pack by pack.
 #[pyclass(name = "PlanMeasures", module = "waveplan._core")]
 pub(crate) struct PyPlanMeasures {
-    pool: Arc<Pool>,
+    requests: Arc<Requests>,
     packs: Packs,
     settings: Settings,
     measures: Measures,
@@ -162,22 +30,21 @@ pub(crate) struct PyPlanMeasures {
 #[pymethods]
 impl PyPlanMeasures {
     #[new]
-    #[pyo3(signature = (pool, requests, settings=None))]
-    #[allow(clippy::needless_pass_by_value)]
+    #[pyo3(signature = (requests, indices, settings=None))]
     fn new(
         py: Python<'_>,
-        pool: &PyPool,
-        requests: &Bound<'_, PyAny>,
+        requests: &PyRequests,
+        indices: &Bound<'_, PyAny>,
         settings: Option<&Settings>,
     ) -> PyResult<Self> {
-        let picked = pool.requests(requests)?;
+        let picked = picked("indices", indices, requests.len())?;
         let settings = settings.cloned().unwrap_or_default();
         let mut packs = Packs::default();
-        py.detach(|| packs.form(&pool.pool, &picked));
+        py.detach(|| packs.form(requests, &picked));
         let mut measures = Measures::default();
-        measures::start(&pool.pool, &picked, &packs, &settings, &mut measures)?;
+        measures::start(requests, &picked, &packs, &settings, &mut measures)?;
         Ok(Self {
-            pool: Arc::clone(&pool.pool),
+            requests: Arc::clone(&requests.0),
             packs,
             settings,
             measures,
@@ -197,8 +64,8 @@ impl PyPlanMeasures {
         ownership: Option<&Ownership>,
         gdn: Option<&Gdn>,
     ) -> PyResult<()> {
-        let (shared, requests) = (slice("shared", &shared)?, self.pack(g)?);
-        let lengths = requests.iter().map(|&r| self.pool.lengths[r as usize]);
+        let (shared, members) = (slice("shared", &shared)?, self.pack(g)?);
+        let lengths = members.iter().map(|&r| self.requests.lengths[r as usize]);
         if !lengths.eq((0..tree.sequences()).map(|r| tree.sequence_length(r))) {
             return Err(refused(format!(
                 "tree is not of pack {g}'s rows: restrict the pool's tree to the pack's requests"
@@ -222,11 +89,11 @@ impl PyPlanMeasures {
             gdn,
             head: HeadCount::Union,
         };
-        let (pool, settings, requests) = (&self.pool, &self.settings, self.packs.requests(g));
+        let (settings, members) = (&self.settings, self.packs.requests(g));
         let into = &mut self.measures.packs[g];
         Ok(measures::exact(
-            pool,
-            requests,
+            &self.requests,
+            members,
             &exact,
             settings,
             &mut self.work,
@@ -234,13 +101,10 @@ impl PyPlanMeasures {
         )?)
     }
 
-    /// Sums the packs into the plan's measures; returns those of the plan and of each pack.
-    fn finish(&mut self) -> PyResult<(Vec<i64>, Vec<Vec<i64>>)> {
+    /// Sums the packs into the plan's measures.
+    fn finish(&mut self) -> PyResult<Measures> {
         measures::finish(&self.settings, false, &mut self.measures)?;
-        Ok((
-            self.measures.plan.to_vec(),
-            self.measures.packs.iter().map(|one| one.to_vec()).collect(),
-        ))
+        Ok(self.measures.clone())
     }
 }
 
@@ -254,19 +118,9 @@ impl PyPlanMeasures {
     }
 }
 
-/// Names and meanings of measures.
-fn table(names: &[&'static str], meanings: &[&'static str]) -> Vec<(&'static str, &'static str)> {
-    names
-        .iter()
-        .copied()
-        .zip(meanings.iter().copied())
-        .collect()
-}
-
 /// Adds the tables of names to the module.
 pub(super) fn tables(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    use measures::{pack, plan};
-    module.add("PLAN_MEASURES", table(&plan::NAMES, &plan::MEANINGS))?;
-    module.add("PACK_MEASURES", table(&pack::NAMES, &pack::MEANINGS))?;
+    module.add("PLAN_MEASURES", measures::plan::NAMED.to_vec())?;
+    module.add("PACK_MEASURES", measures::pack::NAMED.to_vec())?;
     module.add("PRICE_ROOTS", crate::price::ROOTS.to_vec())
 }

@@ -15,8 +15,8 @@ use pyo3::prelude::*;
 
 /// Imports of the pymethods beside the core's types.
 pub(crate) mod prelude {
-    pub(crate) use super::convert::{Flags, index, ints, picked, ragged, slice};
-    pub(crate) use super::errors::{detached, refused};
+    pub(crate) use super::convert::{Flags, Ints, index, ints, picked, ragged, slice};
+    pub(crate) use super::errors::{FEW_SEQUENCES, FEW_TOKENS, detached, detached_unless, refused};
     pub(crate) use super::fields::{Give, Take};
     pub(crate) use super::ownership::ranks;
     pub(crate) use super::sequences::refuse_empty;
@@ -37,7 +37,7 @@ mod _core {
     #[pymodule_export]
     use super::layout::choose_layout;
     #[pymodule_export]
-    use super::measures::{PackRequests, PyPlanMeasures, PyPool};
+    use super::measures::PyPlanMeasures;
     #[pymodule_export]
     use super::ownership::{attention_slices, own, stage_times};
     #[pymodule_export]
@@ -46,7 +46,7 @@ mod _core {
     use super::search::{PyEngine, PySession};
     #[pymodule_export]
     use super::sequences::{
-        build_tree, gather_tokens, hash_sequences, labelled_tokens, pack_sequences, packed_ids,
+        build_tree, gather_tokens, hash_sequences, labelled_tokens, pack_sequences,
         packed_positions, projected_tokens, target_chunk_tokens,
     };
     #[pymodule_export]
@@ -54,10 +54,12 @@ mod _core {
     #[pymodule_export]
     use crate::layout::{Layout, Score, Scoring};
     #[pymodule_export]
-    use crate::measures::Settings as MeasureSettings;
+    use crate::measures::requests::{PackRequests, PyRequests};
+    #[pymodule_export]
+    use crate::measures::{Measures, Settings as MeasureSettings};
     #[pymodule_export]
     use crate::ownership::{
-        Ownership, OwnershipSettings, ProfiledWork, StageWork, WorkloadProfile,
+        Ownership, OwnershipSettings, ProfiledWork, StageTimes, StageWork, WorkloadProfile,
     };
     #[pymodule_export]
     use crate::pack::Packing;
@@ -66,7 +68,7 @@ mod _core {
     #[pymodule_export]
     use crate::search::{Attempt, ForwardPlan, Pack, Probe, SearchResult, Settings};
     #[pymodule_export]
-    use crate::search::{Observation, Observed, Rates};
+    use crate::search::{Observation, Observed, Rates, Signature};
     #[pymodule_export]
     use crate::tree::Tree;
 

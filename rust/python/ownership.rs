@@ -7,7 +7,9 @@ use super::convert::short;
 use super::errors::{detached, refused};
 use super::fields::{Give, Take, give_class};
 use crate::attention;
-use crate::ownership::{self as core, Ownership, OwnershipSettings, ProfiledWork, StageWork};
+use crate::ownership::{
+    self as core, Ownership, OwnershipSettings, ProfiledWork, StageTimes, StageWork,
+};
 use crate::ownership::{WorkloadProfile, Workspace};
 use crate::pack::Packing;
 
@@ -62,34 +64,21 @@ pub(super) fn own(
     })
 }
 
-/// Forward milliseconds of what `own` answers, taken apart: local [C], compute and exchange
-/// [C, fetch stages].
+/// Forward milliseconds of what `own` answers, taken apart.
 #[pyfunction]
 #[pyo3(signature = (packing, cp, settings=None))]
-pub(super) fn stage_times<'py>(
-    py: Python<'py>,
+pub(super) fn stage_times(
+    py: Python<'_>,
     packing: &Packing,
-    cp: &Bound<'py, PyAny>,
+    cp: &Bound<'_, PyAny>,
     settings: Option<&OwnershipSettings>,
-) -> PyResult<[Bound<'py, PyAny>; 3]> {
+) -> PyResult<StageTimes> {
     let ranks = ranks(cp)?;
     let settings = settings.cloned().unwrap_or_default();
-    let (stages, times) = detached(py, || {
-        core::stage_times(
-            &packing.segments,
-            ranks,
-            &settings,
-            &mut Workspace::default(),
-        )
-    })?;
-    let per_rank = || times.chunks_exact(1 + 2 * stages);
-    let local: Vec<f64> = per_rank().map(|pack| pack[0]).collect();
-    let every_other = |from: usize| -> PyResult<Bound<'py, PyAny>> {
-        let picked = per_rank().flat_map(|pack| pack.iter().skip(from).step_by(2).copied());
-        let flat = picked.collect::<Vec<f64>>().give(py)?;
-        flat.call_method1("reshape", (ranks, stages))
-    };
-    Ok([local.give(py)?, every_other(1)?, every_other(2)?])
+    let mut workspace = Workspace::default();
+    detached(py, || {
+        core::stage_times(&packing.segments, ranks, &settings, &mut workspace)
+    })
 }
 
 /// Attention slices of a pack: query and key segment of each.

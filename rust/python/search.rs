@@ -10,9 +10,9 @@ use pyo3::prelude::*;
 use super::convert::{Ints, List, picked, slice};
 use super::errors::detached;
 use super::fields::{Give, Take, give_class};
-use super::measures::PyPool;
 use super::price::PyProgram;
 use crate::error::{Error, Result};
+use crate::measures::requests::PyRequests;
 use crate::search::split::Cost;
 use crate::search::{
     Attempt, Curves, Ending, Engine, ForwardPlan, Mode, Observed, Pack, Probe, Profile, Profiles,
@@ -26,31 +26,17 @@ enum Held<'py> {
     Observed(PyRef<'py, Observed>),
 }
 
-/// Mixes, gradient modes, and gradient modes with adapter ranks.
-type Signed = (Vec<u32>, Vec<bool>, Vec<(bool, i64)>);
-
 /// Profiles by signature, as Python holds them.
-type HeldProfiles<'py> = List<(Signed, Held<'py>)>;
+type HeldProfiles<'py> = List<(PyRef<'py, Signature>, Held<'py>)>;
 
 fn profiles_from(held: HeldProfiles<'_>) -> Arc<Profiles> {
-    let made = held
-        .0
-        .into_iter()
-        .map(|((mut mixes, mut gradients, mut adapters), profile)| {
-            mixes.sort_unstable();
-            gradients.sort_unstable();
-            adapters.sort_unstable();
-            let profile = match profile {
-                Held::Rates(rates) => Profile::Rates(rates.clone()),
-                Held::Observed(seen) => Profile::Observed(Curves::from(&*seen)),
-            };
-            let signature = Signature {
-                mixes,
-                gradients,
-                adapters,
-            };
-            (signature, profile)
-        });
+    let made = held.0.into_iter().map(|(signature, profile)| {
+        let profile = match profile {
+            Held::Rates(rates) => Profile::Rates(rates.clone()),
+            Held::Observed(seen) => Profile::Observed(Curves::from(&*seen)),
+        };
+        (signature.clone(), profile)
+    });
     Arc::new(made.collect())
 }
 
@@ -61,15 +47,10 @@ pub(super) struct PyEngine(Arc<Engine>);
 #[pymethods]
 impl PyEngine {
     #[new]
-    fn new(
-        pool: &PyPool,
-        settings: &Settings,
-        program: &PyProgram,
-        adapters: List<(String, i64)>,
-    ) -> PyResult<Self> {
-        let (pool, tree) = (Arc::clone(&pool.pool), Arc::clone(&pool.tree));
+    fn new(requests: &PyRequests, settings: &Settings, program: &PyProgram) -> PyResult<Self> {
+        let pool = Arc::clone(&requests.0);
         let program = Arc::clone(&program.inner);
-        let engine = Engine::new(settings.clone(), program, adapters.0, pool, tree)?;
+        let engine = Engine::new(settings.clone(), program, pool)?;
         Ok(Self(Arc::new(engine)))
     }
 
@@ -93,11 +74,10 @@ impl PyEngine {
     }
 
     /// Computes the signature by which a profile of these requests is kept.
-    fn signature(&self, py: Python<'_>, requests: &Bound<'_, PyAny>) -> PyResult<Signed> {
-        let requests = picked("requests", requests, self.0.pool().requests())?;
+    fn signature(&self, py: Python<'_>, requests: &Bound<'_, PyAny>) -> PyResult<Signature> {
+        let requests = picked("requests", requests, self.0.pool().len())?;
         let engine = Arc::clone(&self.0);
-        let signed = detached(py, move || crate::search::sign(engine, &requests))?;
-        Ok((signed.mixes, signed.gradients, signed.adapters))
+        detached(py, move || crate::search::sign(engine, &requests))
     }
 
     /// Plans these requests as one forward, split where it must be; with everything priced.
@@ -107,8 +87,8 @@ impl PyEngine {
         requests: &Bound<'_, PyAny>,
         available: i64,
         profiles: HeldProfiles<'_>,
-    ) -> PyResult<(SearchResult, Vec<Probe>)> {
-        let requests = picked("requests", requests, self.0.pool().requests())?;
+    ) -> PyResult<SearchResult> {
+        let requests = picked("requests", requests, self.0.pool().len())?;
         let profiles = profiles_from(profiles);
         let engine = Arc::clone(&self.0);
         detached(py, move || {
@@ -199,19 +179,9 @@ impl PySession {
     fn finish(&self, py: Python<'_>, agreed: Ints<'_>) -> PyResult<SearchResult> {
         self.agree(py, &agreed, Session::finish)
     }
-
-    #[getter]
-    fn rejected(&self, py: Python<'_>) -> PyResult<usize> {
-        self.run(py, |session| Ok(session.rejected()))
-    }
-
-    #[getter]
-    fn probes(&self, py: Python<'_>) -> PyResult<Vec<Probe>> {
-        self.run(py, |session| Ok(session.probes().to_vec()))
-    }
 }
 
-give_class!(Cost, ForwardPlan, Pack, Attempt);
+give_class!(Cost, ForwardPlan, Pack, Attempt, Probe);
 
 /// Enumerations by name.
 macro_rules! give_name {

@@ -120,13 +120,6 @@ pub(super) fn gather_tokens<'py>(
     Ok(tokens.into_pyarray(py))
 }
 
-/// Pack ids from 1, parent ids and positions of each packed token.
-#[pyfunction]
-pub(super) fn packed_ids<'py>(py: Python<'py>, packing: &Packing) -> PyResult<[Column<'py>; 3]> {
-    let columns = detached(py, || scattered::ids(packing))?;
-    Ok(columns.map(|column| column.into_pyarray(py)))
-}
-
 /// Packed positions of all sequences, flat, and offsets.
 #[pyfunction]
 pub(super) fn packed_positions<'py>(
@@ -148,11 +141,20 @@ pub(super) fn labelled_tokens(py: Python<'_>, labels: Ints<'_>, tokens: usize) -
     Ok(py.detach(|| scattered::labelled(labels, tokens)))
 }
 
-/// Positions, labels, and whether every position is projected, of each request.
-type Requests<'py> = List<(Ints<'py>, Option<Ints<'py>>, bool)>;
-
-fn heads<'a>(requests: &'a Requests<'_>) -> PyResult<Vec<HeadTokens<'a>>> {
-    let one = |(positions, labels, every): &'a (Ints<'_>, Option<Ints<'_>>, bool)| {
+/// The head tokens of requests, of which one entry each is given.
+fn heads<'a>(
+    positions: &'a Arrays<'_>,
+    labels: &'a List<Option<Ints<'_>>>,
+    every: &List<bool>,
+) -> PyResult<Vec<HeadTokens<'a>>> {
+    let requests = positions.0.len();
+    for (name, entries) in [("labels", labels.0.len()), ("every", every.0.len())] {
+        if entries != requests {
+            let message = format!("{name} has {entries} entries for {requests} requests");
+            return Err(refused(format!("{message}: give one each")));
+        }
+    }
+    let one = |((positions, labels), every): ((&'a Ints<'_>, &'a Option<Ints<'_>>), &bool)| {
         let labels = labels.as_ref().map(|labels| slice("labels", labels));
         Ok(HeadTokens {
             positions: slice("positions", positions)?,
@@ -160,17 +162,21 @@ fn heads<'a>(requests: &'a Requests<'_>) -> PyResult<Vec<HeadTokens<'a>>> {
             every: *every,
         })
     };
-    requests.0.iter().map(one).collect()
+    (positions.0.iter().zip(&labels.0).zip(&every.0))
+        .map(one)
+        .collect()
 }
 
 /// Distinct positions that the head projects, counted up to `most`.
 #[pyfunction]
 pub(super) fn projected_tokens(
     py: Python<'_>,
-    requests: Requests<'_>,
+    positions: Arrays<'_>,
+    labels: List<Option<Ints<'_>>>,
+    every: List<bool>,
     most: usize,
 ) -> PyResult<usize> {
-    let requests = heads(&requests)?;
+    let requests = heads(&positions, &labels, &every)?;
     detached(py, || scattered::projected_tokens(&requests, most))
 }
 
@@ -178,12 +184,14 @@ pub(super) fn projected_tokens(
 #[pyfunction]
 pub(super) fn target_chunk_tokens(
     py: Python<'_>,
-    requests: Requests<'_>,
+    positions: Arrays<'_>,
+    labels: List<Option<Ints<'_>>>,
+    every: List<bool>,
     chunk: usize,
 ) -> PyResult<usize> {
     if chunk == 0 {
         return Err(refused("chunk is 0: it must be at least 1"));
     }
-    let requests = heads(&requests)?;
+    let requests = heads(&positions, &labels, &every)?;
     detached(py, || scattered::target_chunk(&requests, chunk))
 }

@@ -19,11 +19,10 @@ use crate::error::{Error, Result};
 use crate::fields::{at_least, between, settings};
 use crate::gdn::GdnSettings;
 use crate::layout::{MOST_RANKS, Scoring, Version};
-use crate::measures::{self, Pool};
+use crate::measures::{self, Requests};
 use crate::ownership::OwnershipSettings;
 use crate::price::{Program, root};
 use crate::search::width::Strategy;
-use crate::tree::Tree;
 
 pub use attempts::Attempt;
 pub use observed::{Observation, Observed, Rates};
@@ -38,6 +37,8 @@ settings! {
     pub struct Settings as "PlannerSettings" {
         /// Layout score of packs with gradients; packs without take its version 1.
         scoring: Scoring;
+        /// The context of its profiles' signatures.
+        context: String = String::new();
         /// The reference order of probes and its layouts.
         reference: bool = false;
         /// Prices are trusted where no rule that matters to the plan is uncharged or unmeasured,
@@ -61,6 +62,8 @@ settings! {
         gdn_pending: bool = false;
         /// Gradients of adapters are still to be allocated.
         adapter_pending: bool = false;
+        /// Rank of every adapter.
+        adapter_rank: i64 = 0, at_least(0);
         /// Ownership of chunks.
         ownership: OwnershipSettings = OwnershipSettings::default();
         /// The gdn layout, if the model has one.
@@ -68,15 +71,19 @@ settings! {
     }
 }
 
-/// The key of a profile: plans of one signature behave alike.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Signature {
-    /// Distinct output mixes, ascending.
-    pub mixes: Vec<u32>,
-    /// Gradient mode of each pack, ascending.
-    pub gradients: Vec<bool>,
-    /// Gradient mode and adapter rank of each pack, ascending; empty without adapters.
-    pub adapters: Vec<(bool, i64)>,
+settings! {
+    /// The key of a profile: plans of one signature need memory alike.
+    #[derive(Eq)]
+    pub struct Signature as "Signature" {
+        /// Topology and layout score of the job.
+        context: String;
+        /// Distinct output mixes of the requests, sorted.
+        mixes: Vec<String>;
+        /// Gradient mode of each pack, sorted.
+        gradients: Box<[bool]>;
+        /// Gradient mode and adapter rank of each pack, sorted; empty without adapters.
+        adapters: Vec<(bool, i64)> = Vec::new();
+    }
 }
 
 /// Profiles by signature.
@@ -92,27 +99,16 @@ pub struct Engine {
     program: Arc<Program>,
     /// The results of the rules that a profile reads.
     apart: Program,
-    /// Names of the adapter slots 1, 2, ..., shown in plans.
-    adapters: Vec<String>,
-    pool: Arc<Pool>,
-    tree: Arc<Tree>,
+    /// Names of the pool's mixes.
+    mixes: Vec<String>,
+    pool: Arc<Requests>,
 }
 
 impl Engine {
-    /// Checks that the parts belong together; `adapters` are name and rank of the slots 1, 2, ...
-    pub fn new(
-        settings: Settings,
-        program: Arc<Program>,
-        adapters: Vec<(String, i64)>,
-        pool: Arc<Pool>,
-        tree: Arc<Tree>,
-    ) -> Result<Self> {
-        if tree.sequences() != pool.requests() {
-            return Err(Error::input(format!(
-                "the tree has {} sequences for {} requests: give one each",
-                tree.sequences(),
-                pool.requests()
-            )));
+    /// Checks that the parts belong together.
+    pub fn new(settings: Settings, program: Arc<Program>, pool: Arc<Requests>) -> Result<Self> {
+        if pool.tree.sequences() != pool.len() {
+            return Err(Error::Internal("the tree is of other requests"));
         }
         if let Some(empty) = pool.lengths.iter().position(|&length| length == 0) {
             return Err(Error::input(format!(
@@ -132,7 +128,7 @@ impl Engine {
             root::APART_BYTES,
             root::OUTPUT,
         ];
-        let (adapters, ranks): (Vec<_>, Vec<_>) = adapters.into_iter().unzip();
+        let adapters = pool.adapters.iter().map(|_| settings.adapter_rank);
         Ok(Self {
             forward_scoring: Scoring {
                 version: Version::One,
@@ -142,28 +138,21 @@ impl Engine {
                 tp: settings.tp,
                 cp: settings.cp,
                 gdn: settings.gdn.is_some(),
-                adapter_ranks: std::iter::once(0).chain(ranks).collect(),
+                adapter_ranks: std::iter::once(0).chain(adapters).collect(),
                 ..measures::Settings::of(&program)?
             },
             apart: program.part(&read),
             settings,
             program,
-            adapters,
+            mixes: pool.mix_names(),
             pool,
-            tree,
         })
     }
 
     /// The pool.
     #[must_use]
-    pub fn pool(&self) -> &Pool {
+    pub fn pool(&self) -> &Requests {
         &self.pool
-    }
-
-    /// The tree of the pool's sequences.
-    #[must_use]
-    pub fn tree(&self) -> &Tree {
-        &self.tree
     }
 
     /// Facts that stay the same from wave to wave.

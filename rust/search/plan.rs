@@ -72,9 +72,9 @@ result! {
         pub ownership: Option<Ownership>,
         /// Segments to ranks; none at CP 1 or without gdn layers.
         pub gdn: Option<Gdn>,
-        /// Its measures, in the order of `PACK_MEASURES`.
-        pub measures: Vec<i64>,
         @core
+        /// Its measures.
+        pub measures: [i64; pack::COUNT],
         /// The tree of the pool.
         pub pool_tree: Arc<Tree>,
     }
@@ -168,13 +168,10 @@ result! {
         pub trusted: bool,
         /// A profile of its signature exists.
         pub profiled: bool,
-        @core
         /// The measures that it was priced by.
         pub measures: Measures,
     }
     get {
-        /// Its measures, in the order of `PLAN_MEASURES`.
-        measures(self) = self.measures.plan.to_vec();
         /// Packed tokens of all packs, padded to a multiple of TP.
         packed_tokens(self) = self.packed();
         /// Tokens of all its requests.
@@ -280,7 +277,6 @@ pub(super) struct Share {
     pub(super) trees: Vec<Tree>,
     pub(super) profile: Option<usize>,
     base: Measures,
-    pub(super) signature: Signature,
 }
 
 impl Share {
@@ -356,7 +352,6 @@ impl Pricer {
         let Engine {
             measures: settings,
             pool,
-            tree,
             ..
         } = &*self.engine;
         share.requests.clear();
@@ -366,39 +361,51 @@ impl Pricer {
         share.trees.resize_with(share.packs.len(), Tree::default);
         for (g, into) in share.trees.iter_mut().enumerate() {
             let requests = share.packs.requests(g);
-            tree.restrict_into(requests, &mut self.work.tree, into)?;
+            pool.tree
+                .restrict_into(requests, &mut self.work.tree, into)?;
         }
         measures::start(pool, requests, &share.packs, settings, &mut share.base)?;
-        self.sign(share);
+        share.profile = None;
+        if !self.profiles.is_empty() {
+            let signature = self.sign(share);
+            share.profile = (self.profiles.iter()).position(|(known, _)| *known == signature);
+        }
         Ok(())
     }
 
-    /// Finds the profile of the share's signature.
-    fn sign(&mut self, share: &mut Share) {
-        let pool = &self.engine.pool;
-        let signature = &mut share.signature;
-        signature.mixes.clear();
+    /// Computes the key of the share's profile.
+    pub(super) fn sign(&self, share: &Share) -> Signature {
+        let Engine {
+            pool,
+            mixes: names,
+            settings,
+            ..
+        } = &*self.engine;
+        let mut numbers = Vec::new();
         for &request in &share.requests {
-            let r = request as usize;
-            if let Err(at) = signature.mixes.binary_search(&pool.mix[r]) {
-                signature.mixes.insert(at, pool.mix[r]);
+            let mix = pool.mix[request as usize];
+            if let Err(at) = numbers.binary_search(&mix) {
+                numbers.insert(at, mix);
             }
         }
-        signature.gradients.clear();
-        signature.adapters.clear();
-        for measures in &share.base.packs {
-            let gradient = measures[pack::GRADIENT] == 1;
-            signature.gradients.push(gradient);
-            signature
-                .adapters
-                .push((gradient, measures[pack::ADAPTER_RANK]));
+        let mut mixes: Vec<_> = (numbers.iter())
+            .map(|&mix| names[mix as usize].clone())
+            .collect();
+        let modes = (share.base.packs.iter())
+            .map(|pack| (pack[pack::GRADIENT] == 1, pack[pack::ADAPTER_RANK]));
+        let mut adapters: Vec<(bool, i64)> = modes.collect();
+        mixes.sort_unstable();
+        adapters.sort_unstable();
+        Signature {
+            context: settings.context.clone(),
+            mixes,
+            gradients: adapters.iter().map(|one| one.0).collect(),
+            adapters: if adapters.iter().all(|one| one.1 == 0) {
+                Vec::new()
+            } else {
+                adapters
+            },
         }
-        signature.gradients.sort_unstable();
-        signature.adapters.sort_unstable();
-        if signature.adapters.iter().all(|&(_, rank)| rank == 0) {
-            signature.adapters.clear();
-        }
-        share.profile = (self.profiles.iter()).position(|(known, _)| *known == *signature);
     }
 
     /// Chooses layouts for a share and prices the plan.
@@ -410,7 +417,7 @@ impl Pricer {
         }
         let (estimate, covered) = self.finish(share, false)?;
         for (pack, measures) in packs.iter_mut().zip(&self.work.measures.packs) {
-            pack.measures = measures.to_vec();
+            pack.measures = *measures;
         }
         Ok(ForwardPlan {
             mode,
@@ -555,7 +562,7 @@ impl Pricer {
         Ok(Pack {
             adapter: (key.slot as usize)
                 .checked_sub(1)
-                .and_then(|at| engine.adapters.get(at).cloned()),
+                .and_then(|at| pool.adapters.get(at).cloned()),
             gradient: key.gradient,
             routed: key.routed,
             requests: requests.to_vec(),
@@ -563,8 +570,8 @@ impl Pricer {
             optimal: chosen.optimal,
             work: chosen.score.work,
             work_bound: chosen.bound,
-            measures: Vec::new(), // known once the plan is finished
-            pool_tree: Arc::clone(&engine.tree),
+            measures: [0; pack::COUNT], // known once the plan is finished
+            pool_tree: Arc::clone(&engine.pool.tree),
             shared: chosen.shared,
             ownership,
             gdn,

@@ -61,6 +61,10 @@ result! {
         pub attempts: Vec<Attempt>,
         /// Splitting is switched off (expert parallelism).
         pub unsplittable: bool,
+        /// Everything priced, in order.
+        pub probes: Vec<Probe>,
+        /// Distinct widths after the minimum wave that did not fit.
+        pub rejected: usize,
         @core
         /// The reason why it is not wider.
         pub stop: Stop,
@@ -109,18 +113,6 @@ impl Session {
             prober: Prober::new(engine, profiles, start, available),
             exchange: Exchange::new(geometry, hint, strategy),
         })
-    }
-
-    /// Everything priced, in order.
-    #[must_use]
-    pub fn probes(&self) -> &[Probe] {
-        &self.prober.probes
-    }
-
-    /// Distinct widths after the minimum wave that did not fit.
-    #[must_use]
-    pub fn rejected(&self) -> usize {
-        self.decisions.rejected()
     }
 
     /// The whole search with live probes: for one data-parallel rank.
@@ -180,6 +172,15 @@ impl Session {
     }
 
     fn end(&mut self, outcome: Outcome) -> Result<SearchResult> {
+        let found = self.found(outcome)?;
+        Ok(SearchResult {
+            probes: self.prober.probes.clone(),
+            rejected: self.decisions.rejected(),
+            ..found
+        })
+    }
+
+    fn found(&mut self, outcome: Outcome) -> Result<SearchResult> {
         let (width, stop) = match outcome {
             Outcome::Cold(width, stop) | Outcome::Wave(width, stop) => (width, stop),
             Outcome::Split => return self.split(),
@@ -231,6 +232,8 @@ impl SearchResult {
             stopped: None,
             attempts: Vec::new(),
             unsplittable: false,
+            probes: Vec::new(),
+            rejected: 0,
             stop: Stop::Memory(width),
         }
     }
@@ -251,6 +254,8 @@ fn after_attempts(width: usize, groups: Vec<usize>, fallback: Fallback) -> Searc
             stopped: None,
             attempts: Vec::new(),
             unsplittable: false,
+            probes: Vec::new(),
+            rejected: 0,
             stop: Stop::Memory(width),
         },
         Fallback::Refused(refusal) => SearchResult {
@@ -266,8 +271,9 @@ fn after_attempts(width: usize, groups: Vec<usize>, fallback: Fallback) -> Searc
 /// Computes the signature by which a profile of these requests is kept.
 pub fn sign(engine: Arc<Engine>, requests: &[u32]) -> Result<Signature> {
     let mut share = Share::default();
-    Pricer::new(engine, Arc::default()).load(requests, &mut share)?;
-    Ok(share.signature)
+    let mut pricer = Pricer::new(engine, Arc::default());
+    pricer.load(requests, &mut share)?;
+    Ok(pricer.sign(&share))
 }
 
 /// Plans these requests as one forward, split where it must be; with everything priced.
@@ -276,11 +282,14 @@ pub fn plan(
     profiles: Arc<Profiles>,
     requests: &[u32],
     available: i64,
-) -> Result<(SearchResult, Vec<Probe>)> {
+) -> Result<SearchResult> {
     let mut pricer = Pricer::new(engine, profiles);
     let mut share = Share::default();
     let mut probes = Vec::new();
     pricer.load(requests, &mut share)?;
     let fallback = pricer.split(&share, available, &mut probes)?;
-    Ok((after_attempts(0, Vec::new(), fallback), probes))
+    Ok(SearchResult {
+        probes,
+        ..after_attempts(0, Vec::new(), fallback)
+    })
 }

@@ -55,7 +55,7 @@ def measure(
     gdn, cp = given.get("gdn", True), given["cp"]
     whole = tree(requests.sequences)
     made = _core.PlanMeasures(
-        requests._core, np.array(picked, np.int64), _core.MeasureSettings(cp=cp, gdn=gdn)
+        requests, np.array(picked, np.int64), _core.MeasureSettings(cp=cp, gdn=gdn)
     )
     for g, pack in enumerate(requests.packs(picked)):
         part = whole.restrict(pack.indices)
@@ -69,10 +69,10 @@ def measure(
             if gdn:
                 placement["gdn"] = waveplan.gdn(packing, ownership, RECURRENT)
         made.exact(g, part, layout.shared, **placement)
-    plan, packs = made.finish()
+    measures = made.finish()
     return (
-        dict(zip(PLAN, plan, strict=True)),
-        [dict(zip(GROUP, pack, strict=True)) for pack in packs],
+        dict(zip(PLAN, measures.plan.tolist(), strict=True)),
+        [dict(zip(GROUP, pack, strict=True)) for pack in measures.packs.tolist()],
     )
 
 
@@ -238,7 +238,7 @@ def compare(case: dict[str, Any]) -> list[str]:
         known = case["input"]["profile"] if signature(requests, picked) == everything else None
         wrong += cost_differences(case, part, measured, known)
         outputs += bound_for(given["cp"], True, True).results(Measures.of(*measured))["output"]
-        logical += measured[0]["logical_tokens"] + measured[0]["inactive_tokens"]
+        logical += int(requests.lengths[picked].sum())
     for name, value in (
         ("output_bytes", outputs),
         ("logical_tokens", logical),

@@ -329,10 +329,10 @@ def test_stage_times_play_out_to_the_forward_time(pack, cp):
     settings = OwnershipSettings(chunk=8, block=4, owned_token_ms=0.01)
     packed = Pack(*map(np.array, pack))
     made = own(packed, cp, settings)
-    local, compute, exchange = stage_times(packed, cp, settings)
+    parts = stage_times(packed, cp, settings)
     for rank in range(cp):
-        end, fetch = local[rank], 0.0
-        for work, wait in zip(compute[rank], exchange[rank], strict=True):
+        end, fetch = parts.local[rank], 0.0
+        for work, wait in zip(parts.compute[rank], parts.exchange[rank], strict=True):
             if work > 0:
                 start = max(end, fetch + wait)
                 end, fetch = start + work, start

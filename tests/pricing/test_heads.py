@@ -15,9 +15,9 @@ HEAD_ROWS = [name for name, _ in _core.PACK_MEASURES].index("head_tokens")
 
 
 def head_tokens(requests: Requests, shared: Any, built: Any) -> int:
-    measures = _core.PlanMeasures(requests._core, np.arange(len(requests)))
+    measures = _core.PlanMeasures(requests, np.arange(len(requests)))
     measures.exact(0, built, np.asarray(shared, bool))
-    return measures.finish()[1][0][HEAD_ROWS]
+    return int(measures.finish().packs[0, HEAD_ROWS])
 
 
 def test_a_shared_prompt_is_projected_once() -> None:

@@ -43,9 +43,7 @@ def wave(tokens: int, gradient: int = 1, requests: int = 1, packed: int | None =
     pack = {
         "gradient": gradient,
         "local_tokens": tokens,
-        "pack_tokens": packed,
         "padded_tokens": packed,
-        "pack_logical_tokens": packed,
         "segments": requests,
         "head_tokens": packed,
         "head_labels": packed,
@@ -482,7 +480,7 @@ def test_measures_are_checked() -> None:
     good = Measures.of({}, [{}])
     with pytest.raises(InputError, match="plan has dtype float64: give integers"):
         Measures(good.plan.astype(np.float64), good.packs)
-    with pytest.raises(InputError, match="plan has 13 measures: it must have 14"):
+    with pytest.raises(InputError, match="plan has 11 measures: it must have 12"):
         Measures(good.plan[:-1], good.packs)
     with pytest.raises(InputError, match=r"packs is .* measures a pack"):
         Measures(good.plan, good.packs[:, :-1])

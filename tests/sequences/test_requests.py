@@ -127,7 +127,7 @@ def test_negative_tokens_are_refused() -> None:
 
 
 def test_unknown_requests_are_refused() -> None:
-    with pytest.raises(InputError, match=r"requests\[1\] is 4: it must be at least 0 and below 4"):
+    with pytest.raises(InputError, match=r"indices\[1\] is 4: it must be at least 0 and below 4"):
         Requests(ROWS).packs([0, 4])
 
 

@@ -115,7 +115,6 @@ def plan_start(requests: Sequence[Request]) -> dict[str, int]:
     )
     return {
         "logical_tokens": sum(r.length for r in active),
-        "inactive_tokens": sum(r.length for r in requests if not r.active),
         "target_entries": entries,
         "top_k_entries": top_k,
         "logits_tokens": logits,
@@ -130,10 +129,6 @@ def pack_start(requests: Sequence[Request]) -> dict[str, int]:
     targets = [r for r in requests if r.labels is not None]
     return {
         "gradient": int(requests[0].gradient),
-        "pack_requests": len(requests),
-        "pack_logical_tokens": sum(r.length for r in requests),
-        "head_sum": sum(len(r.projected) for r in requests),
-        "head_longest": max(len(r.projected) for r in requests),
         "head_target_tokens": max((len(r.labels or ()) for r in requests), default=0),
         "head_labels": sum(r.length * r.width for r in targets),
         "head_topk": sum(r.length * r.top_k for r in requests),
@@ -154,7 +149,6 @@ def pack_exact(
     packed = packed_tokens(tree, shared, requests)
     padded = ceil_to(packed, tp)
     return pack_start(requests) | {
-        "pack_tokens": packed,
         "padded_tokens": padded,
         "local_tokens": padded,
         "head_tokens": head_tokens(tree, shared, requests),

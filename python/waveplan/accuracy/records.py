@@ -269,7 +269,7 @@ def _pipeline(
     made = tree(requests.sequences)
     layout = choose_layout(made, Scoring(version=1, layers=model.layers), "full")
     measured = _core.PlanMeasures(
-        requests._core,
+        requests,
         np.arange(len(requests), dtype=np.int64),
         settings,
     )
@@ -280,8 +280,8 @@ def _pipeline(
         if model.is_hybrid:
             placed = gdn(packing, ownership, gdn_settings(model, topology.tp))
     measured.exact(0, made, layout.shared, ownership=ownership, gdn=placed)
-    plan, packs = measured.finish()
+    made_of = measured.finish()
     return (
-        dict(zip(PLAN, plan, strict=True)),
-        dict(zip(PACK, packs[0], strict=True)),
+        dict(zip(PLAN, made_of.plan.tolist(), strict=True)),
+        dict(zip(PACK, made_of.packs[0].tolist(), strict=True)),
     )

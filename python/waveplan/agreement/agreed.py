@@ -37,7 +37,6 @@ _HASHED = 5
 class Settled:
     """The outcome of the search for a wave, on all ranks."""
 
-    session: core.Session
     found: core.SearchResult
     available: int
     """Bytes available for this rank's share."""
@@ -86,7 +85,7 @@ def settle(waves: Searching) -> Settled:
         int(found.cold),
         mark,
     ]
-    return _outcome(waves, session, found, available, ranks.gather(Step.OUTCOME, mine))
+    return _outcome(waves, found, available, ranks.gather(Step.OUTCOME, mine))
 
 
 def _inputs(waves: Searching) -> list[int]:
@@ -135,9 +134,7 @@ def _available(waves: Searching, shown: Column) -> int:
     return int(shown[shares == planner.agreement.dp_rank, 1].min())
 
 
-def _outcome(
-    waves: Searching, session: core.Session, found: core.SearchResult, available: int, shown: Column
-) -> Settled:
+def _outcome(waves: Searching, found: core.SearchResult, available: int, shown: Column) -> Settled:
     """Check that all ranks found the same wave, and return its outcome."""
     planner = waves.planner
     shares, widths, refusals, required, budgets, cold, marks = shown[:, :7].T
@@ -158,4 +155,4 @@ def _outcome(
                 f"{format_bytes(int(required[first]))} of {format_bytes(int(budgets[first]))} "
                 "for its share and found no split that fits"
             )
-    return Settled(session, found, available, refused, int(required.max()), bool(cold.any()))
+    return Settled(found, available, refused, int(required.max()), bool(cold.any()))

@@ -161,17 +161,15 @@ def _attention(planner: Planner, wave: Wave) -> dict[str, Any] | None:
     if pack is None or pack.ownership is None or not len(pack.ownership.forward_ms):
         return None
     made = pack.ownership
-    local, fetched, communication = stage_times(
-        pack.packing, made.ranks, planner._settings.ownership
-    )
-    times = np.concatenate([local[:, None], fetched], axis=1)
+    parts = stage_times(pack.packing, made.ranks, planner._settings.ownership)
+    times, fetched = np.column_stack([parts.local, parts.compute]), parts.exchange
     return {
         "stages": ["own keys", *(f"keys of fetch {i + 1}" for i in range(fetched.shape[1]))],
         "ranks": [
             {
                 "rank": rank,
                 "stage_ms": times[rank].tolist(),
-                "fetch_ms": communication[rank].tolist(),
+                "fetch_ms": fetched[rank].tolist(),
                 "forward_ms": float(made.forward_ms[rank]),
                 "backward_ms": float(made.backward_ms[rank]),
             }

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from waveplan import _core
-from waveplan.checks import entries, integer, integers, shown
+from waveplan.checks import columns, entries, integer, integers, shown
 from waveplan.errors import InputError
 from waveplan.sequences.sequences import Sequences
 
@@ -25,7 +25,7 @@ Flags: TypeAlias = "bool | Sequence[bool] | NDArray[bool_]"
 Targets: TypeAlias = "bool | int | Sequence[Any] | NDArray[Any] | None"
 
 
-class Requests:
+class Requests(_core.Requests):
     """The requests of a pool: one per request, as columns.
 
     Every option is one value for all requests or a sequence with one entry per request.
@@ -48,41 +48,18 @@ class Requests:
 
     A request without an output is inactive: it counts in its group and joins no pack.
 
+    Attributes:
+        sequences: the token ids. The other attributes are the core's columns, see there.
+
     Raises:
         InputError: an option is out of range or has a wrong length; the message names the
             option, the request and the value.
     """
 
     sequences: Sequences
-    lengths: NDArray[int64]
-    """Tokens of each request [n]."""
-    targets: NDArray[bool_]
-    """Has targets [n]."""
-    first_target: NDArray[int64] | None
-    """First labelled position [n]; `None` where masks were given."""
-    label_mask: NDArray[bool_] | None
-    """Labelled tokens of all requests [T]; `None` where first targets were given."""
-    target_width: NDArray[int64]
-    """Labels per token [n]."""
-    top_k: NDArray[int64]
-    """k, 0 for none [n]."""
-    logits: NDArray[bool_]
-    hidden: NDArray[bool_]
-    gradient: NDArray[bool_]
-    routed: NDArray[int64]
-    adapters: tuple[str, ...]
-    """Names of the adapter slots 1, 2, ...; slot 0 is the model's own weights."""
-    slot: NDArray[int64]
-    """Adapter slot [n]."""
-    mixes: tuple[str, ...]
-    """The distinct output mixes, for example "target:single+hidden"."""
-    mix: NDArray[int64]
-    """Index into `mixes` [n]."""
-    group_sizes: NDArray[int64]
-    """Requests of each group."""
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         sequences: Any,
         *,
         targets: Targets = True,
@@ -93,110 +70,50 @@ class Requests:
         adapter: str | Sequence[str | None] | None = None,
         groups: int | Sequence[int] | NDArray[Any] | None = None,
         routed: int | Sequence[int] | NDArray[Any] = 0,
-    ) -> None:
-        self.sequences = Sequences.from_any(sequences)
-        self.lengths = np.diff(self.sequences.offsets)
-        count = len(self.lengths)
-        self.targets, self.target_width, self.first_target, self.label_mask = _targets(
-            targets, self.lengths
+    ) -> Self:
+        given = Sequences.from_any(sequences)
+        count = len(given)
+        adapters, slot = _slots(adapter, count)
+        return cls._of(
+            given,
+            top_k=_top_k(top_k, count),
+            logits=_flags("logits", logits, count),
+            hidden=_flags("hidden", hidden, count),
+            gradient=_flags("gradient", gradient, count),
+            routed=_integers("routed", routed, count),
+            adapters=adapters,
+            slot=slot,
+            group_sizes=_group_sizes(groups, count),
+            **_targets(targets, given.lengths),
         )
-        self.top_k = _top_k(top_k, count)
-        self.logits = _flags("logits", logits, count)
-        self.hidden = _flags("hidden", hidden, count)
-        self.gradient = _flags("gradient", gradient, count)
-        self.routed = _integers("routed", routed, count)
-        self.adapters, self.slot = _slots(adapter, count)
-        self.group_sizes = _group_sizes(groups, count)
-        self._core = self._pool()
-        self.mixes, self.mix = self._mixes()
+
+    @classmethod
+    def _of(cls, sequences: Sequences, **given: Any) -> Self:
+        made = super().__new__(cls, sequences.tokens, sequences.offsets, **given)
+        made.sequences = sequences
+        return made
 
     @classmethod
     def from_any(cls, requests: object) -> Requests:
         """Return `Requests` as they are, and make sequences into requests, all labelled."""
         return requests if isinstance(requests, Requests) else cls(requests)
 
-    def _pool(self) -> _core.Pool:
-        """Return the columns as the core keeps them, with the prefix tree."""
-        return _core.Pool(
-            self.sequences.tokens,
-            self.sequences.offsets,
-            self.targets,
-            self.first_target,
-            self.label_mask,
-            self.target_width,
-            self.top_k,
-            self.logits,
-            self.hidden,
-            self.gradient,
-            self.slot,
-            self.routed,
-            self.group_sizes,
-        )
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_core"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._core = self._pool()
-
-    def _mixes(self) -> tuple[tuple[str, ...], NDArray[int64]]:
-        numbers, first = self._core.mixes()
-        names = tuple(
-            _mix_name(
-                int(self.target_width[i]) if self.targets[i] else 0,
-                int(self.top_k[i]),
-                bool(self.logits[i]),
-                bool(self.hidden[i]),
-                bool(self.routed[i] > 0),
-            )
-            for i in first.tolist()
-        )
-        return names, numbers
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def __repr__(self) -> str:
-        return (
-            f"Requests({len(self)} requests, {int(self.lengths.sum())} tokens, "
-            f"{len(self.group_sizes)} groups, outputs {', '.join(self.mixes)})"
-        )
-
-    @property
-    def labelled(self) -> NDArray[int64]:
-        """Labelled tokens of each request [n]."""
-        return self._core.labelled()
-
-    def packs(
-        self, indices: Sequence[int] | NDArray[Any] | None = None
-    ) -> list[_core.PackRequests]:
-        """The packs of some requests (all by default), in the order they execute."""
-        picked = np.arange(len(self)) if indices is None else indices
-        return self._core.packs(integers("indices", picked), list(self.adapters))
+    def __reduce__(self) -> tuple[Any, ...]:
+        labels = {"first_target": self.first_target, "label_mask": self.label_mask}
+        return _again, (type(self), self.sequences, columns(self) | labels)
 
 
-def _mix_name(width: int, k: int, logits: bool, hidden: bool, routed: bool) -> str:
-    parts = []
-    if width:
-        parts.append("target:single" if width == 1 else f"target:{width}")
-    if k:
-        parts.append(f"top_k:{k}")
-    for wanted, name in ((logits, "logits"), (hidden, "hidden"), (routed, "routes")):
-        if wanted:
-            parts.append(name)
-    return "+".join(parts) or "inactive"
+def _again(cls: type[Requests], sequences: Sequences, given: dict[str, Any]) -> Requests:
+    return cls._of(sequences, **given)
 
 
-def _entries(name: str, value: Any, count: int) -> Sequence[Any]:
-    """Return one entry per request."""
+def _entries(name: str, value: Any) -> Sequence[Any]:
+    """Return the entries of a list, an array or another collection."""
     if isinstance(value, np.ndarray) and value.ndim != 1:
         raise InputError(f"{name} has {value.ndim} dimensions: give one entry per request")
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise InputError(f"{name} is {shown(value)}: give one value, or one per request")
     found: Sequence[Any] = value if hasattr(value, "__len__") else list(value)  # type: ignore[assignment]
-    if len(found) != count:
-        raise InputError(f"{name} has {len(found)} entries for {count} requests: give one each")
     return found
 
 
@@ -213,7 +130,7 @@ def _is_integer(value: Any) -> bool:
 def _flags(name: str, value: Any, count: int) -> NDArray[bool_]:
     if _is_flag(value):
         return np.full(count, bool(value))
-    entries = _entries(name, value, count)
+    entries = _entries(name, value)
     if isinstance(entries, np.ndarray) and entries.dtype == np.bool_:
         return np.ascontiguousarray(entries)
     for i, entry in enumerate(entries):
@@ -225,38 +142,30 @@ def _flags(name: str, value: Any, count: int) -> NDArray[bool_]:
 def _integers(name: str, value: Any, count: int, least: int = 0) -> NDArray[int64]:
     if _is_integer(value):
         return np.full(count, integer(name, value, least), np.int64)
-    column = integers(name, _entries(name, value, count))
-    wrong = np.flatnonzero(column < least)
-    if wrong.size:
-        at = int(wrong[0])
-        raise InputError(f"{name}[{at}] is {column[at]}: it must be at least {least}")
-    return column.copy()
+    return integers(name, _entries(name, value))
 
 
 def _top_k(value: Any, count: int) -> NDArray[int64]:
-    if value is None:
-        return np.zeros(count, np.int64)
-    if _is_integer(value):
-        return _integers("top_k", value, count, least=1)
-    entries = _entries("top_k", value, count)
+    """Return the column in which 0 stands for none."""
+    if value is None or _is_integer(value):
+        return np.zeros(count, np.int64) if value is None else _integers("top_k", value, count, 1)
+    entries = _entries("top_k", value)
     absent = [entry is None for entry in entries]
-    column = _integers("top_k", [1 if k is None else k for k in entries], count, least=1)
-    column[absent] = 0
-    return column
+    column = integers("top_k", [1 if k is None else k for k in entries])
+    for at in np.flatnonzero(column < 1)[:1]:
+        raise InputError(f"top_k[{at}] is {column[at]}: it must be at least 1, or None for none")
+    return np.where(absent, 0, column)
 
 
-def _slots(value: Any, count: int) -> tuple[tuple[str, ...], NDArray[int64]]:
-    if value is None:
-        return (), np.zeros(count, np.int64)
-    if isinstance(value, str):
-        value = [value] * count
+def _slots(value: Any, count: int) -> tuple[list[str], NDArray[int64]]:
+    entries = [value] * count if value is None or isinstance(value, str) else value
     numbers: dict[str | None, int] = {None: 0}
-    slots = np.zeros(count, np.int64)
-    for i, name in enumerate(_entries("adapter", value, count)):
+    slots = []
+    for i, name in enumerate(_entries("adapter", entries)):
         if name is not None and (not isinstance(name, str) or not name):
             raise InputError(f"adapter[{i}] is {shown(name)}: give a slot's name, or None")
-        slots[i] = numbers.setdefault(name, len(numbers))
-    return tuple(name for name in numbers if name is not None), slots
+        slots.append(numbers.setdefault(name, len(numbers)))
+    return [name for name in numbers if name is not None], np.array(slots, np.int64)
 
 
 def _group_sizes(value: Any, count: int) -> NDArray[int64]:
@@ -266,41 +175,32 @@ def _group_sizes(value: Any, count: int) -> NDArray[int64]:
         if value < 1:
             raise InputError(f"groups is {shown(value)}: a group holds at least 1 request")
         return np.diff(np.append(np.arange(0, count, value, dtype=np.int64), count))
-    sizes = value if isinstance(value, np.ndarray) and value.ndim == 1 else entries("groups", value)
-    return _integers("groups", sizes, len(sizes), least=1)
+    return integers("groups", value if isinstance(value, np.ndarray) else entries("groups", value))
 
 
-_Targets: TypeAlias = (
-    "tuple[NDArray[bool_], NDArray[int64], NDArray[int64] | None, NDArray[bool_] | None]"
-)
-
-
-def _targets(value: Any, lengths: NDArray[int64]) -> _Targets:
+def _targets(value: Any, lengths: NDArray[int64]) -> dict[str, Any]:
     """Return which requests have targets, labels per token, first targets or masks."""
     count, total = len(lengths), int(lengths.sum())
-    ones = np.ones(count, np.int64)
-    if value is None or _is_flag(value):
-        return np.full(count, bool(value)), ones, np.zeros(count, np.int64), None
     if _is_integer(value):
         value = [value] * count
+    made = {"targets": np.full(count, True), "target_width": np.ones(count, np.int64)}
+    if value is None or _is_flag(value):
+        made["targets"] = np.full(count, bool(value))
+        return made | {"first_target": np.zeros(count, np.int64)}
     if isinstance(value, np.ndarray) and value.dtype == np.bool_ and value.shape != (count,):
         if value.shape != (total,):
             raise InputError(
                 f"targets is a boolean array of shape {value.shape}: give ({count},), one per "
                 f"request, or ({total},), one per token"
             )
-        return np.full(count, True), ones, None, np.ascontiguousarray(value)
-    given = _entries("targets", value, count)
+        return made | {"label_mask": np.ascontiguousarray(value)}
+    given = _entries("targets", value)
     if any(hasattr(entry, "__len__") and not isinstance(entry, str) for entry in given):
         return _masks(given, lengths)
     if isinstance(given, np.ndarray) and given.dtype.kind in "iu":
-        column = integers("targets", given)
-        for at in np.flatnonzero((column < 0) | (column > lengths))[:1].tolist():
-            _first_target(at, column[at], lengths[at])
-        return np.full(count, True), ones, column.copy(), None
-    has = np.ones(count, np.bool_)
-    first = np.zeros(count, np.int64)
-    for i, (entry, length) in enumerate(zip(given, lengths.tolist(), strict=True)):
+        return made | {"first_target": integers("targets", given)}
+    has, first = np.ones(len(given), np.bool_), [0] * len(given)
+    for i, entry in enumerate(given):
         if entry is None or _is_flag(entry):
             has[i] = bool(entry)
         elif not _is_integer(entry):
@@ -308,8 +208,8 @@ def _targets(value: Any, lengths: NDArray[int64]) -> _Targets:
                 f"targets[{i}] is {shown(entry)}: give True, False, None, a first target or a mask"
             )
         else:
-            first[i] = _first_target(i, entry, length)
-    return has, ones, first, None
+            first[i] = entry
+    return made | {"targets": has, "first_target": integers("targets", first)}
 
 
 def _first_target(request: int, value: Any, length: int) -> int:
@@ -321,8 +221,12 @@ def _first_target(request: int, value: Any, length: int) -> int:
     return int(value)
 
 
-def _masks(given: Sequence[Any], lengths: NDArray[int64]) -> _Targets:
+def _masks(given: Sequence[Any], lengths: NDArray[int64]) -> dict[str, Any]:
     """Return targets of which some are masks or labels."""
+    if len(given) != len(lengths):
+        raise InputError(
+            f"targets has {len(given)} entries for {len(lengths)} requests: give one each"
+        )
     has = np.ones(len(lengths), np.bool_)
     width = np.ones(len(lengths), np.int64)
     mask = np.zeros(int(lengths.sum()), np.bool_)
@@ -359,4 +263,4 @@ def _masks(given: Sequence[Any], lengths: NDArray[int64]) -> _Targets:
             width[i] = valid.shape[1]
             valid = valid.any(axis=1)
         part[:] = valid
-    return has, width, None, mask
+    return {"targets": has, "target_width": width, "label_mask": mask}

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use waveplan::attention;
-use waveplan::measures::{Columns, Labels, Pool};
+use waveplan::measures::{Labels, Requests};
 use waveplan::pack::{self, PackOptions, Packing};
 use waveplan::scattered::{self, HeadTokens};
 use waveplan::segments::{NONE, Segments};
@@ -82,19 +82,17 @@ fn check_mixes(sequences: &[Vec<i64>], draw: &mut Draw<'_>) {
         (0..count).map(|_| number(draw)).collect::<Vec<i64>>()
     };
     let (widths, top_k, routed) = (numbers(draw, 1), numbers(draw, 0), numbers(draw, 0));
-    let pool = Pool::new(&Columns {
-        lengths: &lengths,
-        targets: &targets,
-        labels: Labels::From(&vec![0; count]),
-        target_width: &widths,
-        top_k: &top_k,
-        logits: &logits,
-        hidden: &hidden,
-        gradient: &vec![true; count],
-        slot: &vec![0; count],
-        routed: &routed,
-        group_sizes: &vec![1; count],
-    });
+    let asked = Requests {
+        lengths: lengths.clone(),
+        targets: targets.clone(),
+        target_width: widths.clone(),
+        top_k: top_k.clone(),
+        logits: logits.clone(),
+        hidden: hidden.clone(),
+        routed: routed.clone(),
+        ..Requests::plain(count)
+    };
+    let pool = asked.complete(Labels::From(&vec![0; count]));
     let fits = |r: usize, by: i64| lengths[r].checked_mul(by).is_some();
     let valid = (0..count).all(|r| {
         widths[r] >= 1
@@ -287,7 +285,8 @@ fn check_views(sequences: &[Vec<i64>], packing: &Packing, draw: &mut Draw<'_>) {
         let spelled: Vec<i64> = own.iter().map(|&at| tokens[at as usize]).collect();
         assert_eq!(&spelled, sequence);
     }
-    let [packs, parents, at] = scattered::ids(packing).unwrap();
+    let [packs, parents] = [false, true].map(|parents| scattered::ids(packing, parents).unwrap());
+    let at = scattered::position_ids(packing).unwrap();
     assert_eq!(
         attention::parse(&packs, &parents),
         Ok(packing.segments.clone())

@@ -10,7 +10,7 @@ from art.trainer_rank import _impl as impl
 from waveplan import _core
 
 from ._seams import Declined, Function, Seam
-from ._values import Int64, array
+from ._values import array
 
 _ALL = 1 << 62
 
@@ -37,7 +37,7 @@ def projected(
         return 0
     most = _ALL if uncapped else impl._HEAD_CHUNK_TOKENS
     if _on_cpu(positions):
-        return _core.projected_tokens(_head_tokens(requests, positions), most)
+        return _core.projected_tokens(**_head_tokens(requests, positions), most=most)
     counts = [_own_tokens(request, lower_bound) for request in requests]
     return min(most, max(counts, default=0) if lower_bound else sum(counts))
 
@@ -55,23 +55,25 @@ def target_chunk(
         # its bounds, through the counts above
         found: int = original(rank, requests, positions=positions, lower_bound=lower_bound)
         return found
-    return _core.target_chunk_tokens(_head_tokens(requests, positions), impl._HEAD_CHUNK_TOKENS)
+    heads, chunk = _head_tokens(requests, positions), impl._HEAD_CHUNK_TOKENS
+    return _core.target_chunk_tokens(**heads, chunk=chunk)
 
 
 def _on_cpu(positions: Sequence[Any] | None) -> bool:
     return positions is not None and all(of.device.type == "cpu" for of in positions)
 
 
-def _head_tokens(requests: Sequence[Any], positions: Any) -> list[tuple[Int64, Int64 | None, bool]]:
-    """Return of each request: positions, labels, and whether every position is projected."""
+def _head_tokens(requests: Sequence[Any], positions: Any) -> dict[str, list[Any]]:
+    """Return positions, labels, and whether every position is projected, of each request."""
     places = [array(of) for of in positions]
     if [request.input_tokens.numel() for request in requests] != list(map(len, places)):
         raise Declined
-    made = []
-    for place, request in zip(places, requests, strict=True):
-        labels = None if request.target_tokens is None else array(request.target_tokens)
-        made.append((place, labels, bool(request.logits or request.top_k is not None)))
-    return made
+    labels = [request.target_tokens for request in requests]
+    return {
+        "positions": places,
+        "labels": [None if given is None else array(given) for given in labels],
+        "every": [bool(request.logits or request.top_k is not None) for request in requests],
+    }
 
 
 def _own_tokens(request: Any, lower_bound: bool) -> int:

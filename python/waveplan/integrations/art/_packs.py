@@ -115,11 +115,7 @@ def _part(pack: Any, name: str) -> Any:
     if name == "positions_by_sequence":
         flat, offsets = _core.packed_positions(packed)
         return torch.split(torch.from_numpy(flat), np.diff(offsets).tolist())
-    ids = (torch.from_numpy(column).unsqueeze(0) for column in _core.packed_ids(packed))
-    columns = dict(zip(("group_ids", "parent_ids", "position_ids"), ids, strict=True))
-    for other, value in columns.items():
-        object.__setattr__(pack, other, value)
-    return columns[name]
+    return torch.from_numpy(getattr(packed, name)).unsqueeze(0)
 
 
 pack_class = late(packing.PrefixTreePack, _part)
