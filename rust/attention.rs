@@ -60,6 +60,7 @@ fn unpadded(group_ids: &[i64]) -> Result<usize> {
 fn scan(group_ids: &[i64], parent_ids: &[i64]) -> Result<Vec<Run>> {
     let mut runs: Vec<Run> = Vec::new();
     for (at, (&id, &parent)) in group_ids.iter().zip(parent_ids).enumerate() {
+        cancel::check_at(at)?;
         match runs.last() {
             Some(run) if run.id == id => {
                 if run.parent != parent {
@@ -103,6 +104,7 @@ fn index_ids(runs: &[Run]) -> Result<FxHashMap<i64, u32>> {
     }
     let mut index = FxHashMap::with_capacity_and_hasher(runs.len(), rustc_hash::FxBuildHasher);
     for (i, run) in runs.iter().enumerate() {
+        cancel::check_at(i)?;
         if index.insert(run.id, i as u32).is_some() {
             return Err(Error::input(format!(
                 "group id {} starts again at {}: a segment is one contiguous run",
@@ -120,6 +122,7 @@ fn build(runs: &[Run], index: &FxHashMap<i64, u32>, valid: usize) -> Result<Segm
         parents: Vec::with_capacity(runs.len()),
     };
     for (i, run) in runs.iter().enumerate() {
+        cancel::check_at(i)?;
         let root = run.id == run.parent || (run.start == 0 && run.parent == PADDING);
         let parent = if root {
             NONE

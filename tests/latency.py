@@ -131,7 +131,6 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "rows nested lists", lambda: Sequences.from_any(nested)
     rows = Sequences(narrow, offsets)
     yield "rows take", lambda: rows.take(np.arange(count)[::-1])
-    yield "rows check_tokens", rows.check_tokens
 
     chain = comb(3000)
     wide = Sequences(np.arange(count), np.arange(count + 1))
@@ -150,6 +149,8 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "packing from segments", lambda: Packing.from_segments(lengths, parents)
     packs, above = packed.group_ids, packed.parent_ids
     yield "packing from ids", lambda: Packing.from_ids(packs, above)
+    roots = np.arange(1 << 24)
+    yield "packing from many ids", lambda: Packing.from_ids(roots, roots)
 
     score = Scoring(version=1, tp=1, cp=2, layers=28, gdn_layers=0, uses_gdn=True)
     least = int((deep.end - deep.start).sum())
@@ -185,6 +186,9 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "requests one label row each", lambda: Requests(rows, targets=np.arange(count) % 20)
     mask = rng.random(20 * count) < 0.5
     yield "requests mask", lambda: Requests(rows, targets=mask).labelled
+    one = np.zeros(200_000_000, np.int64), [0, 200_000_000]
+    flags = rng.integers(0, 2, len(one[0]), bool)
+    yield "requests mask of one", lambda: Requests(Sequences(*one), targets=flags)
     masks = [mask[i : i + 20] for i in range(0, 4_000_000, 20)]
     part = Sequences(narrow[:4_000_000], offsets[:200_001])
     yield "requests masks", lambda: Requests(part, targets=masks)

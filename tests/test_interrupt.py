@@ -17,6 +17,7 @@ import pytest
 import waveplan
 from waveplan import (
     Budget,
+    Packing,
     Planner,
     Requests,
     Scoring,
@@ -57,6 +58,7 @@ MANY = Sequences(np.arange(400_000), np.arange(400_001))
 TREE, WIDE = waveplan.tree(COMB), waveplan.tree(MANY)
 PACKED, PACKED_WIDE = waveplan.pack(COMB), waveplan.pack(MANY)
 SCORE = Scoring(version=1, tp=1, cp=2, layers=28, gdn_layers=0, uses_gdn=True)
+WIDE_IDS = np.arange(len(MANY))
 LEAST = int((TREE.end - TREE.start).sum())
 REQUESTS = Requests(COMB)
 
@@ -94,6 +96,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "reference": lambda: layout("reference"),
     "fitting": fitting,
     "own": lambda: waveplan.own(PACKED_WIDE, 4).owners.tolist(),
+    "from_ids": lambda: len(Packing.from_ids(WIDE_IDS, WIDE_IDS)),
     "slices": lambda: len(waveplan.attention_slices(PACKED)[0]),
     "requests": lambda: Requests(MANY).labelled.sum(),
     "waves": lambda: widths(False),

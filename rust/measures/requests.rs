@@ -248,7 +248,7 @@ impl Requests {
                     Labels::From(from) if from[r] < length => self.runs.push((from[r], length)),
                     Labels::From(_) => {}
                     Labels::Mask(mask) => {
-                        runs_of(&mask[at..end], &mut self.runs);
+                        runs_of(&mask[at..end], &mut self.runs)?;
                     }
                 }
             }
@@ -362,9 +362,10 @@ impl Requests {
 }
 
 /// Appends the intervals of true entries.
-pub(crate) fn runs_of(mask: &[bool], runs: &mut Vec<(i64, i64)>) {
+pub(crate) fn runs_of(mask: &[bool], runs: &mut Vec<(i64, i64)>) -> Result<()> {
     let mut at = 0;
     while let Some(gap) = mask[at..].iter().position(|&set| set) {
+        cancel::check_at(runs.len())?;
         let start = at + gap;
         let length = mask[start..]
             .iter()
@@ -373,6 +374,7 @@ pub(crate) fn runs_of(mask: &[bool], runs: &mut Vec<(i64, i64)>) {
         at = start + length;
         runs.push((start as i64, at as i64));
     }
+    Ok(())
 }
 
 fn group_offsets(sizes: &[i64], count: usize) -> Result<Vec<u32>> {
@@ -507,7 +509,7 @@ pub(crate) mod tests {
         let mut runs = Vec::new();
         let mask = [true, true, false, true, false, false];
         for mask in [&mask[..], &[], &[false], &[false, true]] {
-            runs_of(mask, &mut runs);
+            runs_of(mask, &mut runs).unwrap();
         }
         assert_eq!(runs, [(0, 2), (3, 4), (1, 2)]);
     }

@@ -105,17 +105,15 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Checks that the parts belong together.
+    /// Plans a pool.
     pub fn new(settings: Settings, program: Arc<Program>, pool: Arc<Requests>) -> Result<Self> {
-        if pool.tree.sequences() != pool.len() {
-            return Err(Error::Internal("the tree is of other requests"));
-        }
+        debug_assert_eq!(pool.tree.sequences(), pool.len());
+        debug_assert_eq!(settings.check(), Ok(()));
         if let Some(empty) = pool.lengths.iter().position(|&length| length == 0) {
             return Err(Error::input(format!(
                 "request {empty} is empty: it must have at least one token"
             )));
         }
-        settings.check()?;
         if settings.dp_rank >= settings.dp {
             return Err(Error::input(format!(
                 "dp_rank is {} of {}: it must be below the number of data-parallel ranks",
