@@ -115,7 +115,7 @@ fn measured_requests(
 #[inline(never)]
 fn measured_tree(tokens: &[i64], offsets: &[i64]) -> Result<i64> {
     let tree = Tree::build(&Sequences::new(tokens, offsets)?)?;
-    let mut sum: i64 = tree.packed_prefixes().packed.iter().sum();
+    let mut sum: i64 = tree.packed_prefixes().iter().sum();
     for wave in 0..16 {
         let sequences: Vec<u32> = (0..tree.sequences() as u32)
             .filter(|r| r % 16 <= wave)

@@ -26,14 +26,15 @@ result! {
         pub end: Vec<i64>,
         /// 1 at a root (S entries).
         pub depth: Vec<u32>,
-        /// One past the last segment of the subtree: those below `s` are `s + 1..subtree[s]`.
-        pub subtree: Vec<u32>,
         /// How many sequences run through the segment; two or more make it a decision (S entries).
         pub count: Vec<u32>,
-        /// The first sequence, in input order, that runs through the segment (S entries).
-        pub first_sequence: Vec<u32>,
         /// Per sequence: the segment where it ends (`NONE` for an empty sequence).
         pub terminal: Vec<u32>,
+        @core
+        /// One past the last segment of the subtree: those below `s` are `s + 1..subtree[s]`.
+        pub subtree: Vec<u32>,
+        /// The first sequence, in input order, that runs through the segment (S entries).
+        pub first_sequence: Vec<u32>,
     }
     get {
         /// Number of sequences.
@@ -55,18 +56,6 @@ result! {
             ragged(py, &sequences, &offsets)
         }
 
-        /// Full-sharing tokens of the first 0, 1, ... n sequences, [n + 1].
-        #[getter(packed_prefixes)]
-        fn py_packed_prefixes<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
-            py.detach(|| self.packed_prefixes()).packed.give(py)
-        }
-
-        /// Leading tokens of each sequence that an earlier sequence already holds, [n].
-        #[getter]
-        fn shared_prefixes<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
-            py.detach(|| self.packed_prefixes()).shared.give(py)
-        }
-
         /// Packed tokens of the first `sequences` sequences (all by default) with everything shared.
         #[pyo3(signature = (sequences=None))]
         fn packed(&self, py: Python<'_>, sequences: Option<&Bound<'_, PyAny>>) -> PyResult<i64> {
@@ -74,7 +63,7 @@ result! {
                 return Ok(self.packed_tokens());
             };
             let prefixes = py.detach(|| self.packed_prefixes());
-            let found = usize::try_from(n).ok().and_then(|n| prefixes.packed.get(n));
+            let found = usize::try_from(n).ok().and_then(|n| prefixes.get(n));
             found.copied().ok_or_else(|| {
                 refused(format!("sequences is {n}: the tree has {}", self.sequences()))
             })
@@ -100,15 +89,6 @@ result! {
             format!("Tree({segments} segments, {sequences} sequences, {} tokens)", self.packed_tokens())
         }
     }
-}
-
-/// Full-sharing counts of every prefix of a list of n sequences.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Prefixes {
-    /// Packed tokens of the first k sequences, for k = 0..=n (n + 1 entries).
-    pub packed: Vec<i64>,
-    /// Per sequence: its leading tokens that an earlier sequence of the list already holds (n entries).
-    pub shared: Vec<i64>,
 }
 
 impl Tree {

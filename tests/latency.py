@@ -138,7 +138,7 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "tree of a chain", lambda: waveplan.tree(chain)
     tree, deep = waveplan.tree(rows), waveplan.tree(chain)
     yield "tree restrict", lambda: tree.restrict(np.arange(count)[::-1])
-    yield "tree prefixes", lambda: waveplan.tree(wide).packed_prefixes
+    yield "tree prefixes", lambda: waveplan.tree(wide).packed(count // 2)
     yield "tree rows", lambda: waveplan.tree(wide).sequences
     yield "pack many", lambda: waveplan.pack(rows)
     yield "pack a chain", lambda: waveplan.pack(chain, max_depth=7)

@@ -52,10 +52,10 @@ def owners(wave: Wave) -> str:
     assert ownership is not None
     scale = 752 / ownership.tokens
     parts = [HEAD.format(width=760, height=44 + 20 * ownership.ranks)]
-    starts = ownership.chunk_starts
     for i, owner in enumerate(ownership.owners.tolist()):
-        width = float(starts[i + 1] - starts[i]) * scale
-        parts.append(box(4 + float(starts[i]) * scale, 4, width, 22, COLOURS[owner]))
+        start = i * ownership.chunk
+        width = min(ownership.chunk, ownership.tokens - start) * scale
+        parts.append(box(4 + start * scale, 4, width, 22, COLOURS[owner]))
     longest = int(pack.rank_tokens.max())
     for rank, tokens in enumerate(pack.rank_tokens.tolist()):
         y = 36 + 20 * rank

@@ -137,19 +137,15 @@ class Tree:
     A segment is a run of tokens that the same sequences share; it ends where they part or where one
     of them ends. Every attribute read makes a new array; parents are -1 at a root."""
 
-    parent: Final[_Ints]  # [S], as the next six
+    parent: Final[_Ints]  # [S], as the next four
     start: Final[_Ints]
     end: Final[_Ints]
     depth: Final[_Ints]
-    subtree: Final[_Ints]
     count: Final[_Ints]
-    first_sequence: Final[_Ints]
     terminal: Final[_Ints]  # [n]
     sequences: Final[Ragged]
     sequence_count: Final[int]
     decisions: Final[_Ints]
-    packed_prefixes: Final[_Ints]  # [n + 1]
-    shared_prefixes: Final[_Ints]  # [n]
     def __len__(self) -> int: ...
     def packed(self, sequences: int | None = None) -> int:
         """Packed tokens of the first `sequences` (all by default) with everything shared."""
@@ -304,7 +300,6 @@ class Ownership:
     forward_ms: Final[_Floats]  # [C], empty with a profile, as the next
     backward_ms: Final[_Floats]
     work: Final[ProfiledWork | None]
-    chunk_starts: Final[_Ints]  # [K + 1]
     @staticmethod
     def from_owners(packing: Packing, cp: int, chunk: int, owners: ArrayLike) -> Ownership:
         """The ownership of chunks of `chunk` tokens decided elsewhere, [K]."""
@@ -368,9 +363,8 @@ class Gdn:
     score: Final[float]
     bound: Final[float]
     evaluations: Final[int]
-    attention_tokens: Final[_Ints]  # [C], as model_tokens
     shards: Final[_Ints]  # [chained segments, C]
-    model_tokens: Final[_Ints]
+    model_tokens: Final[_Ints]  # [C]
 
 @final
 class GdnSchedule:

@@ -44,9 +44,9 @@ result! {
         pub bound: f64,
         /// Placements that were scored, the answer's among them.
         pub evaluations: usize,
+        @core
         /// Tokens of each rank in the attention layout (C entries).
         pub attention_tokens: Vec<i64>,
-        @core
         /// Tokens of each shard: C entries per chained segment, in segment order.
         pub shards: Vec<i64>,
     }

@@ -52,11 +52,6 @@ pub struct Ownership as "Ownership" {
     pub work: Option<ProfiledWork>,
 }
 
-get {
-    /// First packed token of each chunk, and the pack's length (K + 1 entries).
-    chunk_starts(self) =
-        (0..=self.owners.len()).map(|i| self.chunk_start(i)).collect::<Vec<i64>>();
-}
 python {
     /// Packed token ranges that a rank owns, [n, 2], in order, neighbours joined.
     fn ranges<'py>(&self, py: Python<'py>, rank: &Bound<'py, PyAny>) -> PyResult<Object<'py>> {

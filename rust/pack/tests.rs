@@ -62,7 +62,7 @@ proptest! {
         prop_assert!(full.segments.tokens() <= limited.segments.tokens());
         let (tokens, offsets) = flat(&sequences);
         let tree = Tree::build(&Sequences::new(&tokens, &offsets).unwrap()).unwrap();
-        prop_assert_eq!(&tree.packed_prefixes().packed[sequences.len()], &full.segments.tokens());
+        prop_assert_eq!(&tree.packed_prefixes()[sequences.len()], &full.segments.tokens());
         if let Some((_, fewer)) = sequences.split_last() {
             let fewer = packed(fewer, &PackOptions::default());
             prop_assert!(fewer.segments.tokens() <= full.segments.tokens());

@@ -1,6 +1,6 @@
 //! The tree of some of the sequences, in any order, from node arrays alone.
 
-use super::{Prefixes, Tree};
+use super::Tree;
 use crate::cancel;
 use crate::error::Result;
 use crate::segments::NONE;
@@ -103,18 +103,16 @@ impl Tree {
     /// Full-sharing packed tokens of the first k sequences, for every k: a wave is a prefix of the
     /// pool. Costs one look at each segment.
     #[must_use]
-    pub fn packed_prefixes(&self) -> Prefixes {
+    pub fn packed_prefixes(&self) -> Vec<i64> {
         let mut fresh = vec![0_i64; self.sequences()];
         for (s, &sequence) in self.first_sequence.iter().enumerate() {
             fresh[sequence as usize] += self.length(s);
         }
-        let (mut packed, mut shared, mut total) = (vec![0], Vec::new(), 0);
-        for (sequence, fresh) in fresh.into_iter().enumerate() {
-            total += fresh;
-            packed.push(total);
-            shared.push(self.sequence_length(sequence) - fresh);
+        let mut packed = vec![0];
+        for fresh in fresh {
+            packed.push(packed[packed.len() - 1] + fresh);
         }
-        Prefixes { packed, shared }
+        packed
     }
 }
 
