@@ -17,7 +17,7 @@ pub use settings::{GdnSettings, Shape};
 
 use crate::error::{Error, Result};
 use crate::fields::result;
-use crate::ownership::{MOST_RANKS, Ownership};
+use crate::ownership::Ownership;
 use crate::segments::{NONE, Segments};
 
 /// Tokens of one step of the gdn kernel: shards of a chained segment are multiples of it.
@@ -95,14 +95,14 @@ pub struct Workspace {
 
 /// Places the segments of a pack on the ranks of its attention ownership.
 ///
-/// Refuses a pack without segments, an ownership of another pack, and unusable settings.
+/// Refuses a pack without segments, or too many, and an ownership of another pack.
 pub fn gdn(
     segments: &Segments,
     ownership: &Ownership,
     settings: &GdnSettings,
     workspace: &mut Workspace,
 ) -> Result<Gdn> {
-    settings.check()?;
+    debug_assert_eq!(settings.check(), Ok(()));
     check_ownership(segments, ownership)?;
     settings.check_sizes(segments)?;
     let Workspace {
@@ -147,40 +147,17 @@ fn check_ownership(segments: &Segments, ownership: &Ownership) -> Result<()> {
         ));
     }
     let tokens = segments.tokens();
-    let (chunk, ranks) = (ownership.chunk, ownership.ranks);
+    let ranks = ownership.ranks;
     if ownership.tokens != tokens {
         return Err(Error::input(format!(
             "ownership covers {} tokens, but the pack has {tokens}: they must be of one pack",
             ownership.tokens
         )));
     }
-    if ranks == 0 || ranks > MOST_RANKS {
-        return Err(Error::input(format!(
-            "ownership has {ranks} ranks: it must have from 1 to {MOST_RANKS}"
-        )));
-    }
     if segments.len().saturating_mul(ranks) > MOST_CELLS {
         return Err(Error::input(format!(
             "{} segments on {ranks} ranks are too many: at most {MOST_CELLS} pairs of both",
             segments.len()
-        )));
-    }
-    if chunk < 1 {
-        return Err(Error::input(format!(
-            "ownership has chunks of {chunk} tokens: a chunk holds at least 1"
-        )));
-    }
-    let chunks = (tokens - 1) / chunk + 1;
-    if ownership.owners.len() as i64 != chunks {
-        return Err(Error::input(format!(
-            "ownership has {} owners for {chunks} chunks of {chunk} tokens: give one each",
-            ownership.owners.len()
-        )));
-    }
-    if let Some(at) = (ownership.owners.iter()).position(|&owner| owner as usize >= ranks) {
-        return Err(Error::input(format!(
-            "ownership.owners[{at}] is {}: it must be below {ranks}, the number of ranks",
-            ownership.owners[at]
         )));
     }
     Ok(())

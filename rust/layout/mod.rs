@@ -87,7 +87,7 @@ impl Workspace {
     /// Like [`choose`], with all options.
     pub fn choose(&mut self, tree: &Tree, scoring: &Scoring, options: &Options) -> Result<Layout> {
         check(tree)?;
-        let weights = scoring.weights()?;
+        let weights = scoring.weights();
         self.forest.rebuild(tree, weights.tiny_below)?;
         let decisions = self.forest.len();
         match options.method {
@@ -145,7 +145,7 @@ impl Workspace {
         if tree.packed_tokens() > most_tokens {
             return Ok(None);
         }
-        let weights = scoring.weights()?;
+        let weights = scoring.weights();
         let chosen = self.flags(&cheapest.shared);
         let best = exact::fits(
             &self.forest,

@@ -147,7 +147,7 @@ fn the_two_forms_of_a_score_agree() {
     let mut dice = Dice(3);
     for _ in 0..3000 {
         let scoring = any_scoring(&mut dice);
-        let weights = scoring.weights().unwrap();
+        let weights = scoring.weights();
         let m = Measures {
             tokens: dice.roll(1 << 30) as i64,
             segments: dice.roll(5000) as i64,
@@ -169,7 +169,7 @@ fn exact_is_what_trying_all_layouts_finds() {
     while tried < 1500 {
         let tree = tree(&any_sequences(&mut dice));
         let scoring = any_scoring(&mut dice);
-        let weights = scoring.weights().unwrap();
+        let weights = scoring.weights();
         let forest = Forest::new(&tree, weights.tiny_below).unwrap();
         if forest.len() > 14 {
             continue;
@@ -212,7 +212,7 @@ fn fits_is_what_trying_all_layouts_under_the_limit_finds() {
     while tried < 500 {
         let tree = tree(&any_sequences(&mut dice));
         let scoring = any_scoring(&mut dice);
-        let weights = scoring.weights().unwrap();
+        let weights = scoring.weights();
         let forest = Forest::new(&tree, weights.tiny_below).unwrap();
         if forest.len() > 10 {
             continue;
@@ -286,7 +286,7 @@ fn rounding_is_settled_in_every_branch() {
         gdn_layers: 1,
         uses_gdn: Some(true),
     };
-    let weights = scoring.weights().unwrap();
+    let weights = scoring.weights();
     let forest = Forest::new(&tree, weights.tiny_below).unwrap();
     for most in forest_limits(&tree, &forest) {
         let layout = Workspace::default()

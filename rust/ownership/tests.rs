@@ -185,18 +185,17 @@ fn chunk_sizes() {
 
 #[test]
 fn refuses_in_one_line() {
-    let pack = Segments::new(&[4, 2], &[-1, 0]).unwrap();
-    let with = |change: fn(&mut OwnershipSettings), ranks| {
+    let with = |change: fn(&mut OwnershipSettings)| {
         let mut settings = OwnershipSettings::default();
         change(&mut settings);
-        let made = own(&pack, ranks, &settings, &mut Workspace::default());
-        made.unwrap_err().to_string()
+        settings.check().unwrap_err().to_string()
     };
-    assert!(with(|_| (), 0).contains("cp is 0"));
-    assert!(with(|_| (), MOST_RANKS + 1).contains("cp is 4097"));
-    assert!(with(|s| s.block = 0, 2).contains("block is 0"));
-    assert!(with(|s| s.max_stages = 0, 2).contains("max_stages is 0"));
-    assert!(with(|s| s.fetch_token_ms = f64::NAN, 2).contains("fetch_token_ms is NaN"));
+    let ranks = |ranks| check_ranks(ranks).unwrap_err().to_string();
+    assert!(ranks(0).contains("cp is 0"));
+    assert!(ranks(MOST_RANKS + 1).contains("cp is 4097"));
+    assert!(with(|s| s.block = 0).contains("block is 0"));
+    assert!(with(|s| s.max_stages = 0).contains("max_stages is 0"));
+    assert!(with(|s| s.fetch_token_ms = f64::NAN).contains("fetch_token_ms is NaN"));
     let empty = WorkloadProfile {
         stages: Vec::new(),
         query_tile: 1,
@@ -209,8 +208,8 @@ fn refuses_in_one_line() {
         profile: Some(empty),
         ..OwnershipSettings::default()
     };
-    let made = own(&pack, 2, &settings, &mut Workspace::default());
-    assert!(made.unwrap_err().to_string().contains("profile.stages"));
+    let refused = settings.check().unwrap_err().to_string();
+    assert!(refused.contains("profile.stages"));
 }
 
 #[test]

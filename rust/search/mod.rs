@@ -99,7 +99,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Checks that the parts belong together; `adapters` are name and rank of the slots 1, 2, ...
+    /// Plans a pool whose `tree` this is; `adapters` are name and rank of the slots 1, 2, ...
     pub fn new(
         settings: Settings,
         program: Arc<Program>,
@@ -107,19 +107,13 @@ impl Engine {
         pool: Arc<Pool>,
         tree: Arc<Tree>,
     ) -> Result<Self> {
-        if tree.sequences() != pool.requests() {
-            return Err(Error::input(format!(
-                "the tree has {} sequences for {} requests: give one each",
-                tree.sequences(),
-                pool.requests()
-            )));
-        }
+        debug_assert_eq!(tree.sequences(), pool.requests());
+        debug_assert_eq!(settings.check(), Ok(()));
         if let Some(empty) = pool.lengths.iter().position(|&length| length == 0) {
             return Err(Error::input(format!(
                 "request {empty} is empty: it must have at least one token"
             )));
         }
-        settings.check()?;
         if settings.dp_rank >= settings.dp {
             return Err(Error::input(format!(
                 "dp_rank is {} of {}: it must be below the number of data-parallel ranks",
