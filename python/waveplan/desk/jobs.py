@@ -100,7 +100,7 @@ def _requests(
         is_file = source.path != "-" and kind(source.path) == "file"
         total = Path(source.path).stat().st_size if is_file else None
         progress = lambda done: on_read(done, total)  # noqa: E731
-    sequences = Sequences(*read(source.path, progress))
+    sequences = read(source.path, Sequences, progress)
     if not len(sequences):
         raise InputError(f"{'stdin' if source.path == '-' else source.path} holds no sequences")
     if source.limit is not None:

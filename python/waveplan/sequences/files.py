@@ -9,20 +9,21 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from waveplan.checks import first_line, integers
 from waveplan.errors import InputError
-from waveplan.sequences.columns import arrow_integers, arrow_lists, check, interleave, lists, place
+from waveplan.sequences.columns import arrow_integers, arrow_lists, interleave, lists, place
 
 __all__ = ["COLUMNS", "IDS", "read"]
 
 Int64 = NDArray[np.int64]
 Found: TypeAlias = tuple[Int64, Int64, dict[str, Int64]]
 """Tokens [T], offsets [n + 1], and columns with one integer a sequence."""
+Made = TypeVar("Made")
 
 IDS = (("input_ids",), ("tokens",), ("prompt_ids", "completion_ids"))
 """Names under which token ids are found; of two lists the second follows the first."""
@@ -38,8 +39,14 @@ _STEP = 1 << 18
 """Bytes between two reports of progress."""
 
 
-def read(path: str | Path, on_read: Callable[[int], object] | None = None) -> Found:
-    """Read a file, see `Sequences.load`; `on_read` gets the bytes read of JSON lines now and then.
+def read(
+    path: str | Path,
+    make: Callable[[Int64, Int64, dict[str, Int64]], Made],
+    on_read: Callable[[int], object] | None = None,
+) -> Made:
+    """Read a file, see `Sequences.load`, into what `make` returns for it, which checks the offsets.
+
+    `on_read` gets the bytes read of JSON lines now and then.
 
     Raises:
         InputError: the file is missing, damaged or of another form; names file and place.
@@ -48,7 +55,7 @@ def read(path: str | Path, on_read: Callable[[int], object] | None = None) -> Fo
         with _named("stdin"):
             if sys.stdin is None:
                 raise InputError("is closed: pipe JSON lines into it")
-            return _lines(sys.stdin.buffer, on_read)
+            return make(*_lines(sys.stdin.buffer, on_read))
     file = Path(path)
     suffix = file.suffix.lower()
     if suffix not in (".jsonl", *_READERS):
@@ -57,9 +64,9 @@ def read(path: str | Path, on_read: Callable[[int], object] | None = None) -> Fo
     with _named(str(file)):
         if suffix == ".jsonl":
             with file.open("rb") as lines:
-                return _lines(lines, on_read)
+                return make(*_lines(lines, on_read))
         tokens, offsets, columns = _READERS[suffix](file)
-        check(tokens, offsets, columns)
+        made = make(tokens, offsets, columns)
         if len(tokens) and tokens.min() < 0:
             first = int(np.argmax(tokens < 0))
             sequence, at = place(offsets, first)
@@ -67,7 +74,7 @@ def read(path: str | Path, on_read: Callable[[int], object] | None = None) -> Fo
                 f"sequence {sequence} has token {tokens[first]} at position {at}: "
                 "token ids are at least 0"
             )
-        return tokens, offsets, columns
+        return made
 
 
 @contextmanager

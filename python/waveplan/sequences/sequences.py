@@ -108,7 +108,7 @@ class Sequences:
         """
         from waveplan.sequences.files import read
 
-        return cls(*read(path))
+        return read(path, cls)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
