@@ -1,11 +1,15 @@
 """Compare exact with reference layouts on real rollouts and synthetic pools: work saved, time.
 
 Usage: python benches/layouts.py [--data FOLDER] [--repeat N] [--json FILE] [NAME ...]
+       python benches/layouts.py --chosen FILE
 
 Waves are runs of consecutive sequences, of several widths. Each is laid out under the scores of
 two fitted tables at CP 1, 2 and 4. "saved" is the predicted work that the exact layout saves
 over the layout of the reference bounded search. Times are medians of one layout on a tree that
 is already built.
+
+`--chosen` writes what is chosen of each wave of the corpora, without times, or compares with the
+file if it is there: what a change of the solver changes.
 """
 
 from __future__ import annotations
@@ -39,6 +43,7 @@ POOLS = {
 }
 TABLES = {"dense-h2560": (32, 24), "gdn-moe-h2048": (40, 30)}
 WIDTHS = (16, 32, 64, 128, 256, 512)
+RANKS = ((1, 1), (2, 1), (4, 1), (8, 1), (3, 1), (6, 2), (8, 2))  # CP, TP
 TIMES = ("exact_us", "bounded_us", "reference_us")
 
 
@@ -121,13 +126,54 @@ def corpus(path):
         return waveplan.Sequences(data["tokens"].astype(np.int64), data["offsets"])
 
 
+def choices(folder):
+    """Return, by ranks, the work, optimality, gap and decisions of each exact layout."""
+    made = {}
+    for name in CORPORA:
+        for _, tree in waves(corpus(folder / f"{name}.npz")):
+            least = tree.packed()
+            for table, (layers, gdn) in TABLES.items():
+                for cp, tp in RANKS:
+                    score = from_table(table, layers=layers, gdn_layers=gdn, cp=cp, tp=tp)
+                    limits = (None, least + least // 50) if tp > 1 else (None,)
+                    for most in limits:
+                        found = core.choose_layout(tree, score, most_tokens=most)
+                        key = f"cp {cp} tp {tp}" + (", most_tokens" if most else "")
+                        work, bound = found.score.work, found.bound
+                        row = [work, found.optimal, 1 - bound / work, found.decisions.tolist()]
+                        made.setdefault(key, []).append(row)
+    return made
+
+
+def compare(before, now):
+    """Print a line for each number of ranks: how many layouts differ, and how."""
+    for key, rows in now.items():
+        pairs = list(zip(before[key], rows, strict=True))
+        other = sum(old[3] != new[3] for old, new in pairs)
+        worse = max(new[0] / old[0] - 1 for old, new in pairs)
+        lost = sum(old[1] and not new[1] for old, new in pairs)
+        gap = max(new[2] for _, new in pairs)
+        print(
+            f"{key:24s} {len(pairs):5d} layouts: {other} differ, work up to {worse:.2%} more, "
+            f"{lost} no longer optimal, gap up to {gap:.2g}"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=ROOT / "tests/data")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--chosen", type=Path, metavar="FILE")
     parser.add_argument("names", nargs="*", help="corpora or pools, all by default")
     options = parser.parse_args()
+    if options.chosen:
+        made = choices(options.data)
+        if options.chosen.exists():
+            compare(json.loads(options.chosen.read_text()), made)
+        else:
+            options.chosen.write_text(json.dumps(made))
+        return
     pools = dict(POOLS)
     for name in CORPORA:
         pools[name] = lambda name=name: corpus(options.data / f"{name}.npz")

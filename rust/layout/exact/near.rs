@@ -4,6 +4,12 @@
 //! least sum. Rounding depends on the tokens modulo the common denominator alone. So for each
 //! state that a layout within reach can pass through, the best sum for each residue is enough;
 //! under a limit, the best for each residue and number of tokens.
+//!
+//! It is kept for the limit: on 640 waves of the bundled corpora at CP 8 and TP 2, 239 layouts are
+//! others without it, with up to 7% more work, and the gaps reach 35%. Rounding alone would not
+//! pay for it: at CP 3, and at CP 6 with TP 2, no layout changes and the gaps stay below 2e-8, but
+//! none of 1,280 is proven; the part of it that a limit does not need is about 20 lines.
+//! `benches/layouts.py --chosen FILE`, before and with `MOST_ENTRIES` 0, compares them.
 
 use std::cmp::Ordering;
 use std::ops::Range;
