@@ -1,5 +1,6 @@
 //! Ownership of chunks, and the attention slices of a pack.
 
+use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
@@ -10,6 +11,8 @@ use crate::attention;
 use crate::ownership::{self as core, Ownership, OwnershipSettings, ProfiledWork, StageWork};
 use crate::ownership::{WorkloadProfile, Workspace};
 use crate::pack::Packing;
+
+type Column<'py> = Bound<'py, PyArray1<i64>>;
 
 give_class!(
     OwnershipSettings,
@@ -97,7 +100,7 @@ pub(super) fn stage_times<'py>(
 pub(super) fn attention_slices<'py>(
     py: Python<'py>,
     packing: &Packing,
-) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+) -> PyResult<(Column<'py>, Column<'py>)> {
     let (queries, keys) = detached(py, || attention::slices(&packing.segments))?;
-    Ok((queries.give(py)?, keys.give(py)?))
+    Ok((queries.into_pyarray(py), keys.into_pyarray(py)))
 }
