@@ -24,6 +24,7 @@ from pathlib import Path
 
 from waveplan.bench import peer
 from waveplan.bench.workloads import WAVES
+from waveplan.report.table import Table
 
 # The first pattern that matches "library function" names the part.
 PARTS = (
@@ -127,16 +128,18 @@ def main() -> int:
         parts[workload] = Counter[str]()
         for (library, function), share in functions.items():
             parts[workload][part_of(library, function)] += share
-    print("| share of CPU cycles |", *(f"`{w}` |" for w in made))
-    print("| --- |", *("---: |" for _ in made))
+    columns = [f"`{workload}`" for workload in made]
+    table = Table("", ["share of CPU cycles", *columns], right=columns)
     for part in (*(name for name, _ in PARTS), "other"):
         shares = [parts[workload][part] for workload in made]
         if max(shares) >= 0.5:
-            print(f"| {part} |", *(f"{share:.0f}% |" for share in shares))
+            table.add(part, *(f"{share:.0f}%" for share in shares))
+    print(table.markdown())
     for workload, functions in made.items():
-        print(f"\n{workload}")
+        largest = Table(f"\n{workload}", ("share", "library", "function"), right=("share",))
         for (library, function), share in functions.most_common(8):
-            print(f"  {share:5.1f}%  {library}  {function[:90]}")
+            largest.add(f"{share:.1f}%", library, function[:90])
+        print(largest.plain())
     return 0
 
 

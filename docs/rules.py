@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from waveplan.pricing.language import BYTES, FACTOR, PACK, PLAN
 from waveplan.pricing.rules import default_rules
 from waveplan.pricing.ruleset import Definition, Rule, RuleSet
+from waveplan.report.table import Table
 
 _LIVES = {
     "retained": "Kept from forward to backward",
@@ -113,9 +114,8 @@ def _code(text: str) -> str:
 
 
 def _measures(title: str, measures: Mapping[str, str]) -> str:
-    lines = [f"## {title}\n", "| name | meaning |", "|---|---|"]
-    lines += [f"| `{name}` | {meaning} |" for name, meaning in measures.items()]
-    return "\n".join([*lines, ""])
+    rows = [(f"`{name}`", meaning) for name, meaning in measures.items()]
+    return f"## {title}\n\n{Table('', ('name', 'meaning'), rows).markdown()}\n"
 
 
 if __name__ == "__main__":

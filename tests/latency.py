@@ -144,7 +144,7 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "pack a chain", lambda: waveplan.pack(chain, max_depth=7)
     packed, chained = waveplan.pack(rows), waveplan.pack(chain)
     yield "packing members", lambda: waveplan.pack(wide).members
-    yield "packing ids", lambda: Packing(packed).position_ids
+    yield "packing ids", lambda: packed.position_ids
     lengths, parents = packed.lengths, packed.parents
     yield "packing from segments", lambda: Packing.from_segments(lengths, parents)
     packs, above = packed.group_ids, packed.parent_ids

@@ -69,6 +69,17 @@ python {
         let (cp, chunk) = (ranks(cp)?, usize::take("chunk", chunk)? as i64);
         let owners = picked("owners", owners, cp)?;
         let tokens = packing.segments.tokens();
+        if chunk == 0 {
+            return Err(refused("chunk is 0: it must be at least 1"));
+        }
+        let chunks = settings::ceil_div(tokens, chunk);
+        if owners.len() as i64 != chunks {
+            let message = format!(
+                "owners has {} entries for {chunks} chunks of {chunk} tokens: give one each",
+                owners.len()
+            );
+            return Err(refused(message));
+        }
         let mut made = Self { ranks: cp, tokens, chunk, owners, ..Self::default() };
         made.rank_tokens = vec![0; cp];
         for (i, &owner) in made.owners.iter().enumerate() {

@@ -1,5 +1,6 @@
 //! Ownership of chunks, and the attention slices of a pack.
 
+use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
@@ -12,6 +13,8 @@ use crate::ownership::{
 };
 use crate::ownership::{WorkloadProfile, Workspace};
 use crate::pack::Packing;
+
+type Column<'py> = Bound<'py, PyArray1<i64>>;
 
 give_class!(
     OwnershipSettings,
@@ -86,7 +89,7 @@ pub(super) fn stage_times(
 pub(super) fn attention_slices<'py>(
     py: Python<'py>,
     packing: &Packing,
-) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+) -> PyResult<(Column<'py>, Column<'py>)> {
     let (queries, keys) = detached(py, || attention::slices(&packing.segments))?;
-    Ok((queries.give(py)?, keys.give(py)?))
+    Ok((queries.into_pyarray(py), keys.into_pyarray(py)))
 }

@@ -73,7 +73,6 @@ def add_axes(parser: Any, names: Iterable[str], **changed: Any) -> None:
             "default": None if default is MISSING else default,
             "required": default is MISSING,
             "metavar": f"{item.metadata['metavar']},...",
-            "help": None,
         }
         add(parser, item, **{"choices": None, **given, **changed})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from waveplan.budget import format_bytes
@@ -17,7 +17,7 @@ from waveplan.cli.status import DONE, INTERRUPTED, REFUSED
 from waveplan.desk.jobs import Job, Source
 from waveplan.files import write_text
 from waveplan.report.summary import explanation, heading, memory, reason, states, summary, unit_of
-from waveplan.report.table import integer, show
+from waveplan.report.table import Table, integer, show
 
 if TYPE_CHECKING:
     from waveplan.planner import Waves
@@ -27,9 +27,10 @@ EXAMPLE = """\
   waveplan plan rollouts.jsonl --model qwen3.6-35b-a3b --cp 2 --available 70GiB
   waveplan plan rollouts.npz --model config.json --cp 4 --ep 2 --budget 141GB --json"""
 
-# The last two columns of the running table only say something of several ranks.
-HEAD = ("wave", "requests", "tokens", "packed", "saved", "price", "busiest", "balance")
-WIDTHS = (5, 9, 10, 9, 6, 12, 8, 8)
+WIDTHS = {"wave": 5, "requests": 8, "tokens": 9, "packed": 8, "saved": 5, "price": 11}
+# Columns that only say something of several ranks.
+OF_RANKS = {"busiest": 7, "balance": 7}
+LAST = {"not wider because": 0}
 SHOWN = 40
 
 
@@ -77,12 +78,12 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
     requests = options.read(source)
     found = planner.waves(requests, on_refusal="skip")
     out: TextIO = sys.stderr if args.json else sys.stdout
-    several = job.cp > 1
+    widths = {**WIDTHS, **(OF_RANKS if job.cp > 1 else {}), **LAST}
     print(heading(job, planner, requests), file=out, end="\n\n")
-    print(_line(HEAD, "not wider because", several), file=out, flush=True)
+    print(_line(widths, {name: name for name in widths}), file=out, flush=True)
     waves: list[Wave] = []
     start = time.perf_counter()
-    interrupted = _stream(found, waves, out, several, SHOWN if not args.all else None)
+    interrupted = _stream(found, waves, out, widths, SHOWN if not args.all else None)
     elapsed = time.perf_counter() - start
     print(file=out)
     show(*summary(planner, waves, found, elapsed), out=out)
@@ -120,7 +121,9 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
     return REFUSED if found.refused else DONE
 
 
-def _stream(found: Waves, waves: list[Wave], out: TextIO, several: bool, most: int | None) -> bool:
+def _stream(
+    found: Waves, waves: list[Wave], out: TextIO, widths: dict[str, int], most: int | None
+) -> bool:
     """Append waves and print each as it comes; True when Ctrl-C ended it."""
     groups = len(found.pool.group_sizes)
     try:
@@ -129,7 +132,7 @@ def _stream(found: Waves, waves: list[Wave], out: TextIO, several: bool, most: i
                 waves.append(wave)
                 if most is None or len(waves) <= most:
                     progress.clear()
-                    print(_wave_line(len(waves), wave, several), file=out, flush=True)
+                    print(_line(widths, _cells(len(waves), wave)), file=out, flush=True)
                 progress.advance(found.start, detail=f"{integer(len(waves))} waves")
     except KeyboardInterrupt:
         where = f"{unit_of(found.pool)} {integer(found.start)} of {integer(groups)}"
@@ -141,24 +144,24 @@ def _stream(found: Waves, waves: list[Wave], out: TextIO, several: bool, most: i
     return False
 
 
-def _line(cells: Sequence[str], last: str, several: bool) -> str:
-    shown = list(zip(cells, WIDTHS, strict=True))[: None if several else -2]
-    return " ".join(cell.rjust(width) for cell, width in shown) + "  " + last
+def _line(widths: Mapping[str, int], cells: Mapping[str, str]) -> str:
+    table = Table("", list(widths), right=widths.keys() - LAST.keys())
+    return table.line([cells[name] for name in widths], list(widths.values()))
 
 
-def _wave_line(number: int, wave: Wave, several: bool) -> str:
+def _cells(number: int, wave: Wave) -> dict[str, str]:
     plan = wave.plan
     saved = 1 - plan.packed_tokens / plan.logical_tokens if plan.logical_tokens else 0.0
     local = plan.rank_tokens
     balance = float(local.max() / local.mean()) if local.sum() else 1.0
-    cells = [
-        integer(number),
-        integer(wave.width),
-        integer(plan.logical_tokens),
-        integer(plan.packed_tokens),
-        f"{saved:.0%}",
-        format_bytes(wave.required),
-        integer(int(local.max(initial=0))),
-        f"{balance:.2f}",
-    ]
-    return _line(cells, reason(wave), several)
+    return {
+        "wave": integer(number),
+        "requests": integer(wave.width),
+        "tokens": integer(plan.logical_tokens),
+        "packed": integer(plan.packed_tokens),
+        "saved": f"{saved:.0%}",
+        "price": format_bytes(wave.required),
+        "busiest": integer(int(local.max(initial=0))),
+        "balance": f"{balance:.2f}",
+        "not wider because": reason(wave),
+    }

@@ -47,14 +47,8 @@ def register(subparsers: Any) -> None:
     axes = parser.add_argument_group("axes: one value, or several with commas between")
     options.add_axes(axes, AXES)
     memory = axes.add_mutually_exclusive_group(required=True)
-    options.add_axes(memory, ["budget"], help="device totals")
-    options.add_axes(memory, ["available"], help="bytes that waves may use")
-    options.add(parser, options.JOB["reserve"], help="kept back with --budget")
-    options.add(
-        parser,
-        options.JOB["margin"],
-        help="kept back where a rule is uncharged or unmeasured (default: 0.1)",
-    )
+    options.add_axes(memory, ("budget", "available"))
+    options.add(parser, options.JOB["reserve"], options.JOB["margin"])
     options.add(parser, options.JOB["sequence_parallel"], help="wherever TP is above 1")
     parser.add_argument("--jobs", type=whole, metavar="N", help="worker processes (default: cores)")
     parser.add_argument("--csv", metavar="FILE", help="the table as CSV; - prints it")

@@ -57,14 +57,15 @@ class Table:
         """The table as fixed-width text."""
         widths = [max(map(len, column)) for column in zip(self.columns, *self.rows, strict=True)]
         rule = [["-" * width for width in widths]] if self.ruled else []
-        lines = [
-            "  ".join(
-                cell.rjust(width) if name in self.right else cell.ljust(width)
-                for cell, width, name in zip(cells, widths, self.columns, strict=True)
-            ).rstrip()
-            for cells in (self.columns, *rule, *self.rows)
-        ]
+        lines = [self.line(cells, widths) for cells in (self.columns, *rule, *self.rows)]
         return "\n".join([self.title, *lines] if self.title else lines)
+
+    def line(self, cells: Sequence[str], widths: Sequence[int]) -> str:
+        """One row as fixed-width text, for tables that are printed row by row."""
+        return "  ".join(
+            cell.rjust(width) if name in self.right else cell.ljust(width)
+            for cell, width, name in zip(cells, widths, self.columns, strict=True)
+        ).rstrip()
 
     def markdown(self) -> str:
         """The table for a README."""
