@@ -6,7 +6,7 @@ use pyo3::types::PyString;
 
 use super::convert::short;
 use super::errors::{detached, refused};
-use super::fields::{Give, Take, give_class};
+use super::fields::{Take, give_class};
 use crate::attention;
 use crate::ownership::{
     self as core, Ownership, OwnershipSettings, ProfiledWork, StageTimes, StageWork,
