@@ -69,7 +69,7 @@ def golden_cases(pattern: str) -> list[dict]:
     return cases
 
 
-def corpus_rows(name: str, rows: list[int] | None = None) -> list[np.ndarray]:
+def corpus_sequences(name: str, rows: list[int] | None = None) -> list[np.ndarray]:
     """Sequences of a corpus file (all, or those listed, in that order) as int64 arrays."""
     with np.load(data_folder() / name) as data:
         tokens, offsets = data["tokens"].astype(np.int64), data["offsets"]
@@ -81,17 +81,17 @@ def corpus_rows(name: str, rows: list[int] | None = None) -> list[np.ndarray]:
 def corpora() -> dict[str, list[np.ndarray]]:
     """The four corpora by short name."""
     names = ("tau_retail", "tau_turns", "coding", "math_grpo")
-    return {name: corpus_rows(f"{name}_open.npz") for name in names}
+    return {name: corpus_sequences(f"{name}_open.npz") for name in names}
 
 
 @pytest.fixture
-def rows(tmp_path: Path) -> str:
+def sequences(tmp_path: Path) -> str:
     """Six sequences of which four share a prefix."""
     rng = np.random.default_rng(7)
     prefix = rng.integers(0, 1000, 300)
     made = [np.concatenate([prefix, rng.integers(0, 1000, 50 + i)]) for i in range(4)]
     made += [rng.integers(0, 1000, 400), rng.integers(0, 1000, 80)]
     offsets = np.concatenate([[0], np.cumsum([len(row) for row in made])])
-    path = tmp_path / "rows.npz"
+    path = tmp_path / "sequences.npz"
     np.savez(path, tokens=np.concatenate(made), offsets=offsets)
     return str(path)

@@ -26,7 +26,7 @@ def planner(cp: int, free: str = "6GiB", **options: Any) -> Planner:
 
 
 def pools() -> dict[str, list[np.ndarray]]:
-    """Pools of every shape: shared prompts, trees, equal rows, ties, many short rows."""
+    """Pools of every shape: shared prompts, trees, equal sequences, ties, many short sequences."""
     return {
         "grpo": workloads.grpo(1, groups=6, k=4, prompt=(100, 500), completion=(50, 400)),
         "agentic": workloads.agentic(2),
@@ -40,7 +40,7 @@ def pools() -> dict[str, list[np.ndarray]]:
 
 
 def text(waves: Iterable[Wave]) -> str:
-    """Waves as JSON with everything that is said of them, down to positions and rank rows."""
+    """Waves as JSON with everything that is said of them, down to positions and local tokens."""
     made = []
     for wave in waves:
         positions = [
@@ -55,12 +55,12 @@ def text(waves: Iterable[Wave]) -> str:
 def digest() -> str:
     """Of every pool, at several context-parallel sizes, in both modes."""
     kept = hashlib.sha256()
-    for name, rows in pools().items():
+    for name, sequences in pools().items():
         for cp in (1, 2, 4):
             for reference in (False, True):
                 plans = planner(cp, mode="reference" if reference else "best")
                 kept.update(f"{name} {cp} {reference}".encode())
-                kept.update(text(plans.waves(rows, on_refusal="skip")).encode())
+                kept.update(text(plans.waves(sequences, on_refusal="skip")).encode())
     return kept.hexdigest()
 
 

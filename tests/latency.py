@@ -91,12 +91,12 @@ def delays(presser: Presser, call: Callable[[], Any], real: bool) -> tuple[float
     return whole, [one for one in found if not math.isnan(one)]
 
 
-def comb(rows: int) -> Any:
+def comb(sequences: int) -> Any:
     """Row i is the first i tokens of one chain and a token of its own."""
     from waveplan import Sequences
 
-    chain = np.arange(rows) % 1000
-    parts = [np.append(chain[:i], 2000 + i) for i in range(rows)]
+    chain = np.arange(sequences) % 1000
+    parts = [np.append(chain[:i], 2000 + i) for i in range(sequences)]
     return Sequences(np.concatenate(parts), np.cumsum([0, *map(len, parts)]))
 
 
@@ -124,25 +124,25 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     offsets = np.arange(count + 1) * 20
     narrow = rng.integers(0, 50_000, 20 * count).astype(np.int32)
     listed = narrow[:4_000_000].tolist()
-    yield "rows int32", lambda: Sequences(narrow, offsets)
-    yield "rows list", lambda: Sequences(listed, [0, len(listed)])
-    yield "rows matrix", lambda: Sequences.from_any(narrow.reshape(count, 20))
+    yield "sequences int32", lambda: Sequences(narrow, offsets)
+    yield "sequences list", lambda: Sequences(listed, [0, len(listed)])
+    yield "sequences matrix", lambda: Sequences.from_any(narrow.reshape(count, 20))
     nested = [listed[i : i + 20] for i in range(0, len(listed), 20)]
-    yield "rows nested lists", lambda: Sequences.from_any(nested)
-    rows = Sequences(narrow, offsets)
-    yield "rows take", lambda: rows.take(np.arange(count)[::-1])
+    yield "sequences nested lists", lambda: Sequences.from_any(nested)
+    sequences = Sequences(narrow, offsets)
+    yield "sequences take", lambda: sequences.take(np.arange(count)[::-1])
 
     chain = comb(3000)
     wide = Sequences(np.arange(count), np.arange(count + 1))
-    yield "tree of many", lambda: waveplan.tree(rows)
+    yield "tree of many", lambda: waveplan.tree(sequences)
     yield "tree of a chain", lambda: waveplan.tree(chain)
-    tree, deep = waveplan.tree(rows), waveplan.tree(chain)
+    tree, deep = waveplan.tree(sequences), waveplan.tree(chain)
     yield "tree restrict", lambda: tree.restrict(np.arange(count)[::-1])
     yield "tree prefixes", lambda: waveplan.tree(wide).packed(count // 2)
-    yield "tree rows", lambda: waveplan.tree(wide).sequences
-    yield "pack many", lambda: waveplan.pack(rows)
+    yield "tree sequences", lambda: waveplan.tree(wide).sequences
+    yield "pack many", lambda: waveplan.pack(sequences)
     yield "pack a chain", lambda: waveplan.pack(chain, max_depth=7)
-    packed, chained = waveplan.pack(rows), waveplan.pack(chain)
+    packed, chained = waveplan.pack(sequences), waveplan.pack(chain)
     yield "packing members", lambda: waveplan.pack(wide).members
     yield "packing ids", lambda: packed.position_ids
     lengths, parents = packed.lengths, packed.parents
@@ -182,10 +182,10 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "gdn schedule", lambda: waveplan.gdn_schedule(packed)
     yield "gdn schedules", lambda: waveplan.gdn_schedule_per_rank(some, placed)
 
-    yield "requests", lambda: Requests(rows)
-    yield "requests one label row each", lambda: Requests(rows, targets=np.arange(count) % 20)
+    yield "requests", lambda: Requests(sequences)
+    yield "requests one label each", lambda: Requests(sequences, targets=np.arange(count) % 20)
     mask = rng.random(20 * count) < 0.5
-    yield "requests mask", lambda: Requests(rows, targets=mask).labelled
+    yield "requests mask", lambda: Requests(sequences, targets=mask).labelled
     one = np.zeros(200_000_000, np.int64), [0, 200_000_000]
     flags = rng.integers(0, 2, len(one[0]), bool)
     yield "requests mask of one", lambda: Requests(Sequences(*one), targets=flags)
@@ -194,8 +194,11 @@ def calls(folder: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "requests masks", lambda: Requests(part, targets=masks)
     mixed = (np.arange(count) % 7).tolist()
     names = [f"adapter {i}" for i in mixed]
-    yield "requests options", lambda: Requests(rows, adapter=names, top_k=[i + 1 for i in mixed])
-    pool, chain_pool = Requests(rows), Requests(comb(1500))
+    yield (
+        "requests options",
+        lambda: Requests(sequences, adapter=names, top_k=[i + 1 for i in mixed]),
+    )
+    pool, chain_pool = Requests(sequences), Requests(comb(1500))
     yield "requests groups", lambda: pool.packs(np.arange(count)[::-1])
 
     def planner(**options: Any) -> Planner:
@@ -232,15 +235,15 @@ def files(folder: Path, part: Any, narrow: Any, offsets: Any) -> Iterator[tuple[
     from waveplan import Model, Sequences
     from waveplan.cli import main
 
-    np.savez_compressed(folder / "rows.npz", tokens=narrow, offsets=offsets)
-    with (folder / "rows.jsonl").open("w") as file:
+    np.savez_compressed(folder / "sequences.npz", tokens=narrow, offsets=offsets)
+    with (folder / "sequences.jsonl").open("w") as file:
         file.writelines(json.dumps({"tokens": row.tolist()}) + "\n" for row in part)
     table = pa.table({"tokens": pa.ListArray.from_arrays(offsets.astype(np.int32), narrow)})
-    pq.write_table(table, folder / "rows.parquet")
-    with pa.ipc.new_file(folder / "rows.arrow", table.schema) as writer:
+    pq.write_table(table, folder / "sequences.parquet")
+    with pa.ipc.new_file(folder / "sequences.arrow", table.schema) as writer:
         writer.write_table(table)
     for name in ("npz", "jsonl", "parquet", "arrow"):
-        yield f"read .{name}", lambda name=name: Sequences.load(folder / f"rows.{name}")
+        yield f"read .{name}", lambda name=name: Sequences.load(folder / f"sequences.{name}")
     long = folder / "long.jsonl"
     long.write_text('{"tokens": [7' + ",7" * 6_291_400 + "]}\n")
     yield "read the longest line", lambda: Sequences.load(long)
@@ -248,14 +251,14 @@ def files(folder: Path, part: Any, narrow: Any, offsets: Any) -> Iterator[tuple[
     config.write_text(json.dumps({"hidden_size": 64, "eos": [7] * 5_000_000}))
     yield "read a long config", lambda: refusal(lambda: Model.from_hf(config))
 
-    kept = np.concatenate([row for rows in pools().values() for row in rows])
+    kept = np.concatenate([row for sequences in pools().values() for row in sequences])
     small = folder / "small.npz"
     bounds = np.append(np.arange(0, len(kept), 400), len(kept))
     np.savez(small, tokens=kept, offsets=bounds)
     model = ["--model", "qwen3.6-35b-a3b", "--available", "70GiB"]
     commands = {
         "demo": ["demo"],
-        "plan": ["plan", str(folder / "rows.npz"), *model],
+        "plan": ["plan", str(folder / "sequences.npz"), *model],
         "plan explained": [
             "plan",
             str(small),
@@ -264,7 +267,7 @@ def files(folder: Path, part: Any, narrow: Any, offsets: Any) -> Iterator[tuple[
             "--html",
             str(folder / "a.html"),
         ],
-        "plan json": ["plan", str(folder / "rows.jsonl"), *model, "--json"],
+        "plan json": ["plan", str(folder / "sequences.jsonl"), *model, "--json"],
         "price": ["price", "--tokens", str(1 << 26), "--requests", str(1 << 20), *model],
         "rules": ["rules", *model[:2]],
         "check": ["check", str(ROOT / "tests" / "data" / "peaks.json")],
@@ -273,7 +276,7 @@ def files(folder: Path, part: Any, narrow: Any, offsets: Any) -> Iterator[tuple[
     for name, words in commands.items():
         yield f"command {name}", lambda words=words: quiet(main, words)
     sizes = ["--cp", "1,2,4,8", "--available", "40GiB,50GiB,60GiB,70GiB"]
-    words = ["sweep", str(folder / "rows.npz"), "--model", "qwen3.6-35b-a3b", *sizes]
+    words = ["sweep", str(folder / "sequences.npz"), "--model", "qwen3.6-35b-a3b", *sizes]
     yield "sweep", lambda: quiet(main, words)
 
 

@@ -38,7 +38,7 @@ from waveplan.scoring import from_table
 NAN, HUGE = float("nan"), 10**30
 TOKENS = np.array([5, 6, 7, 8, 5, 6, 9, 5, 6, 7, 8, 2, 2, 2])
 OFFSETS = np.array([0, 4, 7, 11, 14])
-ROWS = [TOKENS[a:b] for a, b in pairwise(OFFSETS)]
+SEQUENCES = [TOKENS[a:b] for a, b in pairwise(OFFSETS)]
 LENGTHS, PARENTS = np.array([40, 30, 20, 700]), np.array([-1, 0, 0, -1])
 MODEL = models.get("qwen3.6-35b-a3b")
 DENSE = Model(hidden=64, layers=4, vocab=1000, heads=4, kv_groups=2, head_dim=16, ffn=128)
@@ -107,7 +107,7 @@ def planner(**options: Any) -> Planner:
 
 
 PLANNER = planner()
-WAVE = PLANNER.wave(Requests(ROWS))
+WAVE = PLANNER.wave(Requests(SEQUENCES))
 PACKED = Packing.from_segments(LENGTHS, PARENTS)
 OWNED = waveplan.own(PACKED, 2)
 COLUMNS = {"lengths": LENGTHS, "parents": PARENTS}
@@ -121,26 +121,26 @@ CALLS = [
     call("Sequences", Sequences, {"tokens": TOKENS, "offsets": OFFSETS}, array="tokens offsets"),
     call("Sequences.from_any", Sequences.from_any, {}, object="sequences"),
     call("Sequences.take", Sequences(TOKENS, OFFSETS).take, {}, array="indices"),
-    call("Requests", Requests, {"sequences": ROWS}, object="sequences",
+    call("Requests", Requests, {"sequences": SEQUENCES}, object="sequences",
          flag="gradient hidden logits",
          index="groups"),
     call("tree", waveplan.tree, {}, object="sequences"),
-    call("Tree.restrict", waveplan.tree(ROWS).restrict, {}, array="sequences"),
-    call("Tree.packed", waveplan.tree(ROWS).packed, {}, whole="sequences"),
-    call("pack", waveplan.pack, {"sequences": ROWS}, index="max_depth min_shared"),
+    call("Tree.restrict", waveplan.tree(SEQUENCES).restrict, {}, array="sequences"),
+    call("Tree.packed", waveplan.tree(SEQUENCES).packed, {}, whole="sequences"),
+    call("pack", waveplan.pack, {"sequences": SEQUENCES}, index="max_depth min_shared"),
     call("Packing.from_segments", Packing.from_segments, COLUMNS, array="lengths parents"),
     call("Packing.from_ids", Packing.from_ids, {"group_ids": [1, 1, 2], "parent_ids": [1, 1, 1]},
          array="group_ids parent_ids"),
-    call("Packing.path", waveplan.pack(ROWS).path, {}, index="sequence"),
-    call("Packing.positions", waveplan.pack(ROWS).positions, {}, index="sequence"),
+    call("Packing.path", waveplan.pack(SEQUENCES).path, {}, index="sequence"),
+    call("Packing.positions", waveplan.pack(SEQUENCES).positions, {}, index="sequence"),
     call("choose_layout", waveplan.choose_layout,
-         {"tree": waveplan.tree(ROWS), "scoring": SCORING},
+         {"tree": waveplan.tree(SEQUENCES), "scoring": SCORING},
          object="tree scoring", method="method", whole="budget"),
     call("from_table", from_table, {"table": "dense-h2560", "layers": 4},
          choice="table", count="layers tp cp", size="gdn_layers"),
     call("own", waveplan.own, {"packing": PACKED, "cp": 2},
          object="packing", count="cp", method="method"),
-    call("Engine.session", PLANNER.make_engine(Requests(ROWS)).session,
+    call("Engine.session", PLANNER.make_engine(Requests(SEQUENCES)).session,
          {"start": 0, "available": 1 << 40, "hint": None, "profiles": []},
          index="start hint", integer="available"),
     call("Ownership.from_owners", waveplan.Ownership.from_owners,
@@ -166,8 +166,9 @@ CALLS = [
     call("Budget", Budget, {}, bytes="available"),
     call("parse_bytes", waveplan.parse_bytes, {"name": "value"}, bytes="value"),
     call("Planner", planner, {}, object="model topology training", choice="trust mode"),
-    call("Planner.waves", PLANNER.waves, {"requests": ROWS}, choice="on_refusal", size="start"),
-    call("Planner.wave", PLANNER.wave, {"requests": ROWS}, size="start"),
+    call("Planner.waves", PLANNER.waves, {"requests": SEQUENCES},
+         choice="on_refusal", size="start"),
+    call("Planner.wave", PLANNER.wave, {"requests": SEQUENCES}, size="start"),
     call("Planner.observe", PLANNER.observe, {"wave": WAVE, "peak_bytes": 1 << 30},
          object="wave", size="peak_bytes", flag="whole"),
     call("Planner.available", lambda available: setattr(PLANNER, "available", available), {},
@@ -224,22 +225,22 @@ CONTRADICTIONS: list[tuple[Callable[[], Any], str]] = [
     (lambda: Sequences(TOKENS, OFFSETS).take([0, 4]), "indices"),
     (lambda: Requests([[1, 2], [-5]]), "token"),
     (lambda: Requests([[2**63]]), "sequence 0"),
-    *((lambda targets=targets: Requests(ROWS, targets=targets), "targets") for targets in (
+    *((lambda targets=targets: Requests(SEQUENCES, targets=targets), "targets") for targets in (
         [1, 2], [1, 2, 3, 4.5], [1, 2, 3, 99], [[1], 1, 1, 1],
     )),
-    (lambda: Requests(ROWS, top_k=-1), "top_k"),
-    (lambda: Requests(ROWS, top_k=[1, 2]), "top_k"),
-    (lambda: Requests(ROWS, groups=[3, 3]), "groups"),
-    (lambda: Requests(ROWS, groups=[4, 0]), "groups"),
-    (lambda: Requests(ROWS, adapter=[1, 2, 3, 4]), "adapter"),
-    (lambda: Requests(ROWS, routed=[0, 0, 0, -1]), "routed"),
-    (lambda: Requests(ROWS).packs([0, 4]), "4"),
+    (lambda: Requests(SEQUENCES, top_k=-1), "top_k"),
+    (lambda: Requests(SEQUENCES, top_k=[1, 2]), "top_k"),
+    (lambda: Requests(SEQUENCES, groups=[3, 3]), "groups"),
+    (lambda: Requests(SEQUENCES, groups=[4, 0]), "groups"),
+    (lambda: Requests(SEQUENCES, adapter=[1, 2, 3, 4]), "adapter"),
+    (lambda: Requests(SEQUENCES, routed=[0, 0, 0, -1]), "routed"),
+    (lambda: Requests(SEQUENCES).packs([0, 4]), "4"),
     # Trees, packs, ownership, gdn.
     (lambda: waveplan.tree([]), "sequences is empty"),
-    (lambda: waveplan.tree(ROWS).restrict([4]), "4"),
-    (lambda: waveplan.tree(ROWS).packed(5), "sequences"),
-    (lambda: waveplan.pack(ROWS, shareable=[1, 2]), "shareable"),
-    (lambda: waveplan.pack(ROWS).path(4), "sequence"),
+    (lambda: waveplan.tree(SEQUENCES).restrict([4]), "4"),
+    (lambda: waveplan.tree(SEQUENCES).packed(5), "sequences"),
+    (lambda: waveplan.pack(SEQUENCES, shareable=[1, 2]), "shareable"),
+    (lambda: waveplan.pack(SEQUENCES).path(4), "sequence"),
     (lambda: Packing.from_segments([0], [-1]), "lengths[0]"),
     (lambda: Packing.from_segments([4, 2], [-1, 1]), "parents[1]"),
     (lambda: Packing.from_segments([4, 2], [-1, -2]), "parents[1]"),
@@ -248,7 +249,8 @@ CONTRADICTIONS: list[tuple[Callable[[], Any], str]] = [
     (lambda: Packing.from_segments([2**63 - 1, 1], [-1, -1]), "too large"),
     (lambda: Packing.from_ids([1, -1, 2], [1, -1, 1]), "padding"),
     (lambda: Packing.from_ids([1, 1, 2], [1, 1, 9]), "parent_ids[2]"),
-    (lambda: waveplan.choose_layout(waveplan.tree(ROWS), SCORING, most_tokens=-1), "most_tokens"),
+    (lambda: waveplan.choose_layout(waveplan.tree(SEQUENCES), SCORING, most_tokens=-1),
+     "most_tokens"),
     (lambda: waveplan.own(PACKED, 4097), "4096"),
     (lambda: waveplan.own(PACKED, 2, {"block": 1}), "settings"),
     (lambda: waveplan.own(Packing.from_segments([2**33], [-1]), 2), "too large"),
@@ -269,7 +271,7 @@ CONTRADICTIONS: list[tuple[Callable[[], Any], str]] = [
     # The planner, its profiles and its rules; sweeps.
     (lambda: PLANNER.wave([]), "empty"),
     (lambda: PLANNER.wave([[1], []]), "request 1"),
-    (lambda: PLANNER.wave(ROWS, 4), "start"),
+    (lambda: PLANNER.wave(SEQUENCES, 4), "start"),
     (lambda: PLANNER.observe(WAVE, 1 << 30, -1), "retained"),
     (lambda: planner(margin=NAN), "margin"),
     (lambda: planner(rules={}), "rules"),
@@ -318,9 +320,10 @@ READ: dict[str, tuple[Callable[[Any], Any], np.ndarray]] = {
     "offsets": (lambda given: Sequences(TOKENS, given).offsets, OFFSETS),
     "sequence": (lambda given: Sequences.from_any([given, [1]]).tokens, TOKENS),
     "indices": (lambda given: Sequences(TOKENS, OFFSETS).take(given).tokens, np.array([2, 0])),
-    "targets": (lambda given: Requests(ROWS, targets=given).labelled, np.array([0, 1, 2, 3])),
-    "groups": (lambda given: Requests(ROWS, groups=given).group_sizes, np.array([2, 1, 1])),
-    "shareable": (lambda given: waveplan.pack(ROWS[:2], shareable=given).lengths, np.array([4, 3])),
+    "targets": (lambda given: Requests(SEQUENCES, targets=given).labelled, np.array([0, 1, 2, 3])),
+    "groups": (lambda given: Requests(SEQUENCES, groups=given).group_sizes, np.array([2, 1, 1])),
+    "shareable": (lambda given: waveplan.pack(SEQUENCES[:2], shareable=given).lengths,
+                  np.array([4, 3])),
     "lengths": (lambda given: Packing.from_segments(given, PARENTS[:3]).lengths, LENGTHS[:3]),
     "parents": (lambda given: Packing.from_segments(LENGTHS, given).parents, PARENTS),
     "group_ids": (lambda given: Packing.from_ids(given, given).lengths, np.array([1, 1, 2, -1])),

@@ -12,7 +12,7 @@ import pytest
 import waveplan
 from waveplan import Planner, Requests, Topology, Training, _core, models
 
-ROWS = [[5, 6, 7, 8], [5, 6, 9], [5, 6, 7, 8], [2, 2, 2]]
+SEQUENCES = [[5, 6, 7, 8], [5, 6, 9], [5, 6, 7, 8], [2, 2, 2]]
 UNUSUAL = ("stop_if",)
 """They run what they are given."""
 ERRORS = (waveplan.WaveplanError, TypeError, ValueError, OverflowError, AttributeError)
@@ -54,13 +54,15 @@ def use() -> list[Any]:
     for cp, reference in ((1, True), (2, False)):
         facts = models.get("qwen3.6-35b-a3b"), Topology(cp=cp), Training()
         planner = Planner(*facts, "24GiB", mode="reference" if reference else "best")
-        pool = Requests(ROWS, targets=[0, 1, [1, -100, 3, 4], None], adapter=["a", None, "a", None])
+        pool = Requests(
+            SEQUENCES, targets=[0, 1, [1, -100, 3, 4], None], adapter=["a", None, "a", None]
+        )
         waves = planner.waves(pool)
         for wave in waves:
             planner.observe(wave, wave.required)
             made += [wave, *wave.plan.packs]
         made += [planner, pool, waves, planner.make_engine(pool), planner.waves(pool).session()]
-    tree, packing = waveplan.tree(ROWS), waveplan.pack(ROWS)
+    tree, packing = waveplan.tree(SEQUENCES), waveplan.pack(SEQUENCES)
     layout = waveplan.choose_layout(tree, planner.scoring)
     owned = waveplan.own(packing, 2)
     placed = waveplan.gdn(packing, owned)

@@ -31,7 +31,7 @@ MODEL = Model(
     expert_ffn=32, shared_ffn=32, layer_kinds=("gdn", "gdn", "gdn", "attention"),
     gdn_key_heads=4, gdn_value_heads=8, gdn_key_dim=16, gdn_value_dim=16, gdn_conv=4,
 )  # fmt: skip
-ROWS = [[5, 6, 7, 8], [5, 6, 9], [5, 6, 7, 8], [2, 2, 2]]
+SEQUENCES = [[5, 6, 7, 8], [5, 6, 9], [5, 6, 7, 8], [2, 2, 2]]
 
 
 def planner(**options: Any) -> Planner:
@@ -40,11 +40,11 @@ def planner(**options: Any) -> Planner:
 
 def answers(made: Planner) -> list[Any]:
     """A planner's answers for the usual pool."""
-    return [wave.to_dict() for wave in made.waves(Requests(ROWS))]
+    return [wave.to_dict() for wave in made.waves(Requests(SEQUENCES))]
 
 
 def test_a_refused_call_changes_nothing() -> None:
-    made, pool, right = planner(), Requests(ROWS), answers(planner())
+    made, pool, right = planner(), Requests(SEQUENCES), answers(planner())
     wave = made.wave(pool)
     for attack in (
         lambda: made.wave([[1], []]),
@@ -66,7 +66,7 @@ def test_a_refused_call_changes_nothing() -> None:
 
 
 def test_planning_after_the_end_is_refused_and_changes_nothing() -> None:
-    run = planner().waves(Requests(ROWS))
+    run = planner().waves(Requests(SEQUENCES))
     assert list(run)
     for _ in range(2):
         with pytest.raises(InputError, match="nothing is left to plan"):
@@ -78,9 +78,9 @@ def test_planning_after_the_end_is_refused_and_changes_nothing() -> None:
 def test_what_other_planners_and_runs_observe_counts_where_it_was_observed() -> None:
     wide, narrow = planner(), Planner(MODEL, Topology(), Training(), "24GiB")
     right = answers(narrow)
-    narrow.observe(wide.wave(Requests(ROWS)), 1 << 34)  # of another signature
+    narrow.observe(wide.wave(Requests(SEQUENCES)), 1 << 34)  # of another signature
     assert answers(narrow) == right
-    pool = Requests(ROWS)
+    pool = Requests(SEQUENCES)
     for wave in wide.waves(pool):
         wide.observe(wave, wave.required // 2)
         for other in wide.waves(pool, start=1):
@@ -96,10 +96,10 @@ def test_budgets_up_to_63_bits(free: int, margin: float | None) -> None:
     made = Planner(MODEL, Topology(), Training(), free, margin=margin)
     assert 0 <= made.available <= free
     if free > 2**40:
-        assert made.wave(Requests(ROWS)).available == made.available
+        assert made.wave(Requests(SEQUENCES)).available == made.available
     else:
         with pytest.raises(WaveRefused) as caught:
-            made.wave(Requests(ROWS))
+            made.wave(Requests(SEQUENCES))
         assert caught.value.available == made.available
 
 
@@ -139,14 +139,22 @@ def test_an_array_changed_after_the_call_changes_nothing() -> None:
 
 
 def _values() -> dict[str, Any]:
-    made, pool = planner(), Requests(ROWS)
-    tree, packed, wave = waveplan.tree(ROWS), waveplan.pack(ROWS), made.wave(pool)
+    made, pool = planner(), Requests(SEQUENCES)
+    tree, packed, wave = waveplan.tree(SEQUENCES), waveplan.pack(SEQUENCES), made.wave(pool)
     owned = waveplan.own(packed, 2)
     settings = [waveplan.OwnershipSettings(), waveplan.GdnSettings(), made.scoring]
     facts = [MODEL, Topology(cp=2), Training(), Budget(device="80GiB"), Alone()]
     results = [tree, packed, waveplan.choose_layout(tree, made.scoring), owned]
     results += [waveplan.gdn(packed, owned), wave, wave.plan, wave.price]
-    values = [*facts, *settings, *results, Sequences.from_any(ROWS), pool, made, made.waves(pool)]
+    values = [
+        *facts,
+        *settings,
+        *results,
+        Sequences.from_any(SEQUENCES),
+        pool,
+        made,
+        made.waves(pool),
+    ]
     return {type(value).__name__: value for value in values}
 
 
@@ -195,7 +203,7 @@ def test_an_agreement_that_lies_is_refused_on_this_rank(size: int) -> None:
     answers = [np.full(size, value) for value in (0, 1, 5, 2**63 - 1, -(2**63))]
     for answer in (None, 3, [], "same", np.zeros(size), np.zeros((2, size), np.int64), *answers):
         with pytest.raises(RankError) as caught:
-            planner(agreement=Lies(answer)).wave(Requests(ROWS))
+            planner(agreement=Lies(answer)).wave(Requests(SEQUENCES))
         assert "\n" not in str(caught.value)
 
 

@@ -1,6 +1,6 @@
 """The row generators that golden vectors name: those of the benchmarks, and smaller ones.
 
-Every generator is `name(seed, **params)`; `make(spec)` rebuilds rows from the JSON form of the
+Every generator is `name(seed, **params)`; `make(spec)` rebuilds sequences from the JSON form of the
 vectors: {"gen": name, "seed": s, "params": {...}}.
 """
 
@@ -36,7 +36,7 @@ def prefixes(seed: int, count: int = 12, length: int = 900) -> Sequences:
 
 
 def tiny(seed: int, count: int = 8, length: Range = (1, 12), vocab: int = 4) -> Sequences:
-    """Small-alphabet rows: dense random tries (ties, prefixes, duplicates)."""
+    """Small-alphabet sequences: dense random tries (ties, prefixes, duplicates)."""
     rng = _rng(seed)
     return [
         rng.integers(0, vocab, size=int(rng.integers(length[0], length[1] + 1)), dtype=np.int64)
@@ -47,7 +47,7 @@ def tiny(seed: int, count: int = 8, length: Range = (1, 12), vocab: int = 4) -> 
 def blocks(
     seed: int, count: int = 12, depth: int = 4, block: Range = (16, 700), branch: int = 3
 ) -> Sequences:
-    """Random trees of token blocks: medium rows with real multi-level sharing."""
+    """Random trees of token blocks: medium sequences with real multi-level sharing."""
     rng = _rng(seed)
     pool: dict[tuple[int, ...], Tokens] = {}
 
@@ -56,7 +56,7 @@ def blocks(
             pool[path] = _tokens(rng, rng.integers(block[0], block[1] + 1))
         return pool[path]
 
-    rows: Sequences = []
+    sequences: Sequences = []
     for _ in range(count):
         levels = int(rng.integers(1, depth + 1))
         path: tuple[int, ...] = ()
@@ -65,8 +65,8 @@ def blocks(
             path = (*path, int(rng.integers(0, branch)))
             parts.append(node(path))
         parts.append(_tokens(rng, rng.integers(block[0], block[1] + 1)))
-        rows.append(np.concatenate(parts))
-    return rows
+        sequences.append(np.concatenate(parts))
+    return sequences
 
 
 GENERATORS: dict[str, Callable[..., Sequences]] = {
@@ -88,6 +88,6 @@ GENERATORS: dict[str, Callable[..., Sequences]] = {
 
 
 def make(spec: dict[str, Any]) -> Sequences:
-    """The rows that a golden vector names."""
+    """The sequences that a golden vector names."""
     params = {k: tuple(v) if isinstance(v, list) else v for k, v in spec.get("params", {}).items()}
     return GENERATORS[spec["gen"]](spec["seed"], **params)

@@ -68,7 +68,7 @@ impl PyPlanMeasures {
         let lengths = members.iter().map(|&r| self.requests.lengths[r as usize]);
         if !lengths.eq((0..tree.sequences()).map(|r| tree.sequence_length(r))) {
             return Err(refused(format!(
-                "tree is not of pack {g}'s rows: restrict the pool's tree to the pack's requests"
+                "tree is not of pack {g}'s sequences: restrict the pool's tree to the pack's requests"
             )));
         }
         let shape = layout::shape(tree, shared)?;

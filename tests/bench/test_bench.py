@@ -21,8 +21,8 @@ BENCHES = ROOT / "benches"
 def test_the_pools_are_the_ones_that_were_timed() -> None:
     sizes = {}
     for name, (make, available) in workloads.WAVES.items():
-        rows = make()
-        sizes[name] = (len(rows), sum(map(len, rows)), available >> 30)
+        sequences = make()
+        sizes[name] = (len(sequences), sum(map(len, sequences)), available >> 30)
     assert sizes == {
         "unique10_195k": (10, 194_753, 64),
         "grpo_8x8": (64, 435_756, 64),
@@ -37,8 +37,8 @@ def test_the_pools_are_the_ones_that_were_timed() -> None:
 
 @pytest.mark.parametrize("cp", [1, 2, 4, 8])
 def test_cold_and_warm_searches_agree(cp: int) -> None:
-    rows = workloads.WAVES["grpo_8x8"][0]()
-    tokens, offsets = peer.columns(rows)
+    sequences = workloads.WAVES["grpo_8x8"][0]()
+    tokens, offsets = peer.columns(sequences)
     ours = peer.Ours(cp, 64 << 30, len(tokens))
     first = ours.cold(tokens, offsets)
     assert first[0] > 1

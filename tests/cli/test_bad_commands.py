@@ -19,9 +19,9 @@ from conftest import data_folder
 from waveplan.cli import _parser, main
 from waveplan.desk.sweep import Outcome
 
-ROWS = str(data_folder() / "tau_turns_open.npz")
+SEQUENCES = str(data_folder() / "tau_turns_open.npz")
 MODEL = ["--model", "qwen3.6-35b-a3b"]
-PLAN = ["plan", ROWS, *MODEL, "--available", "70GiB"]
+PLAN = ["plan", SEQUENCES, *MODEL, "--available", "70GiB"]
 BASES = {
     "demo": [],
     "plan": PLAN[1:],
@@ -149,16 +149,16 @@ def test_streams(line: list[str], redirect: str, status: int) -> None:
 
 
 def test_few_letters_and_names_that_are_no_text(tmp_path: Path) -> None:
-    rows = os.fsdecode(os.fsencode(tmp_path) + b"/r\xff.npz")
-    Path(rows).write_bytes(Path(ROWS).read_bytes())
+    sequences = os.fsdecode(os.fsencode(tmp_path) + b"/r\xff.npz")
+    Path(sequences).write_bytes(Path(SEQUENCES).read_bytes())
     plain = {"PATH": os.environ["PATH"], "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     plain |= {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-    done = shell(["plan", rows, *PLAN[2:], "--explain"], env=plain)
+    done = shell(["plan", sequences, *PLAN[2:], "--explain"], env=plain)
     assert (done.returncode, b"tightest" in done.stdout) == (0, True), done.stderr
 
 
 def test_ctrl_c_while_a_file_is_read(tmp_path: Path) -> None:
-    pipe = tmp_path / "rows.jsonl"
+    pipe = tmp_path / "sequences.jsonl"
     os.mkfifo(pipe)
     line = (
         "import signal, sys; from waveplan.cli import main\n"

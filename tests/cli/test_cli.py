@@ -48,9 +48,11 @@ def test_json_is_one_document_on_stdout(capsys: pytest.CaptureFixture[str]) -> N
     assert "98 requests" in err
 
 
-def test_plan_reports_what_can_never_fit(capsys: pytest.CaptureFixture[str], rows: str) -> None:
+def test_plan_reports_what_can_never_fit(
+    capsys: pytest.CaptureFixture[str], sequences: str
+) -> None:
     status, out, _ = run(
-        capsys, "plan", rows, *MODEL, "--available", "800MiB", "--rule-set", "reference"
+        capsys, "plan", sequences, *MODEL, "--available", "800MiB", "--rule-set", "reference"
     )
     assert status == 1
     assert "refused" in out
@@ -59,13 +61,13 @@ def test_plan_reports_what_can_never_fit(capsys: pytest.CaptureFixture[str], row
 
 @pytest.mark.parametrize("cp", ["1", "2", "4"])
 def test_plan_html_and_explain(
-    capsys: pytest.CaptureFixture[str], rows: str, tmp_path: Path, cp: str
+    capsys: pytest.CaptureFixture[str], sequences: str, tmp_path: Path, cp: str
 ) -> None:
     page = tmp_path / "page.html"
     status, out, _ = run(
         capsys,
         "plan",
-        rows,
+        sequences,
         *MODEL,
         "--cp",
         cp,
@@ -113,42 +115,42 @@ def test_rules_list_states_for_a_job(capsys: pytest.CaptureFixture[str]) -> None
     ("argv", "says"),
     [
         (["plan", "missing.npz", *MODEL, "--available", "40GiB"], "missing.npz"),
-        (["plan", "ROWS", "--model", "nobody", "--available", "40GiB"], "nobody"),
-        (["plan", "ROWS", *MODEL, "--available", "12 bananas"], "12 bananas"),
-        (["plan", "ROWS", *MODEL, "--available", "0"], "positive"),
-        (["plan", "ROWS", *MODEL, "--available", "nan"], "nan"),
-        (["plan", "ROWS", *MODEL, "--cp", "0", "--available", "40GiB"], "cp"),
-        (["plan", "ROWS", *MODEL, "--tp", "3", "--available", "40GiB"], "tp is 3"),
-        (["plan", "ROWS", *MODEL, "--available", "40GiB", "--limit", "0"], "limit"),
+        (["plan", "SEQUENCES", "--model", "nobody", "--available", "40GiB"], "nobody"),
+        (["plan", "SEQUENCES", *MODEL, "--available", "12 bananas"], "12 bananas"),
+        (["plan", "SEQUENCES", *MODEL, "--available", "0"], "positive"),
+        (["plan", "SEQUENCES", *MODEL, "--available", "nan"], "nan"),
+        (["plan", "SEQUENCES", *MODEL, "--cp", "0", "--available", "40GiB"], "cp"),
+        (["plan", "SEQUENCES", *MODEL, "--tp", "3", "--available", "40GiB"], "tp is 3"),
+        (["plan", "SEQUENCES", *MODEL, "--available", "40GiB", "--limit", "0"], "limit"),
         (
-            ["plan", "ROWS", *MODEL, "--available", "40GiB", "--targets", "last-turn"],
+            ["plan", "SEQUENCES", *MODEL, "--available", "40GiB", "--targets", "last-turn"],
             "first_target",
         ),
         (["price", *MODEL, "--available", "40GiB"], "--tokens"),
         (["price", "--tokens", "0", *MODEL, "--available", "40GiB"], "--tokens"),
-        (["plan", "ROWS", *MODEL, "--available", "40GiB", "--rules", "no.toml"], "no.toml"),
+        (["plan", "SEQUENCES", *MODEL, "--available", "40GiB", "--rules", "no.toml"], "no.toml"),
         (["check", "no.json"], "no.json"),
         (["bench", "--repeat", "0"], "--repeat"),
         ([], "COMMAND"),
         (["plan"], "FILE"),
-        (["plan", "ROWS", *MODEL], "--budget"),
-        (["plan", "ROWS", *MODEL, "--cp", "two", "--available", "40GiB"], "two"),
-        (["plan", "ROWS", *MODEL, "--available", "4GiB", "--budget", "4GiB"], "--budget"),
-        (["plan", "ROWS", "--model", "qwen3.6-35b", "--available", "40GiB"], "did you mean"),
-        (["plan", "ROWS", *MODEL, "--budget", "60GB"], "nothing is left for waves"),
-        (["plan", "ROWS", *MODEL, "--available", "40GiB", "--html", "no/a.html"], "no folder"),
-        (["plan", "ROWS", *MODEL, "--available", "40GiB", "--html", "/"], "is a folder"),
-        (["plan", "ROWS", *MODEL, "--available", "40GiB", "--plot", "a.bmp"], ".png"),
-        (["plan", "ROWS", *MODEL, "--available", "40GiB", "--margin", "-1"], "margin"),
-        (["plan", "ROWS", *MODEL, "--available", "9GiB", "--tp", "2", "--strict"], "TP=2"),
-        (["price", "ROWS", "--tokens", "5", *MODEL], "either"),
-        (["plan", "ROWS", *MODEL, "--available", "9GiB", "--targets", "none"], "some output"),
+        (["plan", "SEQUENCES", *MODEL], "--budget"),
+        (["plan", "SEQUENCES", *MODEL, "--cp", "two", "--available", "40GiB"], "two"),
+        (["plan", "SEQUENCES", *MODEL, "--available", "4GiB", "--budget", "4GiB"], "--budget"),
+        (["plan", "SEQUENCES", "--model", "qwen3.6-35b", "--available", "40GiB"], "did you mean"),
+        (["plan", "SEQUENCES", *MODEL, "--budget", "60GB"], "nothing is left for waves"),
+        (["plan", "SEQUENCES", *MODEL, "--available", "40GiB", "--html", "no/a.html"], "no folder"),
+        (["plan", "SEQUENCES", *MODEL, "--available", "40GiB", "--html", "/"], "is a folder"),
+        (["plan", "SEQUENCES", *MODEL, "--available", "40GiB", "--plot", "a.bmp"], ".png"),
+        (["plan", "SEQUENCES", *MODEL, "--available", "40GiB", "--margin", "-1"], "margin"),
+        (["plan", "SEQUENCES", *MODEL, "--available", "9GiB", "--tp", "2", "--strict"], "TP=2"),
+        (["price", "SEQUENCES", "--tokens", "5", *MODEL], "either"),
+        (["plan", "SEQUENCES", *MODEL, "--available", "9GiB", "--targets", "none"], "some output"),
     ],
 )
 def test_bad_input_is_one_line(
-    capsys: pytest.CaptureFixture[str], rows: str, argv: list[str], says: str
+    capsys: pytest.CaptureFixture[str], sequences: str, argv: list[str], says: str
 ) -> None:
-    status, out, err = run(capsys, *[rows if word == "ROWS" else word for word in argv])
+    status, out, err = run(capsys, *[sequences if word == "SEQUENCES" else word for word in argv])
     assert (status, out) == (2, "")
     assert says in err
     assert err.count("\n") == 1
@@ -162,8 +164,8 @@ def test_options_default_to_the_fields_of_a_job_and_its_rows() -> None:
     assert {*options.FACTS} - facts == {"full_finetuning"}
 
 
-def test_bench_reads_and_searches(capsys: pytest.CaptureFixture[str], rows: str) -> None:
-    status, out, _ = run(capsys, "bench", rows, "--repeat", "1", "--json")
+def test_bench_reads_and_searches(capsys: pytest.CaptureFixture[str], sequences: str) -> None:
+    status, out, _ = run(capsys, "bench", sequences, "--repeat", "1", "--json")
     assert status == 0
     assert all(value > 0 for value in json.loads(out)["seconds"].values())
 
@@ -181,14 +183,16 @@ def test_every_command_helps_with_an_example() -> None:
 
 
 def test_the_budget_of_a_device_says_what_is_left(
-    capsys: pytest.CaptureFixture[str], rows: str
+    capsys: pytest.CaptureFixture[str], sequences: str
 ) -> None:
-    status, out, _ = run(capsys, "plan", rows, "--model", "qwen3-1.7b", "--budget", "24GiB")
+    status, out, _ = run(capsys, "plan", sequences, "--model", "qwen3-1.7b", "--budget", "24GiB")
     assert status == 0
     assert "24.00 GiB device - " in out
     assert "resident" in out
     assert "737.28 MiB reserve = " in out
-    _, text, _ = run(capsys, "plan", rows, "--model", "qwen3-1.7b", "--budget", "24GiB", "--json")
+    _, text, _ = run(
+        capsys, "plan", sequences, "--model", "qwen3-1.7b", "--budget", "24GiB", "--json"
+    )
     memory = json.loads(text)["memory"]
     assert memory["device"] - memory["resident"] - memory["reserve"] == memory["before_margin"]
     assert memory["before_margin"] - memory["margin"] == memory["available"]
@@ -196,8 +200,8 @@ def test_the_budget_of_a_device_says_what_is_left(
     assert allowances == memory["resident"]
 
 
-def test_a_margin_is_kept_back_and_said(capsys: pytest.CaptureFixture[str], rows: str) -> None:
-    argv = ["plan", rows, *MODEL, "--tp", "2", "--available", "40GiB"]
+def test_a_margin_is_kept_back_and_said(capsys: pytest.CaptureFixture[str], sequences: str) -> None:
+    argv = ["plan", sequences, *MODEL, "--tp", "2", "--available", "40GiB"]
     _, out, _ = run(capsys, *argv, "--margin", "0.25")
     assert "for waves: 32.00 GiB, after a margin of 25%" in out
     assert "unmeasured or uncharged for this job" in out
@@ -211,7 +215,7 @@ def test_a_margin_is_kept_back_and_said(capsys: pytest.CaptureFixture[str], rows
 def test_many_waves_are_cut_short_unless_all_are_asked_for(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    path = tmp_path / "rows.jsonl"
+    path = tmp_path / "sequences.jsonl"
     lines = [json.dumps({"tokens": list(range(i, i + 64))}) for i in range(0, 45 * 100, 100)]
     path.write_text("\n".join(lines))
     argv = ["plan", str(path), "--model", "qwen3-0.6b", "--available", "260MiB"]
@@ -247,7 +251,7 @@ def test_sequences_from_stdin(tmp_path: Path) -> None:
 
 
 def test_interrupted_planning_prints_what_was_done(
-    capsys: pytest.CaptureFixture[str], rows: str, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], sequences: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from waveplan.planner import Waves
 
@@ -260,7 +264,7 @@ def test_interrupted_planning_prints_what_was_done(
         return plan_next(self)
 
     monkeypatch.setattr(Waves, "plan_next", interrupted)
-    argv = ["plan", rows, *MODEL, "--available", "2500MiB", "--json"]
+    argv = ["plan", sequences, *MODEL, "--available", "2500MiB", "--json"]
     status, out, err = run(capsys, *argv)
     assert status == 130
     document = json.loads(out)
@@ -360,29 +364,33 @@ def test_charges_add_up_to_the_price(more: list[str]) -> None:
 
 
 def test_files_that_are_read_are_never_written(
-    capsys: pytest.CaptureFixture[str], rows: str, tmp_path: Path
+    capsys: pytest.CaptureFixture[str], sequences: str, tmp_path: Path
 ) -> None:
-    before = Path(rows).read_bytes()
+    before = Path(sequences).read_bytes()
     again = tmp_path / "again.npz"
-    again.symlink_to(rows)
-    for name in (rows, str(again)):
-        status, _, err = run(capsys, "plan", rows, *MODEL, "--available", "20GiB", "--html", name)
+    again.symlink_to(sequences)
+    for name in (sequences, str(again)):
+        status, _, err = run(
+            capsys, "plan", sequences, *MODEL, "--available", "20GiB", "--html", name
+        )
         assert status == 2
         assert "is read by this command" in err
-    assert Path(rows).read_bytes() == before
+    assert Path(sequences).read_bytes() == before
     picture = str(tmp_path / "a.svg")
-    argv = ["plan", rows, *MODEL, "--available", "20GiB", "--html", picture, "--plot", picture]
+    argv = ["plan", sequences, *MODEL, "--available", "20GiB", "--html", picture, "--plot", picture]
     status, _, err = run(capsys, *argv)
     assert status == 2
     assert "written twice" in err
 
 
 def test_links_that_lead_in_a_circle(
-    capsys: pytest.CaptureFixture[str], rows: str, tmp_path: Path
+    capsys: pytest.CaptureFixture[str], sequences: str, tmp_path: Path
 ) -> None:
     """The page takes the place of the link."""
     loop = tmp_path / "loop.html"
     loop.symlink_to(loop)
-    status, _, err = run(capsys, "plan", rows, *MODEL, "--available", "20GiB", "--html", str(loop))
+    status, _, err = run(
+        capsys, "plan", sequences, *MODEL, "--available", "20GiB", "--html", str(loop)
+    )
     assert (status, loop.is_symlink()) == (0, False), err
     assert loop.read_text().startswith("<!")

@@ -47,8 +47,8 @@ class Immediate(Executor):
         return future
 
 
-def test_executors_agree_and_keep_the_order(rows: str) -> None:
-    source, wanted = Source(path=rows), eight()
+def test_executors_agree_and_keep_the_order(sequences: str) -> None:
+    source, wanted = Source(path=sequences), eight()
     direct = [(job, run_job(job, source)) for job in wanted]
     assert sweep(source, wanted, executor=Immediate()) == direct
     with ThreadPoolExecutor(2) as threads:
@@ -60,9 +60,9 @@ def test_executors_agree_and_keep_the_order(rows: str) -> None:
     assert all(out.planned == 6 for job, out in direct if job.ep == 1)
 
 
-def test_what_can_never_fit_is_counted(rows: str) -> None:
+def test_what_can_never_fit_is_counted(sequences: str) -> None:
     tight = Job(model=MODEL, available="800MiB", rule_set="reference")
-    outcome = run_job(tight, Source(path=rows))
+    outcome = run_job(tight, Source(path=sequences))
     assert outcome.refused > 0
     assert outcome.status in ("partial", "refused")
     assert "GiB" in outcome.reason
@@ -83,9 +83,9 @@ def test_axes_are_checked(axes: dict[str, list[Any]], says: str) -> None:
         jobs(axes)
 
 
-def test_closing_the_iterator_cancels_what_has_not_begun(rows: str) -> None:
+def test_closing_the_iterator_cancels_what_has_not_begun(sequences: str) -> None:
     with ThreadPoolExecutor(1) as threads:
-        coming = outcomes(Source(path=rows), eight(), executor=threads)
+        coming = outcomes(Source(path=sequences), eight(), executor=threads)
         position, outcome = next(coming)
         coming.close()
     assert 0 <= position < 8
@@ -96,10 +96,10 @@ def _die(*_: object) -> Outcome:
     os._exit(3)
 
 
-def test_a_worker_that_dies_is_said_so(rows: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_dies_is_said_so(sequences: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "run_job", _die)
     with pytest.raises(WaveplanError, match="a worker process died"):
-        sweep(Source(path=rows), eight()[:1])
+        sweep(Source(path=sequences), eight()[:1])
 
 
 def _first_only(job: Job, source: Source) -> Outcome:
@@ -109,13 +109,13 @@ def _first_only(job: Job, source: Source) -> Outcome:
 
 
 def test_nobody_waits_for_half_done_configurations(
-    rows: str, monkeypatch: pytest.MonkeyPatch
+    sequences: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped after the first outcome, the worker that is busy for ten minutes more is gone."""
     before = multiprocessing.active_children()
     monkeypatch.setattr(module, "run_job", _first_only)
     wanted = [Job(model=MODEL, cp=cp, available="20GiB") for cp in (1, 2)]
-    coming = outcomes(Source(path=rows), wanted)
+    coming = outcomes(Source(path=sequences), wanted)
     assert next(coming)[0] == 0
     workers = [child for child in multiprocessing.active_children() if child not in before]
     assert workers
@@ -126,10 +126,10 @@ def test_nobody_waits_for_half_done_configurations(
 
 
 def test_outputs_of_the_command(
-    capsys: pytest.CaptureFixture[str], rows: str, tmp_path: Path
+    capsys: pytest.CaptureFixture[str], sequences: str, tmp_path: Path
 ) -> None:
     table = tmp_path / "sweep.csv"
-    argv = ["sweep", rows, "--model", MODEL, "--cp", "1,2", "--ep", "1,3"]
+    argv = ["sweep", sequences, "--model", MODEL, "--cp", "1,2", "--ep", "1,3"]
     argv += ["--available", "20GiB,40GiB", "--jobs", "2"]
     status = main([*argv, "--json", "--csv", str(table)])
     out, err = capsys.readouterr()
@@ -150,26 +150,26 @@ def test_outputs_of_the_command(
     ("axis", "value"), [("--available", "1GiB,bananas"), ("--model", f"{MODEL},nobody")]
 )
 def test_typing_errors_are_bad_input_not_impossible(
-    capsys: pytest.CaptureFixture[str], rows: str, axis: str, value: str
+    capsys: pytest.CaptureFixture[str], sequences: str, axis: str, value: str
 ) -> None:
     argv = {"--model": MODEL, "--available": "1GiB", axis: value}
-    assert main(["sweep", rows, *[word for item in argv.items() for word in item]]) == 2
+    assert main(["sweep", sequences, *[word for item in argv.items() for word in item]]) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1
     assert value.split(",")[1] in err
 
 
-def test_heat_map(capsys: pytest.CaptureFixture[str], rows: str, tmp_path: Path) -> None:
+def test_heat_map(capsys: pytest.CaptureFixture[str], sequences: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     for name in ("map.png", "map.svg"):
-        argv = ["sweep", rows, "--model", MODEL, "--cp", "1,2", "--available", "20GiB,40GiB"]
+        argv = ["sweep", sequences, "--model", MODEL, "--cp", "1,2", "--available", "20GiB,40GiB"]
         assert main([*argv, "--jobs", "1", "--plot", str(tmp_path / name)]) == 0
         assert (tmp_path / name).stat().st_size > 1000
     text = (tmp_path / "map.svg").read_text()
     assert "<svg" in text
     capsys.readouterr()
-    argv = ["sweep", rows, "--model", MODEL, "--ep", "3", "--available", "20GiB"]
+    argv = ["sweep", sequences, "--model", MODEL, "--ep", "3", "--available", "20GiB"]
     assert main([*argv, "--jobs", "1", "--plot", str(tmp_path / "none.png")]) == 2
     assert "nothing to draw" in capsys.readouterr().err
 
@@ -187,7 +187,7 @@ def test_sweep_of_stdin() -> None:
 
 
 def test_an_interrupted_sweep_prints_what_is_done(
-    capsys: pytest.CaptureFixture[str], rows: str, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], sequences: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*args: Any, **options: Any) -> Generator[tuple[int, Outcome], None, None]:
         options = {"executor": Immediate()}
@@ -196,7 +196,7 @@ def test_an_interrupted_sweep_prints_what_is_done(
                 raise KeyboardInterrupt
             yield item
 
-    argv = ["sweep", rows, "--model", MODEL, "--cp", "1,2", "--available", "20GiB,40GiB"]
+    argv = ["sweep", sequences, "--model", MODEL, "--cp", "1,2", "--available", "20GiB,40GiB"]
     argv += ["--jobs", "1", "--json"]
     with monkeypatch.context() as patched:
         patched.setattr("waveplan.cli.sweep.outcomes", interrupted)

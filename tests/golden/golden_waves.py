@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import workloads
-from conftest import corpus_rows
+from conftest import corpus_sequences
 
 from waveplan.sequences.requests import Requests
 
@@ -17,7 +17,7 @@ def rows_of(given: dict[str, Any]) -> list[Any]:
         return given["rows"]
     spec = given["spec"]
     if "corpus" in spec:
-        return corpus_rows(spec["corpus"], spec["rows"])
+        return corpus_sequences(spec["corpus"], spec["rows"])
     return workloads.make(spec)
 
 

@@ -167,7 +167,7 @@ def test_refusals() -> None:
         made.exact(1, built, np.zeros(3, bool))
     with pytest.raises(InputError, match="shared has 2 entries for 3"):
         made.exact(0, built, np.zeros(2, bool))
-    with pytest.raises(InputError, match="tree is not of pack 0's rows"):
+    with pytest.raises(InputError, match="tree is not of pack 0's sequences"):
         made.exact(0, built.restrict([0]), np.zeros(1, bool))
     with pytest.raises(InputError, match="tp is 0: it must be at least 1"):
         SETTINGS(tp=0)

@@ -31,11 +31,11 @@ from waveplan.wave import Wave
 MODEL = "qwen3.6-35b-a3b"
 
 
-def shared(rows: int, prefix: int, own: int, seed: int = 1) -> Requests:
+def shared(sequences: int, prefix: int, own: int, seed: int = 1) -> Requests:
     """Sequences of which groups of four share a prefix."""
     rng = np.random.default_rng(seed)
     made = []
-    for i in range(rows):
+    for i in range(sequences):
         if i % 4 == 0:
             head = rng.integers(0, 50_000, prefix)
         made.append(np.concatenate([head, rng.integers(0, 50_000, own)]))

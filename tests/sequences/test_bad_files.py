@@ -82,7 +82,7 @@ def refused(load: Callable[[Path], object], path: Path, *says: str) -> None:
     ],
 )
 def test_lines(line: bytes, says: str, tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
+    path = tmp_path / "sequences.jsonl"
     path.write_bytes(b"\n" + FINE + line)
     refused(Sequences.load, path, f"{path}: line 3: ", says)
     path.write_bytes(FINE + line + b"\r\n" + FINE)
@@ -133,8 +133,8 @@ class Touch:
     ],
 )
 def test_arrays(arrays: dict[str, Any], says: str, tmp_path: Path) -> None:
-    np.savez(tmp_path / "rows.npz", **arrays)
-    refused(Sequences.load, tmp_path / "rows.npz", says)
+    np.savez(tmp_path / "sequences.npz", **arrays)
+    refused(Sequences.load, tmp_path / "sequences.npz", says)
 
 
 def test_headers_that_lie(tmp_path: Path) -> None:
@@ -187,15 +187,15 @@ def write(path: Path, table: Any) -> Path:
     ],
 )
 def test_columns(columns: dict[str, Any], says: str, suffix: str, tmp_path: Path) -> None:
-    refused(Sequences.load, write(tmp_path / f"rows{suffix}", pa.table(columns)), says)
+    refused(Sequences.load, write(tmp_path / f"sequences{suffix}", pa.table(columns)), says)
 
 
 def test_nothing_that_a_file_names_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mark = tmp_path / "mark"
-    np.savez(tmp_path / "rows.npz", tokens=np.array([Touch(mark)], object), offsets=[0, 1])
-    refused(Sequences.load, tmp_path / "rows.npz", "allow_pickle=False")
-    (tmp_path / "rows.npy").write_bytes(pickle.dumps(Touch(mark)))
-    refused(Sequences.load, tmp_path / "rows.npy", "pickled")
+    np.savez(tmp_path / "sequences.npz", tokens=np.array([Touch(mark)], object), offsets=[0, 1])
+    refused(Sequences.load, tmp_path / "sequences.npz", "allow_pickle=False")
+    (tmp_path / "sequences.npy").write_bytes(pickle.dumps(Touch(mark)))
+    refused(Sequences.load, tmp_path / "sequences.npy", "pickled")
     named = {
         b"ARROW:extension:name": b"arrow.py_extension_type",
         b"ARROW:extension:metadata": pickle.dumps(Touch(mark)),
@@ -203,7 +203,7 @@ def test_nothing_that_a_file_names_is_run(tmp_path: Path, monkeypatch: pytest.Mo
     field = pa.field("tokens", pa.list_(pa.int64()), metadata=named)
     table = pa.table([pa.array([[5, 6]], field.type)], schema=pa.schema([field]))
     for suffix in (".parquet", ".arrow"):
-        path = write(tmp_path / f"rows{suffix}", table)
+        path = write(tmp_path / f"sequences{suffix}", table)
         assert Sequences.load(path)[0].tolist() == [5, 6]
         with monkeypatch.context() as patched:
             patched.setattr(pa, "__version__", "14.0.0")
@@ -233,8 +233,11 @@ for name in sys.argv[1:]:
 def test_damage_and_other_kinds(tmp_path: Path) -> None:
     """Cut anywhere, or with a few wrong bytes; in a process of its own, which must not end."""
     table = pa.table({"tokens": [[1, 2, 3], [4], []] * 5, "group": range(15), "text": ["a"] * 15})
-    paths = [write(tmp_path / "rows.parquet", table), write(tmp_path / "rows.arrow", table)]
-    paths += [tmp_path / "rows.npz", tmp_path / "rows.jsonl"]
+    paths = [
+        write(tmp_path / "sequences.parquet", table),
+        write(tmp_path / "sequences.arrow", table),
+    ]
+    paths += [tmp_path / "sequences.npz", tmp_path / "sequences.jsonl"]
     np.savez_compressed(paths[2], tokens=np.arange(40) % 7, offsets=[0, 10, 40])
     paths[3].write_text("\n".join(json.dumps({"tokens": [1, 2, i]}) for i in range(9)))
     # Sizes in this footer contradict one another: pyarrow's view of its columns calls abort().
@@ -259,7 +262,7 @@ def test_damage_and_other_kinds(tmp_path: Path) -> None:
         ("none.npz", "no such file"),
         ("none.parquet", "no such file"),
         ("x" * 300 + ".jsonl", "cannot be read"),
-        ("rows.csv", "must end in .jsonl"),
+        ("sequences.csv", "must end in .jsonl"),
         ("sequences", "must end in"),
     ],
 )

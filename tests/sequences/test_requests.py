@@ -12,11 +12,11 @@ from slow import measures as slow
 
 from waveplan import InputError, Requests
 
-ROWS = [[1, 2, 3, 4], [1, 2, 9], [], [7]]
+SEQUENCES = [[1, 2, 3, 4], [1, 2, 9], [], [7]]
 
 
 def test_defaults_are_targets_with_gradients() -> None:
-    requests = Requests(ROWS)
+    requests = Requests(SEQUENCES)
     assert len(requests) == 4
     assert requests.lengths.tolist() == [4, 3, 0, 1]
     assert requests.labelled.tolist() == [4, 3, 0, 1]
@@ -27,7 +27,7 @@ def test_defaults_are_targets_with_gradients() -> None:
 
 def test_one_value_or_one_per_request() -> None:
     requests = Requests(
-        ROWS,
+        SEQUENCES,
         targets=[True, 2, None, False],
         top_k=[None, 5, None, None],
         logits=[False, False, False, True],
@@ -59,23 +59,23 @@ def test_masks_and_labels() -> None:
     labels = [np.where(np.array(mask, bool), 5, -100) for mask in masks]
     wide = [np.stack([part, np.full_like(part, -100)], axis=1) for part in labels]
     for given_as in (masks, flat, labels, wide):
-        requests = Requests(ROWS, targets=given_as)
+        requests = Requests(SEQUENCES, targets=given_as)
         assert requests.labelled.tolist() == [3, 1, 0, 0]
     assert requests.target_width.tolist() == [2] * 4
     assert requests.mixes == ("target:2",)
-    mixed = Requests(ROWS, targets=[masks[0], 1, None, False])
+    mixed = Requests(SEQUENCES, targets=[masks[0], 1, None, False])
     assert mixed.labelled.tolist() == [3, 2, 0, 0]
     assert mixed.targets.tolist() == [True, True, False, False]
 
 
 def test_first_targets_from_an_array() -> None:
-    requests = Requests(ROWS, targets=np.array([1, 3, 0, 0], np.int32))
+    requests = Requests(SEQUENCES, targets=np.array([1, 3, 0, 0], np.int32))
     assert requests.labelled.tolist() == [3, 0, 0, 1]
-    assert Requests(ROWS, targets=0).labelled.tolist() == [4, 3, 0, 1]
+    assert Requests(SEQUENCES, targets=0).labelled.tolist() == [4, 3, 0, 1]
 
 
 def test_groups_of_one_size() -> None:
-    assert Requests(ROWS, groups=3).group_sizes.tolist() == [3, 1]
+    assert Requests(SEQUENCES, groups=3).group_sizes.tolist() == [3, 1]
     assert Requests([], groups=3).group_sizes.tolist() == []
 
 
@@ -116,7 +116,7 @@ def test_groups_of_one_size() -> None:
 )
 def test_refusals_name_the_option_and_the_value(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as refused:
-        Requests(ROWS, **options)
+        Requests(SEQUENCES, **options)
     assert str(refused.value).startswith(message)
     assert "\n" not in str(refused.value)
 
@@ -128,7 +128,7 @@ def test_negative_tokens_are_refused() -> None:
 
 def test_unknown_requests_are_refused() -> None:
     with pytest.raises(InputError, match=r"indices\[1\] is 4: it must be at least 0 and below 4"):
-        Requests(ROWS).packs([0, 4])
+        Requests(SEQUENCES).packs([0, 4])
 
 
 @given(st.data())

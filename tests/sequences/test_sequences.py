@@ -262,7 +262,7 @@ def write(path, text):
 
 def test_json_lines(tmp_path):
     path = write(
-        tmp_path / "rows.jsonl",
+        tmp_path / "sequences.jsonl",
         '{"input_ids": [1, 2], "group": 3, "text": "x"}\n\n{"tokens": [], "group": 0}\r\n'
         '{"prompt_ids": null, "tokens": [9], "group": 4}',
     )
@@ -276,7 +276,7 @@ def test_json_lines_of_prompts_and_completions(tmp_path):
         {"prompt_ids": [1, 2], "completion_ids": [3]},
         {"prompt_ids": [], "completion_ids": [4]},
     ]
-    path = write(tmp_path / "rows.jsonl", "\n".join(map(json.dumps, lines)))
+    path = write(tmp_path / "sequences.jsonl", "\n".join(map(json.dumps, lines)))
     sequences = Sequences.load(str(path))
     assert lists_of(sequences) == [[1, 2, 3], [4]]
     assert sequences.columns["first_target"].tolist() == [2, 0]
@@ -301,11 +301,11 @@ def test_npz_with_columns():
 
 
 def test_npz_round_trip(tmp_path):
-    path = tmp_path / "rows.npz"
+    path = tmp_path / "sequences.npz"
     np.savez(path, tokens=np.array([1, 2, 3], ">u2"), offsets=[0, 1, 3], note=["x"])
     assert lists_of(Sequences.load(path)) == [[1], [2, 3]]
-    np.save(tmp_path / "rows.npy", np.array([[1, 2], [3, 4]], np.uint16))
-    assert lists_of(Sequences.load(tmp_path / "rows.npy")) == [[1, 2], [3, 4]]
+    np.save(tmp_path / "sequences.npy", np.array([[1, 2], [3, 4]], np.uint16))
+    assert lists_of(Sequences.load(tmp_path / "sequences.npy")) == [[1, 2], [3, 4]]
 
 
 @pytest.mark.skipif(not HAS_ARROW, reason="pyarrow is not installed")
@@ -358,12 +358,12 @@ class TestArrow:
         import pyarrow.parquet as pq
 
         table = pa.table({"input_ids": self.lists(), "group": [1, 2, 3], "text": ["a", "b", "c"]})
-        pq.write_table(table, tmp_path / "rows.parquet", row_group_size=2)
-        with pa.ipc.new_file(str(tmp_path / "rows.arrow"), table.schema) as writer:
+        pq.write_table(table, tmp_path / "sequences.parquet", row_group_size=2)
+        with pa.ipc.new_file(str(tmp_path / "sequences.arrow"), table.schema) as writer:
             writer.write_table(table, max_chunksize=2)
         with pa.ipc.new_stream(str(tmp_path / "stream.arrow"), table.schema) as writer:
             writer.write_table(table)
-        for name in ("rows.parquet", "rows.arrow", "stream.arrow"):
+        for name in ("sequences.parquet", "sequences.arrow", "stream.arrow"):
             sequences = Sequences.load(tmp_path / name)
             assert lists_of(sequences) == [list(sequence) for sequence in self.WANTED], name
             assert sequences.columns["group"].tolist() == [1, 2, 3]
@@ -373,7 +373,7 @@ class TestArrow:
         import pyarrow.parquet as pq
 
         made = {"prompt_ids": [[1, 2], []], "completion_ids": [[3], [4]]}
-        pq.write_table(pa.table(made), tmp_path / "rows.parquet")
-        sequences = Sequences.load(tmp_path / "rows.parquet")
+        pq.write_table(pa.table(made), tmp_path / "sequences.parquet")
+        sequences = Sequences.load(tmp_path / "sequences.parquet")
         assert lists_of(sequences) == [[1, 2, 3], [4]]
         assert sequences.columns["first_target"].tolist() == [2, 0]

@@ -27,7 +27,7 @@ EXAMPLE = """\
   waveplan plan rollouts.jsonl --model qwen3.6-35b-a3b --cp 2 --available 70GiB
   waveplan plan rollouts.npz --model config.json --cp 4 --ep 2 --budget 141GB --json"""
 
-WIDTHS = {"wave": 5, "requests": 8, "tokens": 9, "packed": 8, "saved": 5, "price": 11}
+WIDTHS = {"wave": 5, "requests": 8, "tokens": 9, "packed": 8, "saved": 5, "required": 11}
 # Columns that only say something of several ranks.
 OF_RANKS = {"busiest": 7, "balance": 7}
 LAST = {"not wider because": 0}
@@ -160,7 +160,7 @@ def _cells(number: int, wave: Wave) -> dict[str, str]:
         "tokens": integer(plan.logical_tokens),
         "packed": integer(plan.packed_tokens),
         "saved": f"{saved:.0%}",
-        "price": format_bytes(wave.required),
+        "required": format_bytes(wave.required),
         "busiest": integer(int(local.max(initial=0))),
         "balance": f"{balance:.2f}",
         "not wider because": reason(wave),

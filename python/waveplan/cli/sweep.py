@@ -159,7 +159,7 @@ def _tables(results: Sequence[tuple[Job, Outcome]]) -> list[Table | str]:
         "widest",
         "packed tokens",
         "busiest rank",
-        "price",
+        "required",
         "refused",
         "doubtful rules",
     )

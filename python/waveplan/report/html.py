@@ -110,7 +110,7 @@ def _waves(data: dict[str, Any]) -> str:
     if not waves:
         return "<h2>Waves</h2><p>No wave was planned.</p>"
     several = len(waves[0]["rank_tokens"]) > 1
-    right = ("wave", "requests", "tokens", "packed", "price", "busiest rank")
+    right = ("wave", "requests", "tokens", "packed", "required", "busiest rank")
     head = (*right, *(["tokens per rank"] if several else []), "not wider because")
     full = max(max(wave["rank_tokens"]) for wave in waves) or 1
     rows = [
@@ -227,7 +227,7 @@ def _attention(data: dict[str, Any]) -> str:
 
 
 def _probes(data: dict[str, Any]) -> str:
-    right = ("wave", "width", "packed", "price")
+    right = ("wave", "width", "packed", "required")
     rows = [
         (
             probe["wave"],
@@ -239,7 +239,7 @@ def _probes(data: dict[str, Any]) -> str:
         )
         for probe in data["probes"]
     ]
-    head = ("wave", "width", "layout", "packed", "price", "fits")
+    head = ("wave", "width", "layout", "packed", "required", "fits")
     return "<h2>Probes of the search</h2>" + _table(head, rows, right) if rows else ""
 
 
