@@ -309,9 +309,9 @@ class RuleSet:
     def with_file(self, path: str | Path) -> RuleSet:
         """This set with the rules of a TOML file.
 
-        A table ``[rule."part.what"]`` overrides a rule of that name or adds one; its keys are
-        those of `Rule`, formulas as text; ``total`` as in `with_rule`. A table ``[define]``
-        replaces definitions and totals.
+        A table ``[rule."part.what"]`` overrides a rule of that name (of waves or of what stays
+        resident) or adds one; its keys are those of `Rule`, formulas as text; ``total`` as in
+        `with_rule`. A table ``[define]`` replaces definitions and totals.
 
         Raises:
             InputError: the file is no TOML, or holds no such rules; with the file and the rule.
