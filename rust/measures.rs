@@ -13,6 +13,8 @@ pub use packs::{PackKey, Packs};
 pub use requests::{Labels, NO_SLOT, PackRequests, Requests};
 
 use crate::fields::result;
+#[cfg(feature = "python")]
+use crate::python::measures::{by_name, in_order, named};
 
 /// Declares a table of measures: an index constant, a name and a meaning each. Those behind
 /// `@core` have no name: no rule reads them.
@@ -108,6 +110,33 @@ result! {
             let flat: Vec<i64> = (self.packs.iter()).flat_map(|one| &one[..named]).copied().collect();
             (flat, [self.packs.len(), named])
         };
+    }
+    python {
+        /// Measures in the order of `PLAN_MEASURES`, and of `PACK_MEASURES` a pack.
+        #[new]
+        fn py_new(plan: &Object<'_>, packs: &Object<'_>) -> PyResult<Self> {
+            Self::read(plan, packs, in_order)
+        }
+
+        /// Measures by name; what is not named is 0, except `cold`, which is 1.
+        #[staticmethod]
+        #[pyo3(name = "of", signature = (plan=None, packs=None))]
+        fn py_of(
+            py: Python<'_>,
+            plan: Option<Object<'_>>,
+            packs: Option<Object<'_>>,
+        ) -> PyResult<Self> {
+            let plan = plan.unwrap_or_else(|| pyo3::types::PyDict::new(py).into_any());
+            let packs = packs.unwrap_or_else(|| pyo3::types::PyTuple::empty(py).into_any());
+            Self::read(&plan, &packs, by_name)
+        }
+
+        fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            let packs: PyResult<Vec<_>> =
+                self.packs.iter().map(|one| named(py, pack::NAMED, one)).collect();
+            let made = [("plan", named(py, plan::NAMED, &self.plan)?), ("packs", packs?.into_pyobject(py)?)];
+            Ok(pyo3::types::IntoPyDict::into_py_dict(made, py)?.into_any())
+        }
     }
 }
 

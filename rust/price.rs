@@ -387,15 +387,15 @@ impl Program {
     }
 
     /// Every node's value: one entry, or one per pack; `None` where it has no value.
-    pub fn every(
+    pub fn every<const G: usize>(
         &self,
         plan: &[i64],
-        packs: &[i64],
-        width: usize,
+        packs: &[[i64; G]],
     ) -> Result<Vec<Vec<Option<i64>>>> {
-        self.check(plan, packs, width)?;
+        let packs = packs.as_flattened();
+        self.check(plan, packs, G)?;
         let known = |column: Vec<Value>| column.into_iter().map(Value::ok).collect();
-        Ok((self.columns(plan, packs, width).into_iter())
+        Ok((self.columns(plan, packs, G).into_iter())
             .map(known)
             .collect())
     }

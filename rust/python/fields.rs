@@ -103,7 +103,7 @@ pub(crate) trait Take: Sized {
     }
 }
 
-fn wrong(value: &Bound<'_, PyAny>, name: &str, right: &str) -> PyErr {
+pub(super) fn wrong(value: &Bound<'_, PyAny>, name: &str, right: &str) -> PyErr {
     let message = format!("{name} must be {right}, not {}", shown(value));
     refused(message)
 }
@@ -200,7 +200,10 @@ fn each<T: Take>(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<T>> {
 }
 
 /// The entries of a list, tuple or array; other sequences may claim any length.
-fn entries<'py>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+pub(super) fn entries<'py>(
+    name: &str,
+    value: &Bound<'py, PyAny>,
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
     if let Ok(list) = value.cast::<PyList>() {
         Ok(list.iter().collect())
     } else if let Ok(tuple) = value.cast::<PyTuple>() {

@@ -3,19 +3,103 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyMapping};
 
-use super::convert::{Flags, picked, slice};
+use super::convert::{Flags, ints, picked, slice};
 use super::errors::refused;
-use super::fields::give_class;
+use super::fields::{Take, entries, give_class, shown, wrong};
+use crate::fields::{Setting, at_least};
 use crate::gdn::Gdn;
 use crate::heads::HeadWork;
 use crate::layout;
 use crate::measures::requests::PyRequests;
-use crate::measures::{self, Exact, HeadCount, Measures, Packs, Requests, Settings};
+use crate::measures::{self, Exact, HeadCount, Measures, Packs, Requests, Settings, pack, plan};
 use crate::ownership::Ownership;
 use crate::tree::Tree;
 
 give_class!(Measures);
+
+/// Names and meanings of a line of measures.
+type Names = [(&'static str, &'static str)];
+
+/// Fills a line of measures, named by its place, with what a caller gives.
+type Fill = fn(&mut [i64], &str, &Names, &Bound<'_, PyAny>) -> PyResult<()>;
+
+impl Measures {
+    /// Those of a plan and of its packs, a line each.
+    pub(crate) fn read(
+        plan: &Bound<'_, PyAny>,
+        packs: &Bound<'_, PyAny>,
+        fill: Fill,
+    ) -> PyResult<Self> {
+        let mut made = Self::default();
+        made.plan[plan::COLD] = 1;
+        fill(&mut made.plan, "plan", plan::NAMED, plan)?;
+        for (i, given) in entries("packs", packs)?.iter().enumerate() {
+            let mut line = [0; pack::COUNT];
+            fill(&mut line, &format!("packs[{i}]"), pack::NAMED, given)?;
+            made.packs.push(line);
+        }
+        Ok(made)
+    }
+}
+
+/// All measures of a line, in order.
+pub(crate) fn in_order(
+    line: &mut [i64],
+    place: &str,
+    names: &Names,
+    given: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let column = ints(place, given)?;
+    let (values, most) = (slice(place, &column)?, names.len());
+    if values.len() != most {
+        let wrong = format!("{place} has {} measures: it must have {most}", values.len());
+        return Err(refused(wrong));
+    }
+    line[..most].copy_from_slice(values);
+    let mut both = values.iter().zip(names);
+    Ok(both.try_for_each(|(value, (name, _))| value.check(name, at_least(0)))?)
+}
+
+/// Some measures of a line, by name.
+pub(crate) fn by_name(
+    line: &mut [i64],
+    place: &str,
+    names: &Names,
+    given: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let given = (given.cast::<PyMapping>()).map_err(|_| wrong(given, place, "a dict"))?;
+    for item in given.items()? {
+        let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
+        let Some(at) = names
+            .iter()
+            .position(|known| name.eq(known.0).unwrap_or(false))
+        else {
+            let known: Vec<_> = names.iter().map(|known| known.0).collect();
+            let (name, known) = (shown(&name), known.join(", "));
+            return Err(refused(format!(
+                "{place} has no measure {name}: known are {known}"
+            )));
+        };
+        line[at] = i64::take(names[at].0, &value)?;
+        line[at].check(names[at].0, at_least(0))?;
+    }
+    Ok(())
+}
+
+/// A line of measures as a dict.
+pub(crate) fn named<'py>(
+    py: Python<'py>,
+    names: &Names,
+    line: &[i64],
+) -> PyResult<Bound<'py, PyAny>> {
+    let pairs = names
+        .iter()
+        .zip(line)
+        .map(|((name, _), value)| (name, value));
+    Ok(pairs.into_py_dict(py)?.into_any())
+}
 
 /// Measures of one plan, filled pack by pack.
 #[pyclass(name = "PlanMeasures", module = "waveplan._core")]

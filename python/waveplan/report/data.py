@@ -81,7 +81,7 @@ def rank_prices(plan: Plan) -> list[Price]:
     column = list(PACK).index("local_tokens")
     made = []
     for rank in range(ranks):
-        packs = measures.packs.copy()
+        packs = measures.packs
         for i, pack in enumerate(forward.packs):
             packs[i, column] = max(1, int(pack.rank_tokens[rank]))
         made.append(price(Measures(measures.plan, packs), plan.price.bound))
