@@ -14,7 +14,10 @@ pub use requests::{Labels, NO_SLOT, PackRequests, Requests};
 
 use crate::fields::result;
 #[cfg(feature = "python")]
-use crate::python::measures::{by_name, in_order, named};
+use crate::python::{
+    fields::entries,
+    measures::{line, named, set_named},
+};
 
 /// Declares a table of measures: an index constant, a name and a meaning each. Those behind
 /// `@core` have no name: no rule reads them.
@@ -115,20 +118,28 @@ result! {
         /// Measures in the order of `PLAN_MEASURES`, and of `PACK_MEASURES` a pack.
         #[new]
         fn py_new(plan: &Object<'_>, packs: &Object<'_>) -> PyResult<Self> {
-            Self::read(plan, packs, in_order)
+            let plan = <[i64; plan::NAMED.len()]>::take("plan", plan)?;
+            let packs = Vec::<[i64; pack::NAMED.len()]>::take("packs", packs)?;
+            let pack = |(i, named)| line(&format!("packs[{i}]"), named);
+            let packs = packs.iter().enumerate().map(pack).collect::<PyResult<_>>()?;
+            Ok(Self { plan: line("plan", &plan)?, packs })
         }
 
         /// Measures by name; what is not named is 0, except `cold`, which is 1.
         #[staticmethod]
         #[pyo3(name = "of", signature = (plan=None, packs=None))]
-        fn py_of(
-            py: Python<'_>,
-            plan: Option<Object<'_>>,
-            packs: Option<Object<'_>>,
-        ) -> PyResult<Self> {
-            let plan = plan.unwrap_or_else(|| pyo3::types::PyDict::new(py).into_any());
-            let packs = packs.unwrap_or_else(|| pyo3::types::PyTuple::empty(py).into_any());
-            Self::read(&plan, &packs, by_name)
+        fn py_of(plan: Option<Object<'_>>, packs: Option<Object<'_>>) -> PyResult<Self> {
+            let mut made = Self::default();
+            made.plan[plan::COLD] = 1;
+            if let Some(given) = plan {
+                set_named(&mut made.plan, "plan", plan::NAMED, &given)?;
+            }
+            let packs = packs.map_or_else(|| Ok(Vec::new()), |packs| entries("packs", &packs))?;
+            made.packs = vec![[0; pack::COUNT]; packs.len()];
+            for (i, (line, given)) in made.packs.iter_mut().zip(&packs).enumerate() {
+                set_named(line, &format!("packs[{i}]"), pack::NAMED, given)?;
+            }
+            Ok(made)
         }
 
         fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {

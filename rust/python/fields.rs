@@ -1,12 +1,12 @@
 //! Fields of settings and results as Python values, in both directions.
 
-use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyUntypedArray};
+use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList, PyTuple};
 
-use super::convert::{Flags, Ints, index, indices, picked, short, slice};
+use super::convert::{Flags, Ints, index, indices, picked, scattered, short, slice};
 use super::errors::{detached_unless, refused};
 use crate::error::Result;
 use crate::fields::Table;
@@ -199,8 +199,8 @@ fn each<T: Take>(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<T>> {
     entries(name, value)?.iter().enumerate().map(one).collect()
 }
 
-/// The entries of a list, tuple or array; other sequences may claim any length.
-pub(super) fn entries<'py>(
+/// The entries of a list, tuple or contiguous array; others may claim any length.
+pub(crate) fn entries<'py>(
     name: &str,
     value: &Bound<'py, PyAny>,
 ) -> PyResult<Vec<Bound<'py, PyAny>>> {
@@ -208,7 +208,10 @@ pub(super) fn entries<'py>(
         Ok(list.iter().collect())
     } else if let Ok(tuple) = value.cast::<PyTuple>() {
         Ok(tuple.iter().collect())
-    } else if value.cast::<PyUntypedArray>().is_ok() {
+    } else if let Ok(array) = value.cast::<PyUntypedArray>() {
+        if !array.is_contiguous() {
+            return Err(scattered(name, array.len()));
+        }
         entries(name, &value.call_method0("tolist")?)
     } else {
         Err(wrong(value, name, "a list or a tuple"))

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyMapping};
 
-use super::convert::{Flags, ints, picked, slice};
+use super::convert::{Flags, picked, slice};
 use super::errors::refused;
-use super::fields::{Take, entries, give_class, shown, wrong};
+use super::fields::{Take, give_class, shown, wrong};
+use super::prelude::Object;
 use crate::fields::{Setting, at_least};
 use crate::gdn::Gdn;
 use crate::heads::HeadWork;
 use crate::layout;
 use crate::measures::requests::PyRequests;
-use crate::measures::{self, Exact, HeadCount, Measures, Packs, Requests, Settings, pack, plan};
+use crate::measures::{self, Exact, HeadCount, Measures, Packs, Requests, Settings};
 use crate::ownership::Ownership;
 use crate::tree::Tree;
 
@@ -22,66 +23,33 @@ give_class!(Measures);
 /// Names and meanings of a line of measures.
 type Names = [(&'static str, &'static str)];
 
-/// Fills a line of measures, named by its place, with what a caller gives.
-type Fill = fn(&mut [i64], &str, &Names, &Bound<'_, PyAny>) -> PyResult<()>;
-
-impl Measures {
-    /// Those of a plan and of its packs, a line each.
-    pub(crate) fn read(
-        plan: &Bound<'_, PyAny>,
-        packs: &Bound<'_, PyAny>,
-        fill: Fill,
-    ) -> PyResult<Self> {
-        let mut made = Self::default();
-        made.plan[plan::COLD] = 1;
-        fill(&mut made.plan, "plan", plan::NAMED, plan)?;
-        for (i, given) in entries("packs", packs)?.iter().enumerate() {
-            let mut line = [0; pack::COUNT];
-            fill(&mut line, &format!("packs[{i}]"), pack::NAMED, given)?;
-            made.packs.push(line);
-        }
-        Ok(made)
-    }
+/// A line of its named measures, in order; the others are 0.
+pub(crate) fn line<const N: usize, const W: usize>(
+    place: &str,
+    named: &[i64; N],
+) -> PyResult<[i64; W]> {
+    named.check(place, at_least(0))?;
+    let mut made = [0; W];
+    made[..N].copy_from_slice(named);
+    Ok(made)
 }
 
-/// All measures of a line, in order.
-pub(crate) fn in_order(
+/// Sets measures of a line by name.
+pub(crate) fn set_named(
     line: &mut [i64],
     place: &str,
     names: &Names,
-    given: &Bound<'_, PyAny>,
-) -> PyResult<()> {
-    let column = ints(place, given)?;
-    let (values, most) = (slice(place, &column)?, names.len());
-    if values.len() != most {
-        let wrong = format!("{place} has {} measures: it must have {most}", values.len());
-        return Err(refused(wrong));
-    }
-    line[..most].copy_from_slice(values);
-    let mut both = values.iter().zip(names);
-    Ok(both.try_for_each(|(value, (name, _))| value.check(name, at_least(0)))?)
-}
-
-/// Some measures of a line, by name.
-pub(crate) fn by_name(
-    line: &mut [i64],
-    place: &str,
-    names: &Names,
-    given: &Bound<'_, PyAny>,
+    given: &Object<'_>,
 ) -> PyResult<()> {
     let given = (given.cast::<PyMapping>()).map_err(|_| wrong(given, place, "a dict"))?;
     for item in given.items()? {
-        let (name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = item.extract()?;
-        let Some(at) = names
-            .iter()
-            .position(|known| name.eq(known.0).unwrap_or(false))
-        else {
+        let (name, value): (Object<'_>, Object<'_>) = item.extract()?;
+        let is = |known: &(&str, &str)| name.eq(known.0).unwrap_or(false);
+        let at = names.iter().position(is).ok_or_else(|| {
             let known: Vec<_> = names.iter().map(|known| known.0).collect();
             let (name, known) = (shown(&name), known.join(", "));
-            return Err(refused(format!(
-                "{place} has no measure {name}: known are {known}"
-            )));
-        };
+            refused(format!("{place} has no measure {name}: known are {known}"))
+        })?;
         line[at] = i64::take(names[at].0, &value)?;
         line[at].check(names[at].0, at_least(0))?;
     }
@@ -89,15 +57,11 @@ pub(crate) fn by_name(
 }
 
 /// A line of measures as a dict.
-pub(crate) fn named<'py>(
-    py: Python<'py>,
-    names: &Names,
-    line: &[i64],
-) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn named<'py>(py: Python<'py>, names: &Names, line: &[i64]) -> PyResult<Object<'py>> {
     let pairs = names
         .iter()
         .zip(line)
-        .map(|((name, _), value)| (name, value));
+        .map(|(known, value)| (known.0, value));
     Ok(pairs.into_py_dict(py)?.into_any())
 }
 

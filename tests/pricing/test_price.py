@@ -70,7 +70,8 @@ def wave(tokens: int, gradient: int = 1, requests: int = 1, packed: int | None =
 def changed(measures: Measures, **plan: int) -> Measures:
     """The measures with others of the plan."""
     table = measures.to_dict()
-    return Measures.of(table["plan"] | plan, table["packs"])
+    table["plan"] |= plan
+    return Measures.of(**table)
 
 
 def charge(bound: BoundRules, rule: str, measures: Measures) -> int:
@@ -476,18 +477,20 @@ def test_measures_are_checked() -> None:
     with pytest.raises(InputError, match="no measure 'local_token': known are gradient, "):
         Measures.of({}, [{"local_token": 1}])
     good = Measures.of({}, [{}])
-    with pytest.raises(InputError, match="plan has dtype float64: give integers"):
+    with pytest.raises(InputError, match=r"plan\[0\] must be an integer, not 0.0"):
         Measures(good.plan.astype(np.float64), good.packs)
-    with pytest.raises(InputError, match="plan has 11 measures: it must have 12"):
+    with pytest.raises(InputError, match="plan has 11 entries: give 12"):
         Measures(good.plan[:-1], good.packs)
-    with pytest.raises(InputError, match=r"packs\[0\] has 19 measures: it must have 20"):
+    with pytest.raises(InputError, match=r"packs\[0\] has 19 entries: give 20"):
         Measures(good.plan, good.packs[:, :-1])
+    with pytest.raises(InputError, match=r"packs .* is not contiguous"):
+        Measures(good.plan, np.broadcast_to(good.packs, (9, 20)))
     for wrong in ({"cold": -1}, {"cold": True}, {"cold": 0.5}, [("cold", 1)]):
         with pytest.raises(InputError, match=r"(cold|plan) (is|must be) "):
             Measures.of(wrong)
     with pytest.raises(InputError, match="packs must be a list or a tuple"):
         Measures.of({}, {})
-    with pytest.raises(InputError, match="packed_tokens is -1: it must be at least 0"):
+    with pytest.raises(InputError, match=r"plan\[0\] is -1: it must be at least 0"):
         Measures(good.plan - 1, good.packs)
     again = Measures(good.plan, good.packs)
     assert again.to_dict() == good.to_dict()

@@ -268,11 +268,7 @@ def _pipeline(
     """Measures of one wave with full sharing, through the stages of a plan."""
     made = tree(requests.sequences)
     layout = choose_layout(made, Scoring(version=1, layers=model.layers), "full")
-    measured = _core.PlanMeasures(
-        requests,
-        np.arange(len(requests), dtype=np.int64),
-        settings,
-    )
+    measured = _core.PlanMeasures(requests, np.arange(len(requests)), settings)
     ownership = placed = None
     if topology.cp > 1:
         packing = made.pack(layout.shared)
