@@ -134,10 +134,10 @@ result! {
             if let Some(given) = plan {
                 set_named(&mut made.plan, "plan", plan::NAMED, &given)?;
             }
-            let packs = packs.map_or_else(|| Ok(Vec::new()), |packs| entries("packs", &packs))?;
-            made.packs = vec![[0; pack::COUNT]; packs.len()];
-            for (i, (line, given)) in made.packs.iter_mut().zip(&packs).enumerate() {
-                set_named(line, &format!("packs[{i}]"), pack::NAMED, given)?;
+            let packs = packs.map_or(Ok(vec![]), |packs| entries("packs", &packs))?;
+            for (i, given) in packs.iter().enumerate() {
+                made.packs.push([0; pack::COUNT]);
+                set_named(&mut made.packs[i], &format!("packs[{i}]"), pack::NAMED, given)?;
             }
             Ok(made)
         }

@@ -108,8 +108,19 @@ pub(super) fn wrong(value: &Bound<'_, PyAny>, name: &str, right: &str) -> PyErr 
     refused(message)
 }
 
+/// The refusal of a name among those known.
+pub(super) fn unknown<'a>(
+    place: &str,
+    kind: &str,
+    name: &str,
+    known: impl Iterator<Item = &'a str>,
+) -> PyErr {
+    let (name, known) = (short(name), known.collect::<Vec<_>>().join(", "));
+    refused(format!("{place} has no {kind} {name}: known are {known}"))
+}
+
 /// A value as a message shows it, on one line.
-pub(super) fn shown(value: &Bound<'_, PyAny>) -> String {
+fn shown(value: &Bound<'_, PyAny>) -> String {
     let kind = || value.get_type().name().map(|name| format!("a {name}"));
     let text = match value.repr() {
         Ok(text) => text.to_string(),
@@ -322,14 +333,8 @@ pub(crate) trait Settings:
         for (key, value) in given.into_iter().flatten() {
             let name: String = key.extract()?;
             if !Self::FIELDS.iter().any(|(known, _)| *known == name) {
-                let known: Vec<_> = Self::FIELDS.iter().map(|(known, _)| *known).collect();
-                let message = format!(
-                    "{} has no setting {}: known are {}",
-                    Self::NAME,
-                    short(&name),
-                    known.join(", ")
-                );
-                return Err(refused(message));
+                let known = Self::FIELDS.iter().map(|(known, _)| *known);
+                return Err(unknown(Self::NAME, "setting", &name, known));
             }
             made.set(&name, &value)?;
         }

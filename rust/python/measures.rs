@@ -7,7 +7,7 @@ use pyo3::types::{IntoPyDict, PyMapping};
 
 use super::convert::{Flags, picked, slice};
 use super::errors::refused;
-use super::fields::{Take, give_class, shown, wrong};
+use super::fields::{Take, give_class, unknown, wrong};
 use super::prelude::Object;
 use crate::fields::{Setting, at_least};
 use crate::gdn::Gdn;
@@ -43,26 +43,21 @@ pub(crate) fn set_named(
 ) -> PyResult<()> {
     let given = (given.cast::<PyMapping>()).map_err(|_| wrong(given, place, "a dict"))?;
     for item in given.items()? {
-        let (name, value): (Object<'_>, Object<'_>) = item.extract()?;
-        let is = |known: &(&str, &str)| name.eq(known.0).unwrap_or(false);
-        let at = names.iter().position(is).ok_or_else(|| {
-            let known: Vec<_> = names.iter().map(|known| known.0).collect();
-            let (name, known) = (shown(&name), known.join(", "));
-            refused(format!("{place} has no measure {name}: known are {known}"))
-        })?;
-        line[at] = i64::take(names[at].0, &value)?;
-        line[at].check(names[at].0, at_least(0))?;
+        let (name, value): (String, Object<'_>) = item.extract()?;
+        let Some(at) = names.iter().position(|known| known.0 == name) else {
+            let known = names.iter().map(|known| known.0);
+            return Err(unknown(place, "measure", &name, known));
+        };
+        line[at] = i64::take(&name, &value)?;
+        line[at].check(&name, at_least(0))?;
     }
     Ok(())
 }
 
 /// A line of measures as a dict.
 pub(crate) fn named<'py>(py: Python<'py>, names: &Names, line: &[i64]) -> PyResult<Object<'py>> {
-    let pairs = names
-        .iter()
-        .zip(line)
-        .map(|(known, value)| (known.0, value));
-    Ok(pairs.into_py_dict(py)?.into_any())
+    let names = names.iter().map(|known| known.0);
+    Ok(names.zip(line).into_py_dict(py)?.into_any())
 }
 
 /// Measures of one plan, filled pack by pack.

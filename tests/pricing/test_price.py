@@ -474,7 +474,7 @@ def test_sizes_that_leave_64_bits_are_refused() -> None:
 
 
 def test_measures_are_checked() -> None:
-    with pytest.raises(InputError, match="no measure 'local_token': known are gradient, "):
+    with pytest.raises(InputError, match='no measure "local_token": known are gradient, '):
         Measures.of({}, [{"local_token": 1}])
     good = Measures.of({}, [{}])
     with pytest.raises(InputError, match=r"plan\[0\] must be an integer, not 0.0"):
