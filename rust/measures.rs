@@ -13,6 +13,11 @@ pub use packs::{PackKey, Packs};
 pub use requests::{Labels, NO_SLOT, PackRequests, Requests};
 
 use crate::fields::result;
+#[cfg(feature = "python")]
+use crate::python::{
+    fields::entries,
+    measures::{line, named, set_named},
+};
 
 /// Declares a table of measures: an index constant, a name and a meaning each. Those behind
 /// `@core` have no name: no rule reads them.
@@ -108,6 +113,41 @@ result! {
             let flat: Vec<i64> = (self.packs.iter()).flat_map(|one| &one[..named]).copied().collect();
             (flat, [self.packs.len(), named])
         };
+    }
+    python {
+        /// Measures in the order of `PLAN_MEASURES`, and of `PACK_MEASURES` a pack.
+        #[new]
+        fn py_new(plan: &Object<'_>, packs: &Object<'_>) -> PyResult<Self> {
+            let plan = <[i64; plan::NAMED.len()]>::take("plan", plan)?;
+            let packs = Vec::<[i64; pack::NAMED.len()]>::take("packs", packs)?;
+            let pack = |(i, named)| line(&format!("packs[{i}]"), named);
+            let packs = packs.iter().enumerate().map(pack).collect::<PyResult<_>>()?;
+            Ok(Self { plan: line("plan", &plan)?, packs })
+        }
+
+        /// Measures by name; what is not named is 0, except `cold`, which is 1.
+        #[staticmethod]
+        #[pyo3(name = "of", signature = (plan=None, packs=None))]
+        fn py_of(plan: Option<Object<'_>>, packs: Option<Object<'_>>) -> PyResult<Self> {
+            let mut made = Self::default();
+            made.plan[plan::COLD] = 1;
+            if let Some(given) = plan {
+                set_named(&mut made.plan, "plan", plan::NAMED, &given)?;
+            }
+            let packs = packs.map_or(Ok(vec![]), |packs| entries("packs", &packs))?;
+            for (i, given) in packs.iter().enumerate() {
+                made.packs.push([0; pack::COUNT]);
+                set_named(&mut made.packs[i], &format!("packs[{i}]"), pack::NAMED, given)?;
+            }
+            Ok(made)
+        }
+
+        fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {
+            let packs: PyResult<Vec<_>> =
+                self.packs.iter().map(|one| named(py, pack::NAMED, one)).collect();
+            let made = [("plan", named(py, plan::NAMED, &self.plan)?), ("packs", packs?.into_pyobject(py)?)];
+            Ok(pyo3::types::IntoPyDict::into_py_dict(made, py)?.into_any())
+        }
     }
 }
 

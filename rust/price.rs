@@ -292,25 +292,13 @@ impl Program {
     }
 
     /// Evaluates over a plan's measures and its packs' (one array each).
-    #[inline]
     pub fn evaluate<const G: usize>(
         &self,
         plan: &[i64],
         packs: &[[i64; G]],
         values: &mut Values,
     ) -> Result<()> {
-        self.evaluate_flat(plan, packs.as_flattened(), G, values)
-    }
-
-    /// The same over packs stored one after another, `width` measures each.
-    pub fn evaluate_flat(
-        &self,
-        plan: &[i64],
-        packs: &[i64],
-        width: usize,
-        values: &mut Values,
-    ) -> Result<()> {
-        self.check(plan, packs, width)?;
+        self.check(plan, G)?;
         values.slots.clear();
         values.slots.extend_from_slice(&self.constants);
         let slots = values.slots.as_mut_slice();
@@ -322,7 +310,7 @@ impl Program {
             if level.folds.is_empty() {
                 continue;
             }
-            for pack in packs.chunks_exact(width) {
+            for pack in packs {
                 for &(at, node) in &level.each_pack {
                     slots[at as usize] = faults.step(node, slots, plan, pack);
                 }
@@ -339,7 +327,7 @@ impl Program {
         }
         values.roots.clear();
         if faults.any() {
-            return self.evaluate_chosen(plan, packs, width, &mut values.roots);
+            return self.evaluate_chosen(plan, packs, &mut values.roots);
         }
         values
             .roots
@@ -347,20 +335,15 @@ impl Program {
         Ok(())
     }
 
-    fn check(&self, plan: &[i64], packs: &[i64], width: usize) -> Result<()> {
-        if plan.len() < self.plan_width {
-            return Err(Error::input(format!(
-                "plan has {} measures, the rules read {}",
-                plan.len(),
-                self.plan_width
-            )));
-        }
-        if width < self.pack_width.max(1) || packs.len() % width != 0 {
-            return Err(Error::input(format!(
-                "packs has {} entries of width {width}, the rules read {} measures a pack",
-                packs.len(),
-                self.pack_width
-            )));
+    fn check(&self, plan: &[i64], pack_width: usize) -> Result<()> {
+        for (place, width, read) in [
+            ("plan", plan.len(), self.plan_width),
+            ("a pack", pack_width, self.pack_width),
+        ] {
+            if width < read {
+                let wrong = format!("{place} has {width} measures, the rules read {read}");
+                return Err(Error::input(wrong));
+            }
         }
         Ok(())
     }
@@ -368,14 +351,13 @@ impl Program {
     /// The results where some node has no value: a fault counts only where a result needs it, so
     /// a choice can stand before a division that its other branch must not make.
     #[cold]
-    fn evaluate_chosen(
+    fn evaluate_chosen<const G: usize>(
         &self,
         plan: &[i64],
-        packs: &[i64],
-        width: usize,
+        packs: &[[i64; G]],
         results: &mut Vec<i64>,
     ) -> Result<()> {
-        let columns = self.columns(plan, packs, width);
+        let columns = self.columns(plan, packs);
         let mut faults = Faults::default();
         for &root in &self.roots {
             match columns[root as usize][0] {
@@ -387,21 +369,17 @@ impl Program {
     }
 
     /// Every node's value: one entry, or one per pack; `None` where it has no value.
-    pub fn every(
+    pub fn every<const G: usize>(
         &self,
         plan: &[i64],
-        packs: &[i64],
-        width: usize,
+        packs: &[[i64; G]],
     ) -> Result<Vec<Vec<Option<i64>>>> {
-        self.check(plan, packs, width)?;
+        self.check(plan, G)?;
         let known = |column: Vec<Value>| column.into_iter().map(Value::ok).collect();
-        Ok((self.columns(plan, packs, width).into_iter())
-            .map(known)
-            .collect())
+        Ok((self.columns(plan, packs).into_iter()).map(known).collect())
     }
 
-    fn columns(&self, plan: &[i64], packs: &[i64], width: usize) -> Vec<Vec<Value>> {
-        let packs: Vec<&[i64]> = packs.chunks_exact(width).collect();
+    fn columns<const G: usize>(&self, plan: &[i64], packs: &[[i64; G]]) -> Vec<Vec<Value>> {
         let mut made: Vec<Vec<Value>> = Vec::with_capacity(self.nodes.len());
         let per_pack = per_pack(&self.nodes);
         for &node in &self.nodes {
@@ -417,7 +395,9 @@ impl Program {
                 }
                 vec![kept]
             } else if per_pack[made.len()] {
-                let step = |(i, &pack)| step_checked(node, |at| value(at, i), plan, pack);
+                let step = |(i, pack): (usize, &[i64; G])| {
+                    step_checked(node, |at| value(at, i), plan, pack)
+                };
                 packs.iter().enumerate().map(step).collect()
             } else {
                 vec![step_checked(node, |at| value(at, 0), plan, &[])]

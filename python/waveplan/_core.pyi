@@ -4,7 +4,7 @@ Sequences are lists or tuples. `InputError`: a value that cannot be; an object o
 `TypeError` with the argument's name as a note.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, Self, TypeAlias, dataclass_transform, final
 
 from numpy import bool_, float64, int64
@@ -450,6 +450,14 @@ class Measures:
 
     plan: Final[_Ints]  # in the order of `PLAN_MEASURES`
     packs: Final[_Ints]  # [packs, measures], in the order of `PACK_MEASURES`
+    def __new__(cls, plan: ArrayLike, packs: ArrayLike) -> Self: ...
+    @staticmethod
+    def of(
+        plan: Mapping[str, int] | None = None, packs: Sequence[Mapping[str, int]] | None = None
+    ) -> Measures:
+        """Measures by name; what is not named is 0, except ``cold``, which is 1."""
+    def to_dict(self) -> dict[str, Any]:
+        """Measures by name, as plain integers."""
 
 @final
 class PlanMeasures:
@@ -486,9 +494,9 @@ class Program:
         roots: Sequence[int],
         safety: float,
     ) -> Self: ...
-    def evaluate(self, plan: _Ints, packs: _Ints, width: int) -> list[int]:
-        """Results over one plan; `packs` holds `width` measures per pack, flattened."""
-    def every(self, plan: _Ints, packs: _Ints, width: int) -> list[list[int | None]]:
+    def evaluate(self, measures: Measures) -> list[int]:
+        """Results over one plan."""
+    def every(self, measures: Measures) -> list[list[int | None]]:
         """The value of every node: one entry, or one per pack; None where it has no value."""
     def measure_settings(self, tp: int, cp: int, gdn: bool) -> MeasureSettings:
         """Settings of measures as the rules have them."""

@@ -53,7 +53,7 @@ class Plan:
     @property
     def measures(self) -> Measures:
         """The measures that are priced: of a split, those of its largest forward."""
-        return measures_of(self.largest)
+        return self.largest.measures
 
     @cached_property
     def price(self) -> Price:
@@ -129,7 +129,7 @@ class Plan:
                     "required": forward.required,
                     "requests": forward.requests.tolist(),
                     "packs": [pack_to_dict(pack) for pack in forward.packs],
-                    "measures": measures_of(forward).to_dict(),
+                    "measures": forward.measures.to_dict(),
                 }
                 for forward in self.forwards
             ],
@@ -147,11 +147,6 @@ def plan_of(found: SearchResult, bound: BoundRules, required: int | None = None)
     """Return the plan of a search result."""
     needed = found.required if required is None else required
     return Plan(found.plans, needed, bound, found.part_requests)
-
-
-def measures_of(forward: ForwardPlan) -> Measures:
-    """Return the measures of a forward, from which its price is computed."""
-    return Measures(forward.measures.plan, forward.measures.packs)
 
 
 def pack_to_dict(pack: Pack) -> dict[str, Any]:

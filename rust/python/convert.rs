@@ -90,12 +90,14 @@ pub(super) fn cut(text: &str) -> String {
 
 /// The slice under a one-dimensional array, without a copy.
 pub(crate) fn slice<'a, T: Element>(name: &str, array: &'a Array<'_, T>) -> PyResult<&'a [T]> {
-    array.as_slice().map_err(|_| {
-        refused(format!(
-            "{name} (length {}) is not contiguous and aligned: pass numpy.ascontiguousarray of it",
-            array.len()
-        ))
-    })
+    (array.as_slice()).map_err(|_| scattered(name, array.len()))
+}
+
+/// The refusal of an array that is no slice.
+pub(super) fn scattered(name: &str, length: usize) -> PyErr {
+    refused(format!(
+        "{name} (length {length}) is not contiguous and aligned: pass numpy.ascontiguousarray of it"
+    ))
 }
 
 /// A column of integers from whatever Python calls one: an int64 array as it is, anything else as

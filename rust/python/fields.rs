@@ -1,12 +1,12 @@
 //! Fields of settings and results as Python values, in both directions.
 
-use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyUntypedArray};
+use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList, PyTuple};
 
-use super::convert::{Flags, Ints, index, indices, picked, short, slice};
+use super::convert::{Flags, Ints, index, indices, picked, scattered, short, slice};
 use super::errors::{detached_unless, refused};
 use crate::error::Result;
 use crate::fields::Table;
@@ -103,13 +103,24 @@ pub(crate) trait Take: Sized {
     }
 }
 
-fn wrong(value: &Bound<'_, PyAny>, name: &str, right: &str) -> PyErr {
+pub(super) fn wrong(value: &Bound<'_, PyAny>, name: &str, right: &str) -> PyErr {
     let message = format!("{name} must be {right}, not {}", shown(value));
     refused(message)
 }
 
+/// The refusal of a name among those known.
+pub(super) fn unknown<'a>(
+    place: &str,
+    kind: &str,
+    name: &str,
+    known: impl Iterator<Item = &'a str>,
+) -> PyErr {
+    let (name, known) = (short(name), known.collect::<Vec<_>>().join(", "));
+    refused(format!("{place} has no {kind} {name}: known are {known}"))
+}
+
 /// A value as a message shows it, on one line.
-pub(super) fn shown(value: &Bound<'_, PyAny>) -> String {
+fn shown(value: &Bound<'_, PyAny>) -> String {
     let kind = || value.get_type().name().map(|name| format!("a {name}"));
     let text = match value.repr() {
         Ok(text) => text.to_string(),
@@ -199,13 +210,19 @@ fn each<T: Take>(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<T>> {
     entries(name, value)?.iter().enumerate().map(one).collect()
 }
 
-/// The entries of a list, tuple or array; other sequences may claim any length.
-fn entries<'py>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+/// The entries of a list, tuple or contiguous array; others may claim any length.
+pub(crate) fn entries<'py>(
+    name: &str,
+    value: &Bound<'py, PyAny>,
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
     if let Ok(list) = value.cast::<PyList>() {
         Ok(list.iter().collect())
     } else if let Ok(tuple) = value.cast::<PyTuple>() {
         Ok(tuple.iter().collect())
-    } else if value.cast::<PyUntypedArray>().is_ok() {
+    } else if let Ok(array) = value.cast::<PyUntypedArray>() {
+        if !array.is_contiguous() {
+            return Err(scattered(name, array.len()));
+        }
         entries(name, &value.call_method0("tolist")?)
     } else {
         Err(wrong(value, name, "a list or a tuple"))
@@ -316,14 +333,8 @@ pub(crate) trait Settings:
         for (key, value) in given.into_iter().flatten() {
             let name: String = key.extract()?;
             if !Self::FIELDS.iter().any(|(known, _)| *known == name) {
-                let known: Vec<_> = Self::FIELDS.iter().map(|(known, _)| *known).collect();
-                let message = format!(
-                    "{} has no setting {}: known are {}",
-                    Self::NAME,
-                    short(&name),
-                    known.join(", ")
-                );
-                return Err(refused(message));
+                let known = Self::FIELDS.iter().map(|(known, _)| *known);
+                return Err(unknown(Self::NAME, "setting", &name, known));
             }
             made.set(&name, &value)?;
         }

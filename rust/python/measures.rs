@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyMapping};
 
 use super::convert::{Flags, picked, slice};
 use super::errors::refused;
-use super::fields::give_class;
+use super::fields::{Take, give_class, unknown, wrong};
+use super::prelude::Object;
+use crate::fields::{Setting, at_least};
 use crate::gdn::Gdn;
 use crate::heads::HeadWork;
 use crate::layout;
@@ -16,6 +19,46 @@ use crate::ownership::Ownership;
 use crate::tree::Tree;
 
 give_class!(Measures);
+
+/// Names and meanings of a line of measures.
+type Names = [(&'static str, &'static str)];
+
+/// A line of its named measures, in order; the others are 0.
+pub(crate) fn line<const N: usize, const W: usize>(
+    place: &str,
+    named: &[i64; N],
+) -> PyResult<[i64; W]> {
+    named.check(place, at_least(0))?;
+    let mut made = [0; W];
+    made[..N].copy_from_slice(named);
+    Ok(made)
+}
+
+/// Sets measures of a line by name.
+pub(crate) fn set_named(
+    line: &mut [i64],
+    place: &str,
+    names: &Names,
+    given: &Object<'_>,
+) -> PyResult<()> {
+    let given = (given.cast::<PyMapping>()).map_err(|_| wrong(given, place, "a dict"))?;
+    for item in given.items()? {
+        let (name, value): (String, Object<'_>) = item.extract()?;
+        let Some(at) = names.iter().position(|known| known.0 == name) else {
+            let known = names.iter().map(|known| known.0);
+            return Err(unknown(place, "measure", &name, known));
+        };
+        line[at] = i64::take(&name, &value)?;
+        line[at].check(&name, at_least(0))?;
+    }
+    Ok(())
+}
+
+/// A line of measures as a dict.
+pub(crate) fn named<'py>(py: Python<'py>, names: &Names, line: &[i64]) -> PyResult<Object<'py>> {
+    let names = names.iter().map(|known| known.0);
+    Ok(names.zip(line).into_py_dict(py)?.into_any())
+}
 
 /// Measures of one plan, filled pack by pack.
 #[pyclass(name = "PlanMeasures", module = "waveplan._core")]

@@ -5,7 +5,7 @@ pub(crate) mod errors;
 pub(crate) mod fields;
 mod gdn;
 mod layout;
-mod measures;
+pub(crate) mod measures;
 mod ownership;
 mod price;
 mod search;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 
-use super::convert::{Ints, List, short, slice};
+use super::convert::{List, short};
 use crate::error::{Error, Result};
-use crate::measures::Settings;
+use crate::measures::{Measures, Settings};
 use crate::price::{Node, Program, Values};
 
 /// A bound price program, shared with the engine.
@@ -34,24 +34,18 @@ impl PyProgram {
         Ok(Self { inner })
     }
 
-    /// Results over one plan: `packs` holds `width` measures per pack, one after another.
-    fn evaluate(&self, plan: Ints<'_>, packs: Ints<'_>, width: usize) -> PyResult<Vec<i64>> {
-        let (plan, packs) = (slice("plan", &plan)?, slice("packs", &packs)?);
+    /// Results over one plan.
+    fn evaluate(&self, measures: &Measures) -> PyResult<Vec<i64>> {
         let mut values = Values::default();
-        self.inner.evaluate_flat(plan, packs, width, &mut values)?;
+        let Measures { plan, packs } = measures;
+        self.inner.evaluate(plan, packs, &mut values)?;
         Ok(values.roots().to_vec())
     }
 
     /// The value of every node over one plan: one entry, or one per pack; `None` where it has no
     /// value.
-    fn every(
-        &self,
-        plan: Ints<'_>,
-        packs: Ints<'_>,
-        width: usize,
-    ) -> PyResult<Vec<Vec<Option<i64>>>> {
-        let (plan, packs) = (slice("plan", &plan)?, slice("packs", &packs)?);
-        Ok(self.inner.every(plan, packs, width)?)
+    fn every(&self, measures: &Measures) -> PyResult<Vec<Vec<Option<i64>>>> {
+        Ok(self.inner.every(&measures.plan, &measures.packs)?)
     }
 
     /// Settings of measures as the rules have them, on `tp` by `cp` ranks.

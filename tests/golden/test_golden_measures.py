@@ -17,9 +17,6 @@ from waveplan import Requests, Topology, Training, _core, models, tree
 from waveplan.pricing import BoundRules, Measures, bind, reference_rules
 from waveplan.scoring import Device, Shape, select_table
 
-PLAN = [name for name, _ in _core.PLAN_MEASURES]
-GROUP = [name for name, _ in _core.PACK_MEASURES]
-
 VOCAB, HIDDEN, LAYERS, GDN_LAYERS = 248_320, 2048, 40, 30
 ASSIGN = waveplan.OwnershipSettings(owned_token_ms=0.0006763315199999999)
 RECURRENT = waveplan.GdnSettings.from_shape(2048, 16, 32, 128, 128, 4)
@@ -69,11 +66,8 @@ def measure(
             if gdn:
                 placement["gdn"] = waveplan.gdn(packing, ownership, RECURRENT)
         made.exact(g, part, layout.shared, **placement)
-    measures = made.finish()
-    return (
-        dict(zip(PLAN, measures.plan.tolist(), strict=True)),
-        [dict(zip(GROUP, pack, strict=True)) for pack in measures.packs.tolist()],
-    )
+    plan, packs = made.finish().to_dict().values()
+    return plan, packs
 
 
 def head_bytes(pack: dict[str, int]) -> int:

@@ -16,7 +16,6 @@ from waveplan import Topology, Training, models
 from waveplan.pricing import BoundRules, Measures, RuleSet, bind, reference_rules
 
 MODEL = models.get("qwen3.6-35b-a3b")
-PLAN = {name: i for i, name in enumerate(Measures.of().to_dict()["plan"])}
 SEGMENT_LAYER = 4_292_608
 
 
@@ -119,16 +118,14 @@ def test_golden_parts() -> None:
         options = []
         single = len(case["output"]["parts"]) == 1
         for cold in (0, 1) if case["input"]["profile"] else (1,):
-            table = Measures(measures.plan.copy(), measures.packs)
-            table.plan[PLAN["cold"]] = cold
+            plan, packs = measures.to_dict().values()
+            plan["cold"] = cold
             if not cold:
                 # A part of a split: 4 output bytes per labelled token, ignored ones included.
-                entries = int(table.plan[PLAN["target_entries"]])
+                entries = plan["target_entries"]
                 logical = case["output"]["logical_tokens"] if single else entries
-                table.plan[PLAN["learned_bytes"]] = learned(
-                    case, part, logical, packed_priced(case, part)
-                )
-            got = bound.results(table)
+                plan["learned_bytes"] = learned(case, part, logical, packed_priced(case, part))
+            got = bound.results(Measures.of(plan, packs))
             options.append(
                 {
                     "required": got["cost_required"],

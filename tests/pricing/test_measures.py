@@ -17,13 +17,6 @@ PLAN = [name for name, _ in _core.PLAN_MEASURES]
 PACK = [name for name, _ in _core.PACK_MEASURES]
 
 
-def named(measured: _core.Measures) -> tuple[dict[str, int], list[dict[str, int]]]:
-    return (
-        dict(zip(PLAN, measured.plan.tolist(), strict=True)),
-        [dict(zip(PACK, pack, strict=True)) for pack in measured.packs.tolist()],
-    )
-
-
 def test_measure_names_are_unique_and_explained() -> None:
     assert len({*PLAN, *PACK}) == len(PLAN) + len(PACK) > 30
     for name, meaning in (*_core.PLAN_MEASURES, *_core.PACK_MEASURES):
@@ -112,7 +105,7 @@ def test_measures_equal_the_slow_version(
         shape = slow.Tree(part.parent.tolist(), part.end.tolist(), part.terminal.tolist())
         pack = [twins[picked[i]] for i in members]
         expected.append(slow.pack_exact(shape, shared, pack, tp))
-    plan, packs = named(made.finish())
+    plan, packs = made.finish().to_dict().values()
     for measured, wanted in zip(packs, expected, strict=True):
         includes(measured, wanted)
     tokens = sum(pack["local_tokens"] for pack in expected)
@@ -140,7 +133,7 @@ def test_recurrent_schedule_equals_the_slow_version(
     shared = built.count >= 2
     made = _core.PlanMeasures(requests, np.arange(len(paths)), SETTINGS(gdn=True))
     made.exact(0, built, shared)
-    pack = named(made.finish())[1][0]
+    (pack,) = made.finish().to_dict()["packs"]
     executed, states, packed = slow.gdn_schedule(
         (built.end - built.start).tolist(), built.parent.tolist()
     )
@@ -219,7 +212,7 @@ def test_ranks_of_a_context_parallel_plan(
                 "gdn_rank_packed_tokens": busiest[2],
             }
         )
-    plan, packs = named(made.finish())
+    plan, packs = made.finish().to_dict().values()
     for measured, wanted in zip(packs, expected, strict=True):
         includes(measured, wanted)
     includes(plan, {"retained_tokens": sum(pack["local_tokens"] for pack in expected)})

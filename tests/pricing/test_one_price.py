@@ -19,7 +19,6 @@ from slow.price import Slow
 import waveplan
 from waveplan import Alone, Budget, InputError, Model, Planner, Requests, Topology, Training, models
 from waveplan.checks import columns
-from waveplan.plan import measures_of
 from waveplan.pricing import (
     BoundRules,
     Measures,
@@ -197,13 +196,13 @@ def check(case: Case, rules: RuleSet) -> None:
     (warm,) = planner.plan(pool).forwards
     check_forward(planner, warm, (peak, kept))
     check_ranks(planner, warm)
-    least = bound_measures(measures_of(cold))
+    least = bound_measures(cold.measures)
     wanted = slow(planner.bound, least).total("required")
     assert planner.bound.results(least)["required"] == wanted
 
 
 def check_forward(planner: Planner, plan: Any, profile: tuple[int, int] | None) -> int:
-    bound_rules, measures = planner.bound, measures_of(plan)
+    bound_rules, measures = planner.bound, plan.measures
     value = slow(bound_rules, measures).total
     factor = slow(bound_rules, measures).factor(
         bound_rules.rules.definitions["safety_factor"].formula
@@ -226,8 +225,7 @@ def check_forward(planner: Planner, plan: Any, profile: tuple[int, int] | None) 
     if profile is not None:
         peak, kept = profile
         apart = value("apart_bytes")
-        learned = dict(zip(measures.to_dict()["plan"], measures.plan.tolist(), strict=True))
-        assert learned["learned_bytes"] == peak - output + apart
+        assert measures.to_dict()["plan"]["learned_bytes"] == peak - output + apart
         known = int((output + (kept - output) + value("logical_bytes")) * factor)
         keeps = min(keeps, max(known, int(kept_by_rules * factor)))
     assert columns(plan.cost) == {
@@ -246,8 +244,8 @@ def check_forward(planner: Planner, plan: Any, profile: tuple[int, int] | None) 
 def check_ranks(planner: Planner, plan: Any) -> None:
     """Of each pack the rank counts that the definitions weigh most."""
     names = ("executed_token", "state", "output_token")
-    weights = [slow(planner.bound, measures_of(plan)).total(name) for name in names]
-    for pack, measures in zip(plan.packs, measures_of(plan).to_dict()["packs"], strict=True):
+    weights = [slow(planner.bound, plan.measures).total(name) for name in names]
+    for pack, measures in zip(plan.packs, plan.measures.to_dict()["packs"], strict=True):
         if pack.gdn is None or not pack.gradient:
             continue
         ranks = [
@@ -377,7 +375,7 @@ def test_a_larger_head_chunk_is_one_for_search_and_price(chunk: int) -> None:
     case = CASES["logits"]
     planner = Planner(case.model, case.topology, case.training, PLENTY, rules, mode="reference")
     wave = planner.wave(case.pool())
-    counted = planner.bound.results(measures_of(wave.plan.forwards[0]))
+    counted = planner.bound.results(wave.plan.forwards[0].measures)
     assert wave.required == counted["required"]
 
 

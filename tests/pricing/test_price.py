@@ -67,6 +67,13 @@ def wave(tokens: int, gradient: int = 1, requests: int = 1, packed: int | None =
     return Measures.of(plan, [pack])
 
 
+def changed(measures: Measures, **plan: int) -> Measures:
+    """The measures with others of the plan."""
+    table = measures.to_dict()
+    table["plan"] |= plan
+    return Measures.of(**table)
+
+
 def charge(bound: BoundRules, rule: str, measures: Measures) -> int:
     """The charge of one rule, through a set whose total is that rule alone."""
     free = bound.rules.kinds[rule].free
@@ -146,15 +153,11 @@ def test_ten_unique_requests_at_cp_1() -> None:
     warm = wave(UNIQUE, requests=10)
     got = price(warm, bound).required
     assert got == pytest.approx(69.47e9, rel=0.002)
-    cold = Measures(warm.plan.copy(), warm.packs)
-    cold.plan[PLAN["cold"]] = 1
+    cold = changed(warm, cold=1)
     assert price(cold, bound).required == pytest.approx(69.55e9, rel=0.001)
     per_token = 32_768 + 32_768 + 196_608 + 45_504 + 16_512 + 16
     states = 10 * 2_146_304
     assert price(warm, bound).estimate == UNIQUE * per_token + states + 4 * UNIQUE
-
-
-PLAN = {name: i for i, name in enumerate(Measures.of().to_dict()["plan"])}
 
 
 def test_prices_of_the_reference_under_cp() -> None:
@@ -265,21 +268,18 @@ def test_outputs_count_twice_under_cp() -> None:
     for cp, copies in ((1, 1), (2, 2)):
         bound = reference(cp=cp)
         base = price(wave(5000), bound)
-        more = Measures(base.measures.plan.copy(), base.measures.packs)
-        more.plan[PLAN["target_entries"]] += 1_000_000
+        more = changed(base.measures, target_entries=1_005_000)
         assert price(more, bound).estimate - base.estimate == copies * 4_000_000
 
 
 def test_adapter_gradients_of_a_first_backward() -> None:
     bound = reference(cp=2)
-    few = wave(100, packed=200)
-    few.plan[PLAN["adapter_pending"]] = 1
+    few = changed(wave(100, packed=200), adapter_pending=1)
     got = charge(bound, "adapter.gradient", few)
     layer = 256 * 8 * (2048 + 1024 + 512 + 2048) * 2
     assert layer == 23_068_672
     assert 40 * layer < got < 40 * 1.1 * layer
-    many = wave(100_000, packed=200_000)
-    many.plan[PLAN["adapter_pending"]] = 1
+    many = changed(wave(100_000, packed=200_000), adapter_pending=1)
     assert layer < charge(bound, "adapter.gradient", many) < 2 * layer
 
 
@@ -289,8 +289,7 @@ def test_adapter_gradients_of_a_first_backward() -> None:
 def test_cold_rule_is_off_with_a_profile() -> None:
     bound = bind(MODEL_A, Topology(cp=2), Training(), default_rules())
     warm = wave(50_000, packed=100_000)
-    cold = Measures(warm.plan.copy(), warm.packs)
-    cold.plan[PLAN["cold"]] = 1
+    cold = changed(warm, cold=1)
     assert price(cold, bound).terms["cold.first_call"] == 50_000 * 214_000
     assert "cold.first_call" not in price(warm, bound).terms
     assert "unexplained" in bound.rules.rules["cold.first_call"].why
@@ -466,7 +465,7 @@ def test_sizes_that_leave_64_bits_are_refused() -> None:
     with pytest.raises(InputError, match="63 bits"):
         price(wave((1 << 63) - 1), bound)
     with pytest.raises(
-        InputError, match="packed_tokens is 9223372036854775808: it must be at most"
+        InputError, match="packed_tokens is 9223372036854775808: it must fit in 64 bits"
     ):
         wave(1 << 63)
     table = reference().facts
@@ -475,23 +474,31 @@ def test_sizes_that_leave_64_bits_are_refused() -> None:
 
 
 def test_measures_are_checked() -> None:
-    with pytest.raises(InputError, match="no measure 'local_token': did you mean local_tokens"):
+    with pytest.raises(InputError, match='no measure "local_token": known are gradient, '):
         Measures.of({}, [{"local_token": 1}])
     good = Measures.of({}, [{}])
-    with pytest.raises(InputError, match="plan has dtype float64: give integers"):
+    with pytest.raises(InputError, match=r"plan\[0\] must be an integer, not 0.0"):
         Measures(good.plan.astype(np.float64), good.packs)
-    with pytest.raises(InputError, match="plan has 11 measures: it must have 12"):
+    with pytest.raises(InputError, match="plan has 11 entries: give 12"):
         Measures(good.plan[:-1], good.packs)
-    with pytest.raises(InputError, match=r"packs is .* measures a pack"):
+    with pytest.raises(InputError, match=r"packs\[0\] has 19 entries: give 20"):
         Measures(good.plan, good.packs[:, :-1])
+    with pytest.raises(InputError, match=r"packs .* is not contiguous"):
+        Measures(good.plan, np.broadcast_to(good.packs, (9, 20)))
+    for wrong in ({"cold": -1}, {"cold": True}, {"cold": 0.5}, [("cold", 1)]):
+        with pytest.raises(InputError, match=r"(cold|plan) (is|must be) "):
+            Measures.of(wrong)
+    with pytest.raises(InputError, match="packs must be a list or a tuple"):
+        Measures.of({}, {})
+    with pytest.raises(InputError, match=r"plan\[0\] is -1: it must be at least 0"):
+        Measures(good.plan - 1, good.packs)
+    again = Measures(good.plan, good.packs)
+    assert again.to_dict() == good.to_dict()
     bound = reference()
     with pytest.raises(InputError, match="give a plan"):
         price(object(), bound)
-    flat = good.packs.reshape(-1)
-    with pytest.raises(InputError, match="width"):
-        bound.program.evaluate(good.plan, flat, 3)
-    with pytest.raises(InputError, match="plan has 1 measures"):
-        bound.program.evaluate(good.plan[:1].copy(), flat, good.packs.shape[1])
+    with pytest.raises(InputError, match="measures must be a Measures"):
+        bound.evaluate(good.to_dict())
 
 
 def test_programs_are_checked() -> None:
@@ -508,7 +515,11 @@ def test_programs_are_checked() -> None:
             Program(nodes, [], roots, 1.1)
     one = Program([("plan", [0]), ("const", [0]), ("//", [0, 1])], [], [2], 1.1)
     with pytest.raises(InputError, match="divides by 0"):
-        one.evaluate(np.ones(1, dtype=np.int64), np.zeros(0, dtype=np.int64), 1)
+        one.evaluate(Measures.of({"packed_tokens": 1}))
+    for op in ("plan", "pack"):
+        far = Program([(op, [99]), ("sum_packs", [0])], [], [1], 1.1)
+        with pytest.raises(InputError, match="the rules read 100"):
+            far.evaluate(Measures.of())
 
 
 # -- explanations ---------------------------------------------------------------------------

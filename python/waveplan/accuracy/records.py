@@ -22,7 +22,6 @@ from waveplan.facts.model import Model
 from waveplan.facts.topology import Topology
 from waveplan.facts.training import Training
 from waveplan.pricing import Measures, RuleSet, bind
-from waveplan.pricing.language import PACK, PLAN
 from waveplan.scoring import Scoring
 from waveplan.sequences.requests import Requests
 from waveplan.sequences.sequences import Sequences
@@ -244,7 +243,8 @@ def _measures(
     requests = Requests(
         _sequences(lengths, shared), targets=not hidden, hidden=hidden, gradient=gradient
     )
-    plan, pack = _pipeline(requests, model, topology, settings)
+    made = _pipeline(requests, model, topology, settings).to_dict()
+    plan, (pack,) = made["plan"], made["packs"]
     stated = tokens.get("per_rank_busiest")
     if stated and topology.cp > 1 and stated != pack["local_tokens"]:
         assumed.append(f"{stated} tokens on the busiest rank as stated, not {pack['local_tokens']}")
@@ -264,15 +264,11 @@ def _measures(
 
 def _pipeline(
     requests: Requests, model: Model, topology: Topology, settings: _core.MeasureSettings
-) -> tuple[dict[str, int], dict[str, int]]:
-    """Plan and pack measures of one wave with full sharing, through the stages of a plan."""
+) -> Measures:
+    """Measures of one wave with full sharing, through the stages of a plan."""
     made = tree(requests.sequences)
     layout = choose_layout(made, Scoring(version=1, layers=model.layers), "full")
-    measured = _core.PlanMeasures(
-        requests,
-        np.arange(len(requests), dtype=np.int64),
-        settings,
-    )
+    measured = _core.PlanMeasures(requests, np.arange(len(requests)), settings)
     ownership = placed = None
     if topology.cp > 1:
         packing = made.pack(layout.shared)
@@ -280,8 +276,4 @@ def _pipeline(
         if model.is_hybrid:
             placed = gdn(packing, ownership, gdn_settings(model, topology.tp))
     measured.exact(0, made, layout.shared, ownership=ownership, gdn=placed)
-    made_of = measured.finish()
-    return (
-        dict(zip(PLAN, made_of.plan.tolist(), strict=True)),
-        dict(zip(PACK, made_of.packs[0].tolist(), strict=True)),
-    )
+    return measured.finish()

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from waveplan._core import PRICE_ROOTS
+from waveplan._core import PRICE_ROOTS, Measures
 from waveplan.checks import flag, instance
 from waveplan.errors import DoubtfulError, InputError
 from waveplan.facts.table import facts as facts_of
 from waveplan.facts.topology import Topology
 from waveplan.facts.training import Training
-from waveplan.pricing.bind import BoundRules, Measures, Status, bind, states_of
+from waveplan.pricing.bind import BoundRules, Status, bind, states_of
 from waveplan.pricing.rules import default_rules, reference_rules, resident_rules
 from waveplan.pricing.ruleset import Definition, Rule, RuleSet
 

@@ -8,11 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from waveplan._core import PRICE_ROOTS, Program
-from waveplan.checks import entries, instance, integer, mapping, shown
+from waveplan._core import PRICE_ROOTS, Measures, Program
+from waveplan.checks import instance
 from waveplan.errors import InputError
 from waveplan.facts.model import Model
 from waveplan.facts.table import facts as facts_of
@@ -22,10 +19,9 @@ from waveplan.pricing import language as lang
 from waveplan.pricing.language import PACK, PLAN, Expr
 from waveplan.pricing.rules import default_rules
 from waveplan.pricing.ruleset import Rule, RuleSet
-from waveplan.sequences.sequences import integers
 
 __all__ = [
-    *("BoundRules", "Compiler", "Measures", "Status"),
+    *("BoundRules", "Compiler", "Status"),
     *("bind", "bind_facts", "program", "states_of"),
 ]
 
@@ -51,59 +47,6 @@ _RESULTS = tuple(name for name in PRICE_ROOTS if name not in ("margin", "doubtfu
 """Results that are definitions of the rule set."""
 _WITHOUT_MARGIN = ("estimate", "static")
 """Results that stay what the rules charge where a margin raises the others."""
-
-
-@dataclass(frozen=True, eq=False)
-class Measures:
-    """Integers of a plan and of each of its packs, from which a price is computed.
-
-    Args:
-        plan: int64[P], in the order of `waveplan.pricing.language.PLAN`.
-        packs: int64[g, G], a line a pack, in the order of `waveplan.pricing.language.PACK`.
-    """
-
-    plan: NDArray[np.int64]
-    packs: NDArray[np.int64]
-
-    def __post_init__(self) -> None:
-        plan = integers("plan", self.plan)
-        if len(plan) != len(PLAN):
-            raise InputError(f"plan has {len(plan)} measures: it must have {len(PLAN)}")
-        packs = self.packs
-        if not isinstance(packs, np.ndarray) or packs.shape[1:] != (len(PACK),):
-            raise InputError(
-                f"packs is {shown(packs)}: it must be an array of {len(PACK)} measures a pack"
-            )
-        packs = integers("packs", packs.reshape(-1)).reshape(packs.shape)
-        object.__setattr__(self, "plan", plan)
-        object.__setattr__(self, "packs", packs)
-
-    @classmethod
-    def of(
-        cls, plan: Mapping[str, int] | None = None, packs: Sequence[Mapping[str, int]] = ()
-    ) -> Measures:
-        """From names; what is not named is 0, except ``cold``, which is 1."""
-        table = np.zeros(len(PLAN), dtype=np.int64)
-        _fill(table, _PLAN, {"cold": 1, **mapping("plan", {} if plan is None else plan)})
-        given = [mapping("packs", pack) for pack in entries("packs", packs)]
-        rows = np.zeros((len(given), len(PACK)), dtype=np.int64)
-        for row, values in zip(rows, given, strict=True):
-            _fill(row, _PACK, values)
-        return cls(table, rows)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Measures by name, as plain integers."""
-        return {
-            "plan": dict(zip(PLAN, self.plan.tolist(), strict=True)),
-            "packs": [dict(zip(PACK, row, strict=True)) for row in self.packs.tolist()],
-        }
-
-
-def _fill(row: NDArray[np.int64], index: Mapping[str, int], values: Mapping[str, int]) -> None:
-    for name, value in values.items():
-        if name not in index:
-            raise InputError(f"no measure {shown(name)}: {lang.suggest(str(name), index)}")
-        row[index[name]] = integer(name, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,8 +368,7 @@ class BoundRules:
 
     def evaluate(self, measures: Measures) -> list[int]:
         """All results: those named, then what each of ``doubtful`` would charge."""
-        packs = instance("measures", measures, Measures).packs.reshape(-1)
-        return self.program.evaluate(measures.plan, packs, len(PACK))
+        return self.program.evaluate(instance("measures", measures, Measures))
 
 
 def bind(

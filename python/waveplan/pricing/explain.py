@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from waveplan._core import Measures
 from waveplan.budget import format_bytes
 from waveplan.errors import InputError
-from waveplan.pricing.bind import BoundRules, Measures
-from waveplan.pricing.language import PACK, Expr
+from waveplan.pricing.bind import BoundRules
+from waveplan.pricing.language import Expr
 
 __all__ = ["Explanation", "Term", "explain"]
 
@@ -147,7 +148,7 @@ class _Reader:
     def __init__(self, bound: BoundRules, measures: Measures) -> None:
         self.bound, self.rules, self.compiler = bound, bound.rules, bound.compiler
         # Of every node: one value, or one per pack.
-        self.values = bound.program.every(measures.plan, measures.packs.reshape(-1), len(PACK))
+        self.values = bound.program.every(measures)
         self.packs = len(measures.packs)
         self.terms = 0
         self._weighs: dict[Expr, bool] = {}

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from waveplan._core import Measures
 from waveplan.errors import InputError
 from waveplan.facts.model import Model
 from waveplan.facts.table import facts
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from waveplan.pricing.ruleset import RuleSet
 
 __all__ = ["Resident", "Term", "resident"]
-
-_NO_PLAN = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +77,7 @@ def _stage(table: dict[str, int], rules: RuleSet, stage: int) -> Resident:
     for name, node in zip(names, nodes, strict=True):
         if compiler.value(node) is None:
             raise InputError(f"{name} depends on a plan: a resident rule may read facts only")
-    total, allocated, *charges = program(compiler.nodes, nodes).evaluate(_NO_PLAN, _NO_PLAN, 1)
+    total, allocated, *charges = program(compiler.nodes, nodes).evaluate(Measures.of())
     terms = (
         Term(rule.name, charge, rule.why, states[rule.name].state)
         for rule, charge in zip(rules.rules.values(), charges, strict=True)

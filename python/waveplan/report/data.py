@@ -9,7 +9,6 @@ import numpy as np
 
 from waveplan._core import stage_times
 from waveplan.pricing import Measures, Price, price
-from waveplan.pricing.language import PACK
 from waveplan.report.summary import count, memory_text, parts, reason, states, unit_of
 
 if TYPE_CHECKING:
@@ -74,17 +73,15 @@ def rank_prices(plan: Plan) -> list[Price]:
     Terms that do not follow local tokens (outputs, head, the worst rank's pending saves) are
     the same on every rank. The busiest rank's is the price of the forward.
     """
-    forward, measures = plan.largest, plan.measures
+    forward, measures = plan.largest, plan.measures.to_dict()
     ranks = max((len(pack.rank_tokens) for pack in forward.packs), default=1)
     if ranks == 1:
         return [plan.price]
-    column = list(PACK).index("local_tokens")
     made = []
     for rank in range(ranks):
-        packs = measures.packs.copy()
-        for i, pack in enumerate(forward.packs):
-            packs[i, column] = max(1, int(pack.rank_tokens[rank]))
-        made.append(price(Measures(measures.plan, packs), plan.price.bound))
+        for line, pack in zip(measures["packs"], forward.packs, strict=True):
+            line["local_tokens"] = max(1, int(pack.rank_tokens[rank]))
+        made.append(price(Measures.of(**measures), plan.price.bound))
     return made
 
 
