@@ -92,6 +92,43 @@ pub enum Node {
 }
 
 impl Node {
+    /// The node of this name and operands; `scale` names its factor by index.
+    pub fn named(op: &str, numbers: &[i64], factors: &[f64]) -> Result<Self> {
+        let bad = || {
+            let op: String = op.chars().take(80).collect();
+            let operands = numbers.len();
+            Error::input(format!(
+                "a price node {op:?} of {operands} numbers does not exist"
+            ))
+        };
+        let at = |i: usize| {
+            let number = numbers.get(i).and_then(|&n| u32::try_from(n).ok());
+            number.ok_or_else(bad)
+        };
+        Ok(match (op, numbers.len()) {
+            ("const", 1) => Self::Const(numbers[0]),
+            ("plan", 1) => Self::Plan(at(0)?),
+            ("pack", 1) => Self::Pack(at(0)?),
+            ("sum_packs", 1) => Self::SumPacks(at(0)?),
+            ("max_packs", 1) => Self::MaxPacks(at(0)?),
+            ("+", 2) => Self::Add(at(0)?, at(1)?),
+            ("-", 2) => Self::Sub(at(0)?, at(1)?),
+            ("*", 2) => Self::Mul(at(0)?, at(1)?),
+            ("//", 2) => Self::FloorDiv(at(0)?, at(1)?),
+            ("ceildiv", 2) => Self::CeilDiv(at(0)?, at(1)?),
+            ("min", 2) => Self::Min(at(0)?, at(1)?),
+            ("max", 2) => Self::Max(at(0)?, at(1)?),
+            ("<", 2) => Self::Less(at(0)?, at(1)?),
+            ("==", 2) => Self::Equal(at(0)?, at(1)?),
+            ("choose", 3) => Self::Choose(at(0)?, at(1)?, at(2)?),
+            ("scale", 2) => {
+                let factor = factors.get(at(1)? as usize).copied();
+                Self::Scale(at(0)?, factor.ok_or_else(bad)?)
+            }
+            _ => return Err(bad()),
+        })
+    }
+
     fn operands(self) -> ([u32; 3], usize) {
         match self {
             Self::Const(_) | Self::Plan(_) | Self::Pack(_) => ([0; 3], 0),

@@ -228,6 +228,9 @@ CONTRADICTIONS: list[tuple[Callable[[], Any], str]] = [
     *((lambda targets=targets: Requests(SEQUENCES, targets=targets), "targets") for targets in (
         [1, 2], [1, 2, 3, 4.5], [1, 2, 3, 99], [[1], 1, 1, 1],
     )),
+    (lambda: Requests(SEQUENCES, targets=range(10**9)), "targets has 1000000000 entries"),
+    (lambda: Requests(SEQUENCES, top_k=range(10**9)), "top_k has 1000000000 entries"),
+    (lambda: Requests(SEQUENCES, hidden={}), "hidden has 0 entries"),
     (lambda: Requests(SEQUENCES, top_k=-1), "top_k"),
     (lambda: Requests(SEQUENCES, top_k=[1, 2]), "top_k"),
     (lambda: Requests(SEQUENCES, groups=[3, 3]), "groups"),

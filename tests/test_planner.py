@@ -22,7 +22,7 @@ from waveplan import (
     models,
 )
 from waveplan._core import Attempt
-from waveplan.pricing import reference_rules
+from waveplan.pricing import default_rules, reference_rules
 from waveplan.profiles import Observed, Profiles, Rates
 from waveplan.scoring import Scoring, from_table
 
@@ -443,3 +443,26 @@ def test_numpys_own_bools_are_flags() -> None:
     (rates,) = (plans.profiles[signature] for signature in plans.profiles)
     assert isinstance(rates, Rates)
     assert rates.whole_waves == 1
+
+
+def test_a_part_without_packs_costs_its_outputs_alone_in_a_split() -> None:
+    pool = Requests(
+        [[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]], targets=[True, False], routed=[0, 800_000], groups=2
+    )
+    plans = Planner(models.get("qwen3-4b"), Topology(cp=2), Training(lora_rank=8), "70GiB")
+    whole = plans.plan(pool)
+    split = plans.plan(pool, available=whole.required - 1)
+    assert split.split
+    assert split.required < whole.required
+    routes = max(split.forwards, key=lambda part: part.output_bytes)
+    assert routes.cost.checkpoint_retained == routes.output_bytes == 16 * 800_000
+
+
+def test_ranks_see_other_resident_rules() -> None:
+    given = models.get("qwen3-4b"), Topology(), Training(), "70GiB"
+    one, other = (
+        Planner(*given, default_rules().override("resident.context", bytes=f"{n} * MiB"))
+        for n in (5, 6)
+    )
+    assert one.digests[0] == other.digests[0]
+    assert one.digests[1] != other.digests[1]

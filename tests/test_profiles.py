@@ -304,3 +304,15 @@ def test_signatures_are_bounded_and_the_one_observed_longest_ago_goes_first() ->
     assert signature(2) not in ours
     assert list(ours)[-1] == signature(MOST_SIGNATURES + 1)
     assert len(reference) == MOST_SIGNATURES + 2
+
+
+def test_a_profile_is_found_whatever_the_order_of_its_lists() -> None:
+    pool = Requests(
+        sequences(40, 30, 20), hidden=[True, False, False], gradient=[True, False, True]
+    )
+    plans = planner()
+    key = plans.signature_of(pool)
+    assert len(key.mixes) == len(key.gradients) == 2
+    turned = key.replace(mixes=key.mixes[::-1], gradients=key.gradients[::-1])
+    plans.profiles[turned] = Observed().after(Observation(90, 90, 10, 1 << 30))
+    assert not plans.wave(pool).cold

@@ -78,6 +78,18 @@ class StageWork(_Settings):
     key_memory_bytes: int = ...
 
 @final
+class GdnShape(_Settings):
+    """Sizes of a gated-delta-net layer."""
+
+    hidden: int
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    conv: int
+    tp: int = ...
+
+@final
 class GdnSettings(_Settings):
     """Time model of one gated-delta-net layer, forward and backward, and limits of the search."""
 
@@ -104,16 +116,8 @@ class GdnSettings(_Settings):
     candidates: int = ...
     max_steps: int = ...
     @staticmethod
-    def from_shape(
-        hidden: int,
-        key_heads: int,
-        value_heads: int,
-        key_dim: int,
-        value_dim: int,
-        conv: int,
-        tp: int | None = None,
-    ) -> GdnSettings:
-        """Those of a layer of this shape; heads are counted before `tp` divides them."""
+    def from_shape(*sizes: int, **named: int) -> GdnSettings:
+        """Those of a layer of this `GdnShape`; heads are counted before `tp` divides them."""
 
 @final
 class Scoring(_Settings):
@@ -498,7 +502,7 @@ class Program:
         """Results over one plan."""
     def every(self, measures: Measures) -> list[list[int | None]]:
         """The value of every node: one entry, or one per pack; None where it has no value."""
-    def measure_settings(self, tp: int, cp: int, gdn: bool) -> MeasureSettings:
+    def measure_settings(self) -> MeasureSettings:
         """Settings of measures as the rules have them."""
     def __len__(self) -> int: ...
 

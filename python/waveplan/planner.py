@@ -165,7 +165,8 @@ class Planner:
 
     def like(self, *, topology: Topology, budget: Budget) -> Planner:
         """Return this planner for another topology and budget, alone."""
-        agreement = Alone(min(self.agreement.dp_rank, topology.dp - 1))
+        dp = instance("topology", topology, Topology).dp
+        agreement = Alone(min(self.agreement.dp_rank, dp - 1))
         given = (self.model, topology, self.training, budget, self.bound.rules, agreement)
         options = (self.device, None, self._ownership, self.margin)
         planner = _again((*given, self.trust, self.mode), options)
@@ -324,7 +325,7 @@ class Planner:
         settings = self._settings.replace(dp_rank=0)
         facts = sorted(self.bound.facts.items())
         own = digest((core.__version__, settings, facts, self.trust, self.margin))
-        return own, digest(self.bound.rules)
+        return own, digest((self.bound.rules, self.bound.rules.resident))
 
 
 _NOTHING = Requests([])

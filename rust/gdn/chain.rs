@@ -131,7 +131,7 @@ impl Search {
         self.cut_beam(width, &mut scoring)?;
         let mut stale = 0;
         for _ in 0..settings.max_steps.max(0) {
-            self.expand(&mut scoring);
+            self.expand(&mut scoring)?;
             self.beam.extend_from_slice(&self.expanded);
             self.cut_beam(width, &mut scoring)?;
             if self.replace_best(self.beam[0], &mut scoring)? {
@@ -211,6 +211,7 @@ impl Search {
         // If all stay, only who is first matters.
         let exact = if beam.len() <= width { 1 } else { width };
         loop {
+            cancel::check()?;
             beam.sort_by(|&a, &b| self.compare(scoring.forest, a, b));
             let Some(&open) = (beam.iter().take(exact)).find(|&&d| self.decisions[d].open) else {
                 break;
@@ -232,13 +233,14 @@ impl Search {
     }
 
     /// Fills `expanded` with each state of the beam, one batch toggled.
-    fn expand(&mut self, scoring: &mut Scoring<'_>) {
+    fn expand(&mut self, scoring: &mut Scoring<'_>) -> Result<()> {
         self.expanded.clear();
         for state in 0..self.beam.len() {
             let state = self.beam[state];
             self.mark(scoring.forest, state);
             self.pick(scoring.settings.branch.max(1) as usize);
             for picked in 0..self.picked.len() {
+                cancel::check()?;
                 let first = self.toggle(state, self.picked[picked]);
                 let made = self.decide(first, scoring);
                 if !self.expanded.contains(&made) {
@@ -246,6 +248,7 @@ impl Search {
                 }
             }
         }
+        Ok(())
     }
 
     /// Marks the members of a decision with its number.
@@ -473,15 +476,25 @@ fn key_of(forest: &Forest, legal: &Legal) -> [i64; 6] {
     ]
 }
 
-/// Compares two sets as sorted lists of segments.
+/// Compares two sets of one size, given by ascending positions, as sorted lists of segments: that
+/// with the least segment that the other lacks comes first.
 fn compare_segments(forest: &Forest, left: &[u32], right: &[u32]) -> Ordering {
     if forest.in_order() {
         return left.cmp(right);
     }
-    let segments = |set: &[u32]| {
-        let mut list: Vec<usize> = set.iter().map(|&at| forest.segment(at as usize)).collect();
-        list.sort_unstable();
-        list
-    };
-    segments(left).cmp(&segments(right))
+    let least = |best: usize, at: u32| best.min(forest.segment(at as usize));
+    let (mut ours, mut theirs) = (usize::MAX, usize::MAX);
+    let (mut l, mut r) = (0, 0);
+    while let (Some(&a), Some(&b)) = (left.get(l), right.get(r)) {
+        match a.cmp(&b) {
+            Ordering::Less => ours = least(ours, a),
+            Ordering::Greater => theirs = least(theirs, b),
+            Ordering::Equal => {}
+        }
+        l += usize::from(a <= b);
+        r += usize::from(b <= a);
+    }
+    ours = left[l..].iter().fold(ours, |best, &at| least(best, at));
+    theirs = right[r..].iter().fold(theirs, |best, &at| least(best, at));
+    ours.cmp(&theirs)
 }

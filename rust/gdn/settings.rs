@@ -13,23 +13,25 @@ const MEASURED_SUMMARY: f64 = 1_048_576.0;
 /// Rates grow with the power 3/4 of what a state shrinks.
 const STATE_EXPONENT: f64 = 0.75;
 
-/// Sizes of a gated-delta-net layer; heads before tensor parallelism divides them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
-    /// Hidden size of the model.
-    pub hidden: i64,
-    /// Key heads.
-    pub key_heads: i64,
-    /// Value heads.
-    pub value_heads: i64,
-    /// Size of a key head.
-    pub key_dim: i64,
-    /// Size of a value head.
-    pub value_dim: i64,
-    /// Taps of the convolution.
-    pub conv: i64,
-    /// Tensor-parallel ranks.
-    pub tp: i64,
+settings! {
+    /// Sizes of a gated-delta-net layer; heads before tensor parallelism divides them.
+    #[derive(Copy, Eq)]
+    pub struct Shape as "GdnShape" {
+        /// Hidden size of the model.
+        hidden: i64, at_least(1);
+        /// Key heads.
+        key_heads: i64, at_least(1);
+        /// Value heads.
+        value_heads: i64, at_least(1);
+        /// Size of a key head.
+        key_dim: i64, at_least(1);
+        /// Size of a value head.
+        value_dim: i64, at_least(1);
+        /// Taps of the convolution.
+        conv: i64, at_least(1);
+        /// Tensor-parallel ranks.
+        tp: i64 = 1, at_least(1);
+    }
 }
 
 settings! {
@@ -85,28 +87,12 @@ settings! {
     python {
         /// The settings of a layer of this shape; heads are counted before `tp` divides them.
         #[staticmethod]
-        #[pyo3(name = "from_shape")]
-        #[pyo3(signature = (hidden, key_heads, value_heads, key_dim, value_dim, conv, tp=None))]
-        #[allow(clippy::too_many_arguments)] // a shape is seven numbers
+        #[pyo3(name = "from_shape", signature = (*sizes, **named))]
         fn py_from_shape(
-            hidden: &Bound<'_, PyAny>,
-            key_heads: &Bound<'_, PyAny>,
-            value_heads: &Bound<'_, PyAny>,
-            key_dim: &Bound<'_, PyAny>,
-            value_dim: &Bound<'_, PyAny>,
-            conv: &Bound<'_, PyAny>,
-            tp: Option<&Bound<'_, PyAny>>,
+            sizes: &Bound<'_, pyo3::types::PyTuple>,
+            named: Option<&Bound<'_, pyo3::types::PyDict>>,
         ) -> PyResult<Self> {
-            let shape = Shape {
-                hidden: i64::take("hidden", hidden)?,
-                key_heads: i64::take("key_heads", key_heads)?,
-                value_heads: i64::take("value_heads", value_heads)?,
-                key_dim: i64::take("key_dim", key_dim)?,
-                value_dim: i64::take("value_dim", value_dim)?,
-                conv: i64::take("conv", conv)?,
-                tp: tp.map_or(Ok(1), |tp| i64::take("tp", tp))?,
-            };
-            Ok(Self::from_shape(&shape)?)
+            Ok(Self::from_shape(&Shape::made(sizes, named)?)?)
         }
     }
 }
@@ -115,23 +101,11 @@ impl GdnSettings {
     /// The constants of a layer of this shape. Refuses sizes below 1 and heads that the
     /// tensor-parallel ranks do not divide.
     pub fn from_shape(shape: &Shape) -> Result<Self> {
-        let named = [
-            ("hidden", shape.hidden),
+        shape.check()?;
+        for (name, heads) in [
             ("key_heads", shape.key_heads),
             ("value_heads", shape.value_heads),
-            ("key_dim", shape.key_dim),
-            ("value_dim", shape.value_dim),
-            ("conv", shape.conv),
-            ("tp", shape.tp),
-        ];
-        for (name, value) in named {
-            if value < 1 {
-                return Err(Error::input(format!(
-                    "{name} is {value}: it must be at least 1"
-                )));
-            }
-        }
-        for (name, heads) in &named[1..3] {
+        ] {
             if heads % shape.tp != 0 {
                 return Err(Error::input(format!(
                     "{name} is {heads}: tp {} must divide it",

@@ -41,6 +41,14 @@ pub enum Method {
     None,
 }
 
+/// The methods by name; the first is the default.
+pub const METHODS: [(&str, Method); 4] = [
+    ("exact", Method::Exact),
+    ("reference", Method::Reference),
+    ("full", Method::Full),
+    ("none", Method::None),
+];
+
 /// Proposals that the reference search may spend: the reference planner's budget.
 pub const BUDGET: usize = 2_000;
 

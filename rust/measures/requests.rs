@@ -103,9 +103,13 @@ result! {
             label_mask: Option<Flags<'_>>,
             columns: Option<&Bound<'_, pyo3::types::PyDict>>,
         ) -> PyResult<Self> {
-            let labels = match (&first_target, &label_mask) {
-                (Some(from), None) => Labels::From(slice("first_target", from)?),
-                (None, Some(mask)) => Labels::Mask(slice("label_mask", mask)?),
+            // Copied, so that what was checked stays true while other threads run.
+            let from = first_target.map(|from| slice("first_target", &from).map(<[i64]>::to_vec));
+            let mask = label_mask.map(|mask| slice("label_mask", &mask).map(<[bool]>::to_vec));
+            let (from, mask) = (from.transpose()?, mask.transpose()?);
+            let labels = match (&from, &mask) {
+                (Some(from), None) => Labels::From(from),
+                (None, Some(mask)) => Labels::Mask(mask),
                 _ => {
                     return Err(refused(
                         "give either first_target or label_mask, and None for the other",
@@ -117,7 +121,6 @@ result! {
                 given.set(name.extract()?, &column)?;
             }
             let tokens_of = slice("tokens", &tokens)?;
-            // Copied, so that what was checked stays true while other threads run.
             let offsets = slice("offsets", &offsets)?.to_vec();
             let sequences = crate::sequences::Sequences::new(tokens_of, &offsets)?;
             let short = sequences.len() <= FEW_SEQUENCES && tokens_of.len() <= FEW_TOKENS;
@@ -469,12 +472,11 @@ fn check_values(columns: &Requests, labels: &Labels<'_>) -> Result<()> {
                 "routed[{r}] is {routed}: it must be at least 0"
             )));
         }
-        // Slots are numbered as they come, so there are no more than requests.
-        if columns.slot[r] as usize > columns.lengths.len() {
+        let adapters = columns.adapters.len();
+        if columns.slot[r] as usize > adapters {
             return Err(Error::input(format!(
-                "slot[{r}] is {}: it must be at most {}, the number of requests",
-                columns.slot[r],
-                columns.lengths.len()
+                "slot[{r}] is {}: it must be at most {adapters}, the number of adapters",
+                columns.slot[r]
             )));
         }
         if let Labels::From(from) = *labels

@@ -9,7 +9,7 @@ use numpy::{
 };
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::{PyList, PyString, PyTuple};
 
 use super::errors::refused;
 use super::fields::Take;
@@ -72,6 +72,25 @@ impl<'py, T: FromPyObjectOwned<'py>> FromPyObject<'_, 'py> for List<T> {
         };
         made.map(Self)
     }
+}
+
+/// The entry of a table that a caller names, the first by default.
+pub(super) fn one_of<T: Copy>(
+    name: &str,
+    given: Option<&Bound<'_, PyString>>,
+    table: &[(&str, T)],
+) -> PyResult<T> {
+    let found = given.map_or(table.first(), |given| {
+        table.iter().find(|one| *given == one.0)
+    });
+    found.map(|one| one.1).ok_or_else(|| {
+        let known: Vec<_> = table.iter().map(|one| one.0).collect();
+        let given = short(given.map(ToString::to_string).unwrap_or_default());
+        refused(format!(
+            "{name} is {given}: it must be one of {}",
+            known.join(", ")
+        ))
+    })
 }
 
 /// A value as a message shows it, however long it is.

@@ -3,10 +3,10 @@
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use super::convert::short;
+use super::convert::one_of;
 use super::errors::{detached, refused};
 use super::fields::{Give, Take, give_class};
-use crate::layout::{Label, Layout, Method, Options, Score, Scoring, Version, Workspace};
+use crate::layout::{Label, Layout, METHODS, Method, Options, Score, Scoring, Version, Workspace};
 use crate::tree::Tree;
 
 give_class!(Score, Scoring);
@@ -54,19 +54,7 @@ pub(super) fn choose_layout(
     budget: Option<&Bound<'_, PyAny>>,
     counts: bool,
 ) -> PyResult<Layout> {
-    let name = method.map(ToString::to_string);
-    let method = match name.as_deref() {
-        None | Some("exact") => Method::Exact,
-        Some("reference") => Method::Reference,
-        Some("full") => Method::Full,
-        Some("none") => Method::None,
-        Some(other) => {
-            let (given, known) = (short(other), "exact, reference, full, none");
-            return Err(refused(format!(
-                "method is {given}: it must be one of {known}"
-            )));
-        }
-    };
+    let method = one_of("method", method, &METHODS)?;
     let most_tokens = most_tokens
         .map(|most| i64::take("most_tokens", most))
         .transpose()?;

@@ -50,7 +50,7 @@ mod _core {
         packed_positions, projected_tokens, target_chunk_tokens,
     };
     #[pymodule_export]
-    use crate::gdn::{Gdn, GdnSettings, Schedule};
+    use crate::gdn::{Gdn, GdnSettings, Schedule, Shape as GdnShape};
     #[pymodule_export]
     use crate::layout::{Layout, Score, Scoring};
     #[pymodule_export]

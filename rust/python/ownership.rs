@@ -4,8 +4,8 @@ use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use super::convert::short;
-use super::errors::{detached, refused};
+use super::convert::one_of;
+use super::errors::detached;
 use super::fields::{Take, give_class};
 use crate::attention;
 use crate::ownership::{
@@ -41,19 +41,7 @@ pub(super) fn own(
     settings: Option<&OwnershipSettings>,
     method: Option<&Bound<'_, PyString>>,
 ) -> PyResult<Ownership> {
-    let known = |given: &Bound<'_, PyString>| core::METHODS.iter().find(|one| *given == one.0);
-    let Some(&(_, method)) = method.map_or(core::METHODS.first(), known) else {
-        let (given, names) = (
-            method.map(ToString::to_string),
-            core::METHODS.map(|one| one.0),
-        );
-        let message = format!(
-            "method is {}: it must be one of {}",
-            short(given.unwrap_or_default()),
-            names.join(", ")
-        );
-        return Err(refused(message));
-    };
+    let method = one_of("method", method, &core::METHODS)?;
     let ranks = ranks(cp)?;
     let settings = settings.cloned().unwrap_or_default();
     detached(py, || {

@@ -35,7 +35,7 @@ fn profiles_from(held: HeldProfiles<'_>) -> Arc<Profiles> {
             Held::Rates(rates) => Profile::Rates(rates.clone()),
             Held::Observed(seen) => Profile::Observed(Curves::from(&*seen)),
         };
-        (signature.clone(), profile)
+        (signature.clone().sorted(), profile)
     });
     Arc::new(made.collect())
 }

@@ -86,6 +86,17 @@ settings! {
     }
 }
 
+impl Signature {
+    /// The same with every list sorted, as plans are signed.
+    #[must_use]
+    pub fn sorted(mut self) -> Self {
+        self.mixes.sort_unstable();
+        self.gradients.sort_unstable();
+        self.adapters.sort_unstable();
+        self
+    }
+}
+
 /// Profiles by signature.
 pub type Profiles = Vec<(Signature, Profile)>;
 

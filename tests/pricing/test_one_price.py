@@ -162,7 +162,7 @@ def says(name: str, rules: RuleSet) -> dict[str, Any]:
     made = bound(CASES[name], rules)
     exact, least = (made.results(measures) for measures in seen(name))
     found: dict[str, Any] = {**exact, **{f"bound {key}": value for key, value in least.items()}}
-    settings = made.program.measure_settings(1, 1, True)
+    settings = made.program.measure_settings()
     found["settings"] = settings.gdn_weights, settings.head_chunk
     found["states"] = {rule: state.state for rule, state in made.states.items()}
     return found

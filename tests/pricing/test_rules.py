@@ -240,8 +240,9 @@ def test_an_added_rule_outside_its_predicates_charges_nothing(parts: dict[str, s
 
 def test_a_rule_that_no_total_counts_is_refused() -> None:
     base = default_rules()
-    with pytest.raises(InputError, match="use override"):
-        base.with_rule(Rule("moe.routed_tokens", "3 * B"))
+    for name in ("moe.routed_tokens", "resident.embeddings"):
+        with pytest.raises(InputError, match="use override"):
+            base.with_rule(Rule(name, "3 * B"))
     with pytest.raises(InputError, match="no total 'workspac'"):
         base.with_rule(made("3 * B"), total="workspac")
     with pytest.raises(InputError, match=r"my\.rule \(workspace\) does not reach 'required'"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -169,3 +171,28 @@ def test_groups_equal_the_slow_version(data: st.DataObject) -> None:
         ((names[slot], gradient, routed), [picked[i] for i in members])
         for (slot, gradient, routed), members in slow.packs(twins)
     ]
+
+
+class Named(Requests):
+    """Requests with an attribute of a user's own."""
+
+    name: str
+
+
+@pytest.mark.parametrize(
+    "again", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))]
+)
+def test_copies_of_a_subclass_keep_its_attributes(again: Any) -> None:
+    made = Named(SEQUENCES, targets=[0, 1, None, 1])
+    made.name = "mine"
+    other = again(made)
+    assert type(other) is Named
+    assert (other.name, other.first_target.tolist()) == ("mine", made.first_target.tolist())
+
+
+def test_columns_stay_when_their_arrays_change() -> None:
+    first, mask = np.array([0, 1, 0, 0]), np.ones(8, np.bool_)
+    kept = Requests(SEQUENCES, targets=first), Requests(SEQUENCES, targets=mask)
+    first[:], mask[:] = 1, False
+    assert kept[0].labelled.tolist() == [4, 2, 0, 1]
+    assert kept[1].labelled.tolist() == [4, 3, 0, 1]

@@ -162,7 +162,9 @@ def job(record: Mapping[str, Any], rules: RuleSet | None = None) -> Job:
     try:
         topology.check(model)
         program = bind(model, topology, training, rules).program
-        settings = program.measure_settings(topology.tp, topology.cp, model.is_hybrid)
+        settings = program.measure_settings().replace(
+            tp=topology.tp, cp=topology.cp, gdn=model.is_hybrid
+        )
         measures, local_tokens = _measures(record, model, topology, settings, gradient, assumed)
     except InputError as error:
         raise Unusable(str(error)) from None

@@ -226,7 +226,7 @@ class RuleSet:
         Args:
             total: the step of the total that grows by it, instead of that of its ``lives``.
         """
-        if instance("rule", rule, Rule).name in self.rules:
+        if instance("rule", rule, Rule).name in self.all_rules:
             raise InputError(f"there is a rule {rule.name} already: use override")
         target = text("total", total) if total is not None else _TOTALS[rule.lives]
         if self.resident is not None and target in self.resident.definitions:

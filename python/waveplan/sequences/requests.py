@@ -100,20 +100,23 @@ class Requests(_core.Requests):
 
     def __reduce__(self) -> tuple[Any, ...]:
         labels = {"first_target": self.first_target, "label_mask": self.label_mask}
-        return _again, (type(self), self.sequences, columns(self) | labels)
+        given = type(self), self.sequences, columns(self) | labels
+        return _again, given, {**self.__dict__}
 
 
 def _again(cls: type[Requests], sequences: Sequences, given: dict[str, Any]) -> Requests:
     return cls._of(sequences, **given)
 
 
-def _entries(name: str, value: Any) -> Sequence[Any]:
-    """Return the entries of a list, an array or another collection."""
+def _entries(name: str, value: Any, count: int) -> Sequence[Any]:
+    """Return the entries of a list, an array or another collection, one per request."""
     if isinstance(value, np.ndarray) and value.ndim != 1:
         raise InputError(f"{name} has {value.ndim} dimensions: give one entry per request")
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise InputError(f"{name} is {shown(value)}: give one value, or one per request")
     found: Sequence[Any] = value if hasattr(value, "__len__") else list(value)  # type: ignore[assignment]
+    if len(found) != count:  # before a long one is walked
+        raise InputError(f"{name} has {len(found)} entries for {count} requests: give one each")
     return found
 
 
@@ -130,26 +133,26 @@ def _is_integer(value: Any) -> bool:
 def _flags(name: str, value: Any, count: int) -> NDArray[bool_]:
     if _is_flag(value):
         return np.full(count, bool(value))
-    entries = _entries(name, value)
+    entries = _entries(name, value, count)
     if isinstance(entries, np.ndarray) and entries.dtype == np.bool_:
         return np.ascontiguousarray(entries)
     for i, entry in enumerate(entries):
         if not _is_flag(entry):
             raise InputError(f"{name}[{i}] is {shown(entry)}: give True or False")
-    return np.array(entries, np.bool_)
+    return np.array(list(entries), np.bool_)
 
 
 def _integers(name: str, value: Any, count: int, least: int = 0) -> NDArray[int64]:
     if _is_integer(value):
         return np.full(count, integer(name, value, least), np.int64)
-    return integers(name, _entries(name, value))
+    return integers(name, _entries(name, value, count))
 
 
 def _top_k(value: Any, count: int) -> NDArray[int64]:
     """Return the column in which 0 stands for none."""
     if value is None or _is_integer(value):
         return np.zeros(count, np.int64) if value is None else _integers("top_k", value, count, 1)
-    entries = _entries("top_k", value)
+    entries = _entries("top_k", value, count)
     absent = [entry is None for entry in entries]
     column = integers("top_k", [1 if k is None else k for k in entries])
     for at in np.flatnonzero(column < 1)[:1]:
@@ -161,7 +164,7 @@ def _slots(value: Any, count: int) -> tuple[list[str], NDArray[int64]]:
     entries = [value] * count if value is None or isinstance(value, str) else value
     numbers: dict[str | None, int] = {None: 0}
     slots = []
-    for i, name in enumerate(_entries("adapter", entries)):
+    for i, name in enumerate(_entries("adapter", entries, count)):
         if name is not None and (not isinstance(name, str) or not name):
             raise InputError(f"adapter[{i}] is {shown(name)}: give a slot's name, or None")
         slots.append(numbers.setdefault(name, len(numbers)))
@@ -194,7 +197,7 @@ def _targets(value: Any, lengths: NDArray[int64]) -> dict[str, Any]:
                 f"request, or ({total},), one per token"
             )
         return made | {"label_mask": np.ascontiguousarray(value)}
-    given = _entries("targets", value)
+    given = _entries("targets", value, count)
     if any(hasattr(entry, "__len__") and not isinstance(entry, str) for entry in given):
         return _masks(given, lengths)
     if isinstance(given, np.ndarray) and given.dtype.kind in "iu":
@@ -223,10 +226,6 @@ def _first_target(request: int, value: Any, length: int) -> int:
 
 def _masks(given: Sequence[Any], lengths: NDArray[int64]) -> dict[str, Any]:
     """Return targets of which some are masks or labels."""
-    if len(given) != len(lengths):
-        raise InputError(
-            f"targets has {len(given)} entries for {len(lengths)} requests: give one each"
-        )
     has = np.ones(len(lengths), np.bool_)
     width = np.ones(len(lengths), np.int64)
     mask = np.zeros(int(lengths.sum()), np.bool_)

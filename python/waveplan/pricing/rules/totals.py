@@ -88,7 +88,7 @@ TABLE = [
     ),
     total(
         "gathered_output",
-        "output if cp > 1 else 0",
+        "output if cp > 1 and packed_tokens > 0 else 0",
         "local results beside the gathered ones under CP",
     ),
     total(
