@@ -504,7 +504,6 @@ class Program:
         """The value of every node: one entry, or one per pack; None where it has no value."""
     def measure_settings(self) -> MeasureSettings:
         """Settings of measures as the rules have them."""
-    def __len__(self) -> int: ...
 
 @final
 class PlannerSettings(_Settings):

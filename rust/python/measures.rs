@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyMapping};
 
-use super::convert::{Flags, picked, slice};
+use super::convert::{Flags, index, picked, slice};
 use super::errors::refused;
 use super::fields::{Take, give_class, unknown, wrong};
 use super::prelude::Object;
@@ -101,13 +101,14 @@ impl PyPlanMeasures {
     #[allow(clippy::needless_pass_by_value)]
     fn exact(
         &mut self,
-        g: usize,
+        g: &Bound<'_, PyAny>,
         tree: &Tree,
         shared: Flags<'_>,
         ownership: Option<&Ownership>,
         gdn: Option<&Gdn>,
     ) -> PyResult<()> {
-        let (shared, members) = (slice("shared", &shared)?, self.pack(g)?);
+        let g = index("g", g, self.packs.len())?;
+        let (shared, members) = (slice("shared", &shared)?, self.packs.requests(g));
         let lengths = members.iter().map(|&r| self.requests.lengths[r as usize]);
         if !lengths.eq((0..tree.sequences()).map(|r| tree.sequence_length(r))) {
             return Err(refused(format!(
@@ -132,7 +133,7 @@ impl PyPlanMeasures {
             gdn,
             head: HeadCount::Union,
         };
-        let (settings, members) = (&self.settings, self.packs.requests(g));
+        let settings = &self.settings;
         let into = &mut self.measures.packs[g];
         Ok(measures::exact(
             &self.requests,
@@ -148,16 +149,6 @@ impl PyPlanMeasures {
     fn finish(&mut self) -> PyResult<Measures> {
         measures::finish(&self.settings, false, &mut self.measures)?;
         Ok(self.measures.clone())
-    }
-}
-
-impl PyPlanMeasures {
-    fn pack(&self, g: usize) -> PyResult<&[u32]> {
-        let packs = self.packs.len();
-        if g >= packs {
-            return Err(refused(format!("pack {g} of {packs}: count from 0")));
-        }
-        Ok(self.packs.requests(g))
     }
 }
 

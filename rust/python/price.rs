@@ -52,8 +52,4 @@ impl PyProgram {
     fn measure_settings(&self) -> PyResult<Settings> {
         Ok(Settings::of(&self.inner)?)
     }
-
-    fn __len__(&self) -> usize {
-        self.inner.len()
-    }
 }

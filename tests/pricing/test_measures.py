@@ -156,7 +156,7 @@ def test_refusals() -> None:
     built = tree(requests.sequences)
     everything = np.arange(2)
     made = _core.PlanMeasures(requests, everything)
-    with pytest.raises(InputError, match="pack 1 of 1"):
+    with pytest.raises(InputError, match="g is 1: it must be at least 0 and below 1"):
         made.exact(1, built, np.zeros(3, bool))
     with pytest.raises(InputError, match="shared has 2 entries for 3"):
         made.exact(0, built, np.zeros(2, bool))
