@@ -128,7 +128,7 @@ def refused(results: Results) -> None:
     last = len(results) - 1
     for rank, result in enumerate(results):
         assert result is not None
-        assert (f"data-parallel rank {last} needs" in result["text"]) == (rank != last), result
+        assert (f"data-parallel rank {last} requires" in result["text"]) == (rank != last), result
 
 
 def lost(results: Results) -> None:
