@@ -76,6 +76,7 @@ fn scoring(cp: i64) -> Scoring {
 fn asked(seed: u64, offsets: &[i64]) -> (Requests, Vec<bool>) {
     let mut numbers = Numbers(seed);
     let (mut made, mut mask) = (Requests::plain(offsets.len() - 1), Vec::new());
+    made.adapters.push("adapter".to_owned());
     for (r, pair) in offsets.windows(2).enumerate() {
         let mut one_in = |count| numbers.within(1, count) == 1;
         made.lengths.push(pair[1] - pair[0]);
