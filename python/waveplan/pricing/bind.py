@@ -408,12 +408,11 @@ def _roots(compiler: Compiler, doubtful: Sequence[str]) -> list[int]:
     def named(of: Compiler, name: str) -> int:
         return of.compile(rules.definitions[name].formula)
 
-    nodes = {name: named(compiler, name) for name in _RESULTS}
+    nodes = {name: named(compiler, name) for name in (*_RESULTS, "split_required")}
     nodes["margin"] = compiler.const(0)
     if rules.margin and doubtful:
-        plain = nodes["required"]
         raised = {
-            name: compiler.binary("max", named(compiler, name), named(assumed, name))
+            name: compiler.binary("max", nodes[name], named(assumed, name))
             for name in (*_RESULTS, "split_required")
             if name not in _WITHOUT_MARGIN
         }
@@ -421,8 +420,8 @@ def _roots(compiler: Compiler, doubtful: Sequence[str]) -> list[int]:
         raised["peak_increment"] = compiler.compile(
             rules.definitions["peak_increment"].formula, tuple(sorted(raised.items()))
         )
-        nodes |= {name: raised[name] for name in _RESULTS if name in raised}
-        nodes["margin"] = compiler.binary("-", nodes["required"], plain)
+        nodes["margin"] = compiler.binary("-", raised["required"], nodes["required"])
+        nodes |= raised
     nodes["doubtful"] = _doubtful(compiler, doubtful, watched, nodes["margin"])
     return [*(nodes[name] for name in PRICE_ROOTS), *watched]
 

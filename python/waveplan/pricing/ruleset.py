@@ -156,8 +156,10 @@ class RuleSet:
         for rule in self.rules.values():
             for part in _PREDICATES:
                 self._check_predicate(part, rule.formula(part))
-        self._check_total()
-        self._check_safety()
+        parts = lang.reached(formulas[self.total], formulas)
+        reached = {str(part.value) for part in parts if part.op != "charged"}
+        self._check_total(reached)
+        self._check_safety(reached)
 
     @property
     def all_rules(self) -> Mapping[str, Rule]:
@@ -178,10 +180,8 @@ class RuleSet:
                     "decided before any token is seen"
                 )
 
-    def _check_total(self) -> None:
+    def _check_total(self, reached: set[str]) -> None:
         """Refuse rules whose bytes no part of the total counts."""
-        parts = lang.reached(self.formulas[self.total], self.formulas)
-        reached = {str(part.value) for part in parts if part.op != "charged"}
         for name, rule in self.rules.items():
             applies = rule.formula("applies")
             if name not in reached and (applies.op != "const" or applies.value):
@@ -189,7 +189,7 @@ class RuleSet:
                     f"{name} ({rule.lives}) does not reach {self.total!r}: no total counts it"
                 )
 
-    def _check_safety(self) -> None:
+    def _check_safety(self, reached: set[str]) -> None:
         """Refuse totals with a factor of their own: splits and profiles have the same one."""
         factor = "safety_factor"
         if factor not in self.definitions:
@@ -201,11 +201,10 @@ class RuleSet:
                     f"{step.formula.at}{step.name} has a factor of its own: write {factor}, which "
                     "splits and profiles have too, and redefine that"
                 )
-        total = self.formulas[self.total]
-        if all(part.value != factor for part in lang.reached(total, self.formulas)):
+        if factor not in reached:
             raise InputError(
-                f"{total.at}{self.total} lacks {factor}: redefine that as 1.0 to hold the estimate "
-                "against memory"
+                f"{self.formulas[self.total].at}{self.total} lacks {factor}: redefine that as 1.0 "
+                "to hold the estimate against memory"
             )
 
     @classmethod
