@@ -32,6 +32,7 @@ from waveplan.waves import Refusals, Waves
 
 if TYPE_CHECKING:
     from waveplan.facts.model import Model
+    from waveplan.pricing.resident import Resident
 
 __all__ = ["Planner", "Waves"]
 
@@ -152,13 +153,14 @@ class Planner:
     def available(self, available: int) -> None:
         self._available = integer("available", available)
 
-    def _available_now(self) -> int:
-        used = None
-        if self.budget.needs_resident:
-            from waveplan.pricing.resident import resident
+    def resident(self) -> Resident:
+        """Return what stays allocated between waves by the rules, whatever the budget states."""
+        from waveplan.pricing.resident import resident
 
-            facts = self.model, self.topology, self.training
-            used = resident(*facts, self.bound.rules).total
+        return resident(self.model, self.topology, self.training, self.bound.rules)
+
+    def _available_now(self) -> int:
+        used = self.resident().total if self.budget.needs_resident else None
         available = self.budget.resolve(used)
         extra = (self.margin or 0.0) if self.bound.doubtful else 0.0
         return min(available, int(available / (1 + extra)))  # a float may round up past 63 bits

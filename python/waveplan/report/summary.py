@@ -42,10 +42,7 @@ def memory(planner: Planner) -> dict[str, Any]:
     if isinstance(budget.device, int):
         used = budget.resident
         if budget.needs_resident:
-            from waveplan.pricing.resident import resident
-
-            facts = planner.model, planner.topology, planner.training
-            found = resident(*facts, planner.bound.rules)
+            found = planner.resident()
             used, terms = found.total, found.to_dict()["terms"]
     assert used is None or isinstance(used, int)
     left = budget.resolve(used)
