@@ -148,8 +148,9 @@ class Profiles:
 
     def known(self, context: str, mixes: Collection[str]) -> list[tuple[Signature, Profile]]:
         """Return the profiles of a job and of these output mixes."""
+        present = frozenset(mixes)
         return [
             (signature, profile)
             for signature, profile in self.items()
-            if signature.context == context and set(mixes).issuperset(signature.mixes)
+            if signature.context == context and present.issuperset(signature.mixes)
         ]

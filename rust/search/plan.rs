@@ -388,24 +388,21 @@ impl Pricer {
                 numbers.insert(at, mix);
             }
         }
-        let mut mixes: Vec<_> = (numbers.iter())
-            .map(|&mix| names[mix as usize].clone())
-            .collect();
+        let mixes = numbers.iter().map(|&mix| names[mix as usize].clone());
         let modes = (share.base.packs.iter())
             .map(|pack| (pack[pack::GRADIENT] == 1, pack[pack::ADAPTER_RANK]));
         let mut adapters: Vec<(bool, i64)> = modes.collect();
-        mixes.sort_unstable();
-        adapters.sort_unstable();
-        Signature {
-            context: settings.context.clone(),
-            mixes,
-            gradients: adapters.iter().map(|one| one.0).collect(),
-            adapters: if adapters.iter().all(|one| one.1 == 0) {
-                Vec::new()
-            } else {
-                adapters
-            },
+        let gradients = adapters.iter().map(|one| one.0).collect();
+        if adapters.iter().all(|one| one.1 == 0) {
+            adapters.clear();
         }
+        let signature = Signature {
+            context: settings.context.clone(),
+            mixes: mixes.collect(),
+            gradients,
+            adapters,
+        };
+        signature.sorted()
     }
 
     /// Chooses layouts for a share and prices the plan.
