@@ -57,7 +57,7 @@ columns! {
         LEARNED "learned_bytes" "compute bytes learned from the profile, truncated; 0 without one";
         ADAPTER_PENDING "adapter_pending" "1 if adapter gradients are still to be allocated";
         @core
-        INACTIVE "tokens of the requests that ask for no output";
+        INACTIVE "tokens of the requests without any output";
         UNSHARED "tokens of the packs without any sharing, each padded to a multiple of TP, summed";
     }
 }

@@ -265,8 +265,8 @@ impl Requests {
         Ok(())
     }
 
-    /// So many requests that ask for one label a token and compute gradients, each in a group of
-    /// its own; without their lengths.
+    /// So many requests with one label a token and gradients, each in a group of its own; without
+    /// their lengths.
     #[must_use]
     pub fn plain(count: usize) -> Self {
         let (no, zeros, ones) = (vec![false; count], vec![0; count], vec![1; count]);
