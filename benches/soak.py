@@ -66,12 +66,9 @@ def step(planner: Planner, rng: np.random.Generator) -> int:
     sequences = pool(rng)
     requests = Requests(sequences)
     waves = planner.waves(requests, on_refusal="skip")
-    ahead = rng.random() < 0.3
     count = 0
     for wave in waves:
         count += 1
-        if ahead:
-            waves.prefetch()
         planner.observe(wave, int(wave.required * rng.uniform(0.5, 1.1)))
     if rng.random() < 0.1:
         json.dumps(planner.profiles.to_dict())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import _thread
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +22,6 @@ from waveplan import (
     Sequences,
     Topology,
     Training,
-    _core,
     models,
 )
 from waveplan.desk.jobs import Job, Source
@@ -141,16 +138,6 @@ def test_an_interrupted_planner_gives_its_usual_waves() -> None:
     assert found == expected
 
 
-def test_an_interrupt_while_waiting_for_a_prefetched_wave() -> None:
-    one = planner()
-    expected = [wave.width for wave in planner().waves(REQUESTS)]
-    waves = one.waves(REQUESTS)
-    waves.prefetch()
-    interrupted(waves.plan_next, 0.001)
-    waves.start, one.width_hint = 0, None
-    assert [wave.width for wave in waves] == expected
-
-
 def test_an_interrupted_sweep_ends_its_workers(tmp_path: Path) -> None:
     sequences = tmp_path / "rows.jsonl"
     sequences.write_text("".join(f'{{"input_ids": [1, 2, {i}]}}\n' for i in range(50)))
@@ -164,64 +151,6 @@ def test_an_interrupted_sweep_ends_its_workers(tmp_path: Path) -> None:
         sweep(Source(path=str(sequences)), jobs, executor=pool, on_done=stop)
     pool.shutdown(wait=True, cancel_futures=True)
     assert not pool._processes
-
-
-LEAVING = """
-import atexit, numpy as np
-# Runs last, when the search has ended.
-atexit.register(lambda: print(ahead._made, ahead._thread.is_alive()))
-import waveplan.ahead
-from waveplan import Planner, Requests, Sequences, Topology, Training, models
-lengths = np.arange(1, {sequences} + 1)
-tokens = np.concatenate([np.append(np.zeros(n - 1, np.int64), n) for n in lengths.tolist()])
-requests = Requests(Sequences(tokens, np.append(0, np.cumsum(lengths))))
-planner = Planner(models.get("Qwen3-0.6B"), Topology(), Training(), "1TiB")
-planner.prefetch(requests)
-ahead = planner._ahead
-{last}
-"""
-
-
-@pytest.mark.parametrize("last", ["", "raise SystemExit(0)"])
-def test_leaving_the_program_stops_what_is_planned_ahead(last: str) -> None:
-    """This search takes many seconds; it ends without an answer, since the program leaves."""
-    code = LEAVING.format(sequences=6_000, last=last)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert (done.stdout, done.stderr, done.returncode) == ("None False\n", "", 0)
-
-
-def test_a_thread_that_is_asked_whether_to_stop_raises_what_the_question_raises() -> None:
-    def work() -> None:
-        for _ in range(10):
-            _core.build_tree(MANY.tokens, MANY.offsets)
-
-    def broken() -> bool:
-        raise RuntimeError("no answer")
-
-    try:
-        _core.stop_if(lambda: False)
-        work()
-        _core.stop_if(broken)
-        with pytest.raises(RuntimeError, match="no answer"):
-            work()
-        _core.stop_if(lambda: True)
-        with pytest.raises(KeyboardInterrupt):
-            work()
-    finally:
-        _core.stop_if(None)
-    work()
-
-
-def test_what_is_no_longer_wanted_is_not_planned_to_its_end() -> None:
-    pool, other = Requests(comb(6_000)), Requests(comb(5))
-    plans = planner()
-    plans.prefetch(pool)
-    first = plans._ahead
-    assert first is not None
-    plans.prefetch(other)
-    first._thread.join()
-    assert first._made is None
-    assert next(plans.waves(other)).width == 5
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no such timer")

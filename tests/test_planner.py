@@ -179,40 +179,6 @@ def test_one_more_item_a_rank_would_not_fit(dp: int) -> None:
         assert wave.stopped.plan is None or wave.stopped.plan.required > 34 << 30 or dp > 1
 
 
-def test_planning_ahead_never_changes_a_wave() -> None:
-    pool = Requests(grpo(groups=8, k=5))
-
-    def run(ahead: bool) -> list[Any]:
-        plans = planner("8GiB", cp=2, trust="profile")
-        if ahead:
-            plans.prefetch(pool)
-        waves = plans.waves(pool)
-        made = []
-        for i, wave in enumerate(waves):
-            if ahead:
-                waves.prefetch()
-            if i % 2 == 0:  # the profile changes after the wave was planned ahead
-                plans.observe(wave, peak_bytes=10**9 + 10**8 * i)
-            if i == 3:
-                plans.available //= 2
-            made.append(wave.to_dict())
-        return made
-
-    assert run(ahead=True) == run(ahead=False)
-
-
-def test_what_was_planned_ahead_is_used() -> None:
-    pool = Requests(grpo())
-    plans = planner()
-    plans.prefetch(pool)
-    waves = plans.waves(pool)
-    ahead = plans.take_ahead(waves)
-    assert ahead is not None
-    assert ahead.found is not None
-    assert ahead.found.width == next(waves).width
-    assert plans.take_ahead(waves) is None
-
-
 def test_a_call_that_does_not_fit_is_split() -> None:
     pool = Requests(workloads.unique(3, count=6, total=40_000))
     sequences = pool.sequences

@@ -51,7 +51,6 @@ def test_a_refused_call_changes_nothing() -> None:
         lambda: made.wave(pool, start=4),
         lambda: made.plan(pool, available=2**63),
         lambda: made.waves(pool, on_refusal="never"),
-        lambda: made.prefetch(pool, start=-1),
         lambda: made.observe(wave, -1),
         lambda: made.observe(wave, float("nan")),
         lambda: made.observe(wave, 1 << 30, 2**63),
@@ -72,7 +71,6 @@ def test_planning_after_the_end_is_refused_and_changes_nothing() -> None:
         with pytest.raises(InputError, match="nothing is left to plan"):
             run.plan_next()
         assert list(run) == []
-        run.prefetch()
 
 
 def test_what_other_planners_and_runs_observe_counts_where_it_was_observed() -> None:

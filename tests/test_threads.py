@@ -110,25 +110,6 @@ def test_threads_share_the_bundled_rules() -> None:
     assert len({id(rules) for rules in together(lambda _: default_rules())}) == 1
 
 
-def test_prefetch_from_threads_changes_nothing() -> None:
-    wanted = {
-        name: text(planner(2).waves(sequences, on_refusal="skip"))
-        for name, sequences in POOLS.items()
-    }
-    shared = planner(2)
-
-    def work(i: int) -> None:
-        name = list(POOLS)[i % len(POOLS)]
-        waves = shared.waves(POOLS[name], on_refusal="skip")
-        made = []
-        for wave in waves:
-            waves.prefetch()
-            made.append(wave)
-        assert text(made) == wanted[name]
-
-    together(work)
-
-
 @pytest.mark.parametrize("stage", ["pack", "layout", "requests"])
 def test_arrays_that_change_during_a_call(stage: str) -> None:
     """Either answer or an error of ours, and the next call on quiet arrays is right again."""
@@ -178,11 +159,10 @@ def _digest_in_child(name: str) -> str:
 @pytest.mark.parametrize("how", ["fork", "spawn", "forkserver"])
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_process_pools_of_every_kind(how: str) -> None:
-    """Fork after import, and after planning and prefetching, is safe."""
+    """Fork after import, and after planning, is safe."""
     here = planner(2)
     waves = here.waves(POOLS["grpo"])
     next(waves)
-    waves.prefetch()
     names = ["grpo", "ties"]
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(how)) as crew:
         found = list(crew.map(_digest_in_child, names))
@@ -218,21 +198,15 @@ def test_planners_and_requests_cross_to_other_processes(reference: bool) -> None
 
 
 def _go_on_after_fork(waves: Any, pipe: Any) -> None:
-    made = []
-    for wave in waves:
-        made.append(wave.to_dict())
-        waves.prefetch()
-    pipe.send(json.dumps(made))
+    pipe.send(json.dumps([wave.to_dict() for wave in waves]))
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_child_goes_on_with_its_parents_waves() -> None:
-    """The thread that planned ahead stayed in the parent: the child does without."""
     sequences = POOLS["short"]
     wanted = [wave.to_dict() for wave in planner(1, "1200MiB").waves(sequences)]
     waves = planner(1, "1200MiB").waves(sequences)
     next(waves)
-    waves.prefetch()
     context = multiprocessing.get_context("fork")
     receive, send = context.Pipe(duplex=False)
     child = context.Process(target=_go_on_after_fork, args=(waves, send))
@@ -262,14 +236,13 @@ def test_waves_asked_for_in_the_middle_of_a_search_refuse() -> None:
     assert said == ["these waves are being planned already, further up this call"] * len(wanted)
 
 
-def test_observing_within_observing_and_prefetching_within_prefetching() -> None:
+def test_observing_within_observing() -> None:
     """Locks are re-entrant: a signal handler cannot wait for the code that it interrupted."""
     plans = planner(1)
     waves = plans.waves(POOLS["grpo"])
     wave = next(waves)
-    with profiles_module._LEARNING, plans._guard, waves._turn:
+    with profiles_module._LEARNING, waves._turn:
         plans.observe(wave, 1)
-        waves.prefetch()
     assert len(plans.profiles) == 1
 
 

@@ -4,7 +4,7 @@ Sequences are lists or tuples. `InputError`: a value that cannot be; an object o
 `TypeError` with the argument's name as a note.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, Self, TypeAlias, dataclass_transform, final
 
 from numpy import bool_, float64, int64
@@ -386,9 +386,6 @@ def gdn_schedule(packing: Packing) -> GdnSchedule:
 
 def gdn_schedule_per_rank(packing: Packing, placement: Gdn) -> list[GdnSchedule]:
     """The bucket schedule of each rank, over the segments and shards that it holds."""
-
-def stop_if(asked: Callable[[], object] | None) -> None:
-    """Ends long calls of this thread once ``asked()`` is true; None: no longer."""
 
 PLAN_MEASURES: list[tuple[str, str]]
 PACK_MEASURES: list[tuple[str, str]]

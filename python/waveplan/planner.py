@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,14 +12,12 @@ from waveplan import scoring as scores
 from waveplan._core import OwnershipSettings
 from waveplan.agreement.adapters import Agreement, Alone, check_agreement
 from waveplan.agreement.protocol import Ranks, Step, digest
-from waveplan.ahead import Ahead, Made
 from waveplan.budget import Budget
 from waveplan.checks import choice, flag, instance, integer, integers, real
 from waveplan.errors import InputError
 from waveplan.facts.topology import Topology
 from waveplan.facts.training import Training
 from waveplan.plan import Plan, plan_of
-from waveplan.planning import Searching
 from waveplan.pricing import BoundRules, RuleSet, bind, default_rules, reference_rules
 from waveplan.profiles import MOST, Observation, Profile, Profiles, Signature
 from waveplan.refusal import refused
@@ -98,11 +95,9 @@ class Planner:
         self._available = self._available_now()
         self._settings = _settings(self, ownership)
         # The first reading of each setting takes a lock, which a fork would leave taken forever
-        # if another thread (such as `prefetch`'s) read them then.
+        # if another thread read them then.
         self.make_engine(_NOTHING)
         self._width_hint: int | None = None
-        self._guard = threading.RLock()
-        self._ahead: Ahead | None = None
 
     @property
     def reference(self) -> bool:
@@ -133,7 +128,7 @@ class Planner:
         self._profiles = profiles
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the job, `available`, `width_hint` and profiles; nothing planned ahead."""
+        """Pickle the job, `available`, `width_hint` and profiles."""
         given = (
             *(self.model, self.topology, self.training, self.budget, self.bound.rules),
             *(self.agreement, self.trust, self.mode),
@@ -274,48 +269,6 @@ class Planner:
         """Return the key of the profile of a plan of these requests (all by default)."""
         picked = np.arange(len(pool)) if indices is None else integers("indices", indices)
         return self.make_engine(pool).signature(picked)
-
-    def prefetch(self, requests: Requests, start: int = 0, width_hint: int | None = None) -> None:
-        """Plan the wave that will start at group `start` in a thread, while the caller works.
-
-        It never changes a result: `Waves` uses it only if pool, start, `available`, `width_hint`
-        and profiles are then as they are now, and plans again otherwise. With other ranks it
-        prices this rank's own share and calls no reduction. It is cancelled at exit.
-
-            waves = planner.waves(requests)
-            for wave in waves:
-                waves.prefetch()
-                train(wave)
-
-        Args:
-            requests: the pool, the very `Requests` that `waves` gets later.
-            width_hint: where the search starts; by default the planner's.
-        """
-        instance("requests", requests, Requests)
-        if integer("start", start) >= len(requests.group_sizes):
-            return
-        width_hint = self.width_hint if width_hint is None else width_hint
-        search = (start, self.available, width_hint, self.known(requests))
-
-        def work() -> Made:
-            session = self.make_engine(requests).session(*search)
-            if self.ranks.size == 1:
-                return Made(session, session.alone(), None)
-            return Made(session, None, session.growth())
-
-        with self._guard:
-            if self._ahead is not None:
-                self._ahead.stop()
-            self._ahead = Ahead(work, (requests, *search))
-
-    def take_ahead(self, waves: Searching) -> Made | None:
-        """Return what `prefetch` planned, if it is the search that `waves` needs now."""
-        with self._guard:
-            ahead, self._ahead = self._ahead, None
-        if ahead is None:
-            return None
-        search = (waves.start, waves.available, waves.width_hint, self.known(waves.pool))
-        return ahead.take((waves.pool, *search))
 
     def make_engine(self, pool: Requests) -> core.Engine:
         """Return the core's planner of this pool."""

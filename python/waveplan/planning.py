@@ -7,7 +7,6 @@ from typing import Any, Protocol
 from waveplan import _core as core
 from waveplan.agreement.adapters import Agreement
 from waveplan.agreement.protocol import Ranks
-from waveplan.ahead import Made
 from waveplan.budget import Budget
 from waveplan.facts.topology import Topology
 from waveplan.plan import Plan
@@ -38,8 +37,6 @@ class Planning(Protocol):
     def signature_of(self, pool: Requests, indices: Any = None) -> Signature: ...
     def plan(self, requests: Any, *, available: int | None = None) -> Plan: ...
     def like(self, *, topology: Topology, budget: Budget) -> Planning: ...
-    def prefetch(self, requests: Requests, start: int, width_hint: int | None) -> None: ...
-    def take_ahead(self, waves: Searching) -> Made | None: ...
 
 
 class Searching(Protocol):

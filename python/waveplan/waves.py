@@ -136,15 +136,8 @@ class Waves:
             planner.width_hint = max(self.width_hint, planner.width_hint or 0)
         return wave
 
-    def prefetch(self) -> None:
-        """Plan the next wave in a thread while the caller works, see `Planner.prefetch`."""
-        self.planner.prefetch(self.pool, self.start, self.width_hint)
-
     def _alone(self) -> Settled:
-        planner = self.planner
-        ahead = planner.take_ahead(self)
-        known = None if ahead is None else ahead.found
-        found = self.session().alone() if known is None else known
+        found = self.session().alone()
         why = "" if found.kind == "refused" else None
         return Settled(found, self.available, why, found.required, found.cold)
 

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use pyo3::exceptions::{PyKeyboardInterrupt, PyTypeError};
+use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 
 use crate::cancel;
@@ -11,37 +11,18 @@ use crate::error::{Error, Result};
 thread_local! {
     /// The exception that a signal handler raised while the core ran; re-raised at the border.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
-    /// Asked whether this thread's work is still wanted.
-    static ASKED: RefCell<Option<Py<PyAny>>> = const { RefCell::new(None) };
 }
 
-/// Makes Ctrl-C stop the core's long loops, and [`stop_if`] those of a thread.
+/// Makes Ctrl-C stop the core's long loops.
 pub(super) fn install_interrupt_hook() {
     cancel::set_hook(|| {
         Python::attach(|py| {
-            let asked = ASKED.with_borrow(|slot| slot.as_ref().map(|asked| asked.clone_ref(py)));
-            let stop = py.check_signals().and_then(|()| match asked {
-                Some(asked) => asked.bind(py).call0()?.is_truthy(),
-                None => Ok(false),
-            });
-            stop.unwrap_or_else(|raised| {
-                RAISED.with(|slot| *slot.borrow_mut() = Some(raised));
-                true
-            })
+            let raised = py.check_signals().err();
+            let stop = raised.is_some();
+            RAISED.with(|slot| *slot.borrow_mut() = raised);
+            stop
         })
     });
-}
-
-/// From now on long calls of this thread end once `asked()` is true; None: as before.
-#[pyfunction]
-#[pyo3(signature = (asked))]
-pub(super) fn stop_if(asked: Option<Bound<'_, PyAny>>) -> PyResult<()> {
-    if asked.as_ref().is_some_and(|asked| !asked.is_callable()) {
-        return Err(PyTypeError::new_err("give a function without arguments"));
-    }
-    let before = ASKED.replace(asked.map(Bound::unbind));
-    drop(before); // its destructor may call back
-    Ok(())
 }
 
 /// The one place where a core error becomes a Python exception.

@@ -31,8 +31,6 @@ mod _core {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use super::errors::stop_if;
-    #[pymodule_export]
     use super::gdn::{gdn, schedule, schedule_per_rank};
     #[pymodule_export]
     use super::layout::choose_layout;

@@ -370,41 +370,6 @@ def test_long_texts_of_errors_are_cut(text: str) -> None:
     assert len(str(results[0]).encode()) < 300
 
 
-def test_planning_ahead_with_other_ranks_changes_nothing() -> None:
-    def run(ahead: bool) -> list[Any]:
-        used = []
-
-        def work(agreement: Thread) -> Any:
-            plans = planner(agreement, 2, 3 * GIB, cp=2)
-            requests = pool()
-            if ahead:
-                plans.prefetch(requests)
-            waves = plans.waves(requests)
-            made = []
-            real = plans.take_ahead
-            plans.take_ahead = lambda waves: note(real(waves))  # type: ignore
-            for i, wave in enumerate(waves):
-                if ahead:
-                    waves.prefetch()
-                if i == 1:
-                    plans.observe(wave, peak_bytes=10**9)
-                if i == 2:
-                    plans.available -= GIB // 2
-                made.append(wave.to_dict())
-            return made
-
-        def note(taken: Any) -> Any:
-            used.append(taken is not None)
-            return taken
-
-        results = together(2, 2, work)
-        assert any(used) == ahead
-        assert not ahead or not all(used)
-        return results
-
-    assert run(True) == run(False)
-
-
 def test_agreements_are_checked() -> None:
     def refusal(agreement: Any, dp: int) -> str:
         with pytest.raises(InputError) as caught:

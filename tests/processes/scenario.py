@@ -106,8 +106,6 @@ class Scenario:
                     "dp_rank": self.agreement.dp_rank,
                 }
             )
-            if self.name == "prefetch":
-                waves.prefetch()
             self.step(planner, wave)
 
     def step(self, planner: Planner, wave: Any) -> None:
@@ -118,7 +116,7 @@ class Scenario:
             raise ValueError("the loss is not finite")
         if self.name == "killed" and self.odd:
             os._exit(9)
-        if self.name in ("peers", "prefetch"):
+        if self.name in ("peers", "observed"):
             planner.observe(wave, peak_bytes=GIB + self.rank)
 
 

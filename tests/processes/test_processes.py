@@ -152,7 +152,7 @@ SCENARIOS: dict[str, Check] = {
     "reference": all_waves,
     "memory": available_differs,
     "peers": same_plans,
-    "prefetch": all_waves,
+    "observed": all_waves,
     "slow": all_waves,
     "refused": refused,
     "bad tokens": fails("InputError", "-1"),

@@ -51,17 +51,11 @@ class Settled:
 def settle(waves: Searching) -> Settled:
     """Plan the next wave of a pool together with all other ranks."""
     ranks = waves.planner.ranks
-    ahead = waves.planner.take_ahead(waves)
-    session = waves.session() if ahead is None else ahead.session
+    session = waves.session()
     shown = ranks.gather(Step.WAVE, _inputs(waves))
     available = _available(waves, shown)
 
     def growth() -> Column:
-        nonlocal session
-        if ahead is not None and ahead.growth is not None:
-            if available == waves.available:
-                return ahead.growth
-            session = waves.session()
         session.set_available(available)
         return session.growth()
 
