@@ -35,9 +35,13 @@ TABLE = [
     ),
     Rule(
         "generic.activations",
-        "packed_tokens * hidden * dtype_bytes * min(16, max(4, layers // 4 + 4))",
-        why="a few hidden vectors per packed token and four layers",
-        source=f"{REFERENCE}; reproduces two public refusals",
+        "retained_tokens * hidden * dtype_bytes * min(16, max(4, layers // 4 + 4))",
+        why="a few hidden vectors per local token and four layers",
+        source=f"{REFERENCE}, which charges all ranks' tokens to each; reproduces two public"
+        " refusals at CP 1",
+        reference={
+            "bytes": "packed_tokens * hidden * dtype_bytes * min(16, max(4, layers // 4 + 4))"
+        },
     ),
     Rule(
         "checkpoint.retained",
