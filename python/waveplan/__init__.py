@@ -33,7 +33,7 @@ if _TYPE_CHECKING:
     from waveplan.budget import Budget, format_bytes, parse_bytes
     from waveplan.facts import models
     from waveplan.facts.model import Model
-    from waveplan.facts.topology import Topology
+    from waveplan.facts.topology import Sharding, Topology
     from waveplan.facts.training import Training
     from waveplan.plan import Plan
     from waveplan.planner import Planner
@@ -55,7 +55,7 @@ _NAMES = {
     "agreement.protocol": "in_step",
     "budget": "Budget format_bytes parse_bytes",
     "facts.model": "Model",
-    "facts.topology": "Topology",
+    "facts.topology": "Sharding Topology",
     "facts.training": "Training",
     "plan": "Plan",
     "planner": "Planner",
@@ -121,6 +121,7 @@ __all__ = [
     "Score",
     "Scoring",
     "Sequences",
+    "Sharding",
     "StageWork",
     "Topology",
     "TorchDistributed",

@@ -170,7 +170,7 @@ def test_ranks_and_training() -> None:
     )
     assert str(run.topology) == "DP 2, TP 4, CP 2, EP 8, SP"
     assert run.training.recompute_modules == ("core_attn", "moe")
-    assert run.training.distributed_optimizer
+    assert run.topology.sharding.kind == "optimizer"
     assert run.training.full_finetuning
     assert run.training.dispatcher == "alltoall"
     assert run.ignored == ("--rotary-base",)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from waveplan import InputError, Topology, models
+from waveplan import InputError, Sharding, Topology, models
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,11 @@ from waveplan import InputError, Topology, models
         ({"tp": 2, "sequence_parallel": 1}, "sequence_parallel must be True or False"),
         ({"ep": 2}, r"ep \* etp is 2: it must divide dp \* tp \* cp, which is 1"),
         ({"cp": 2, "ep": 2, "etp": 2}, r"ep \* etp is 4"),
+        ({"virtual": 2}, "virtual is 2: it needs pp of at least 2"),
+        ({"pp": 2, "stage_layers": (9,)}, r"stage_layers has 1 entries: pp \* virtual is 2"),
+        ({"pp": 4, "virtual": 2, "virtual_group": 3}, "virtual_group is 3: it must be at least pp"),
+        ({"sharding": "all"}, "kind is 'all': it must be one of none, optimizer"),
+        ({"dp": 3, "sharding": Sharding("optimizer", 2)}, "instances is 2: it must divide dp"),
     ],
 )
 def test_impossible_in_itself(sizes: dict[str, Any], message: str) -> None:
@@ -34,6 +39,8 @@ def test_impossible_in_itself(sizes: dict[str, Any], message: str) -> None:
         ("qwen3-8b", {"dp": 2, "etp": 2}, "the model has no experts"),
         ("qwen3-8b", {"tp": 3}, r"tp is 3: it must divide heads, which is 32"),
         ("qwen3-8b", {"pp": 5}, "pp is 5: it must divide layers"),
+        ("qwen3-8b", {"pp": 4, "virtual": 5}, r"pp \* virtual is 20: it must divide layers"),
+        ("qwen3-8b", {"pp": 2, "stage_layers": (20, 20)}, "stage_layers sums to 40"),
         ("qwen3.6-27b", {"tp": 3}, "kv_groups"),
         ("qwen3.6-35b-a3b", {"dp": 3, "ep": 3}, "ep is 3: it must divide experts, which is 256"),
         ("gpt-oss-20b", {"tp": 7, "etp": 7}, "heads"),
@@ -43,6 +50,19 @@ def test_impossible_in_itself(sizes: dict[str, Any], message: str) -> None:
 def test_impossible_for_a_model(name: str, sizes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Topology(**sizes).check(models.get(name))
+
+
+def test_stages_and_what_they_hold() -> None:
+    uneven = Topology(pp=2, virtual=2, stage_layers=(1, 2, 3, 0))
+    assert uneven.chunks(6, 0) == [range(1), range(3, 6)]
+    assert uneven.chunks(6, 1) == [range(1, 3), range(6, 6)]
+    assert [Topology(pp=4).in_flight(stage) for stage in range(4)] == [[4], [3], [2], [1]]
+    assert Topology(pp=4).in_flight(0, microbatches=2) == [2]
+    # (virtual - 1) * group + 1 forward passes on the last stage, twice the way to it more below.
+    many = Topology(pp=4, virtual=3, virtual_group=5)
+    assert many.in_flight(3) == [5, 5, 1]
+    assert many.in_flight(0) == [7, 5, 5]
+    assert many.in_flight(0, microbatches=4) == [4, 4, 4]
 
 
 def test_expert_groups_use_the_same_ranks() -> None:

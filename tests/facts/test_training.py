@@ -24,7 +24,11 @@ DENSE = models.get("qwen3.6-27b")
         ({"lora_rank": -1}, "lora_rank is -1"),
         ({"lora_rank": 8.0}, "lora_rank must be an integer"),
         ({"lora_modules": ("nothing",)}, "lora_modules has 'nothing'"),
-        ({"dispatcher": "deepep"}, "dispatcher is 'deepep'"),
+        ({"dispatcher": "nccl"}, "dispatcher is 'nccl'"),
+        ({"head": "half"}, "head is 'half': it must be one of chunked, full"),
+        ({"hidden_dropout": 1.5}, "hidden_dropout is 1.5"),
+        ({"lora_rank": 0, "modules_to_save": "head"}, "modules_to_save needs adapters"),
+        ({"offload": "disk"}, "offload is 'disk'"),
         ({"compiled": "yes"}, "compiled must be True or False"),
         ({"grad_dtype": "int8"}, "dtype is 'int8'"),
         ({"lora_rank": 0, "expert_slots": True}, "expert_slots needs adapters"),
@@ -34,6 +38,20 @@ DENSE = models.get("qwen3.6-27b")
 def test_refusals(values: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Training(**values)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"recompute": "selective", "recompute_modules": "moe_act"}, "'moe_act'.*experts is 0"),
+        ({"recompute": "selective", "recompute_modules": "mla_up_proj"}, "kv_lora_rank is 0"),
+        ({"dispatcher": "allgather"}, "dispatcher is 'allgather', but the model has no experts"),
+        ({"mtp": True}, "mtp is set, but the model's mtp_layers is 0"),
+    ],
+)
+def test_what_the_model_does_not_have(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        facts(models.get("qwen3-8b"), Topology(), Training(**values))
 
 
 def test_names_are_put_in_order() -> None:

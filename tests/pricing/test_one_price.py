@@ -405,6 +405,7 @@ def test_every_resident_entry_moves_what_waves_may_use(name: str) -> None:
     jobs = [
         (MODEL_A, Topology(dp=2, ep=2), Training()),
         (DENSE, Topology(), Training(hybridep_buffer=7 << 20, lora_rank=0)),
+        (MODEL_A, Topology(dp=8, ep=2, sharding="optimizer"), Training(lora_rank=0)),
     ]
     for model, topology, training in jobs:
         held = [resident(model, topology, training, one) for one in (rules, doubled_resident(name))]

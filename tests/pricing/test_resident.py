@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from counts import count
 
-from waveplan import Budget, Planner, Topology, Training, models
+from waveplan import Budget, Planner, Sharding, Topology, Training, models
 from waveplan.pricing.resident import Resident, resident
 
 MODEL_A = models.get("qwen3.6-35b-a3b")
@@ -87,17 +87,19 @@ def test_full_finetuning() -> None:
     halves = Training(lora_rank=0, grad_dtype="bf16", moment_dtype="bf16", master_weights=False)
     small = _terms(resident(model, Topology(dp=8), halves))
     assert (small["gradients"], small["optimizer"]) == (2 * total, 4 * total)
-    divided = Training(lora_rank=0, distributed_optimizer=True)
-    many = _terms(resident(model, Topology(dp=4, cp=2), divided))
+    divided = Topology(dp=4, cp=2, sharding=Sharding("optimizer"))
+    many = _terms(resident(model, divided, Training(lora_rank=0)))
     assert many["optimizer"] == 12 * -(-total // 8)
     assert many["gradients"] == 4 * total
 
 
 def test_distributed_optimizer_of_experts() -> None:
     # 16 ranks: dense state over DP x CP = 4, that of experts over the 2 ranks that share them.
-    topology = Topology(dp=2, tp=4, cp=2, ep=8, sequence_parallel=True)
+    topology = Topology(
+        dp=2, tp=4, cp=2, ep=8, sequence_parallel=True, sharding=Sharding("optimizer")
+    )
     assert topology.expert_dp == 2
-    training = Training(lora_rank=0, distributed_optimizer=True)
+    training = Training(lora_rank=0)
     terms = _terms(resident(MODEL_A, topology, training))
     experts = terms["experts"] // 2
     rest = _weights(resident(MODEL_A, topology, training)) // 2 - experts

@@ -110,7 +110,7 @@ def _cut(model: Model, layers: int) -> Model:
 def topology_of(record: Mapping[str, Any]) -> Topology:
     """The record's ranks; unstated sizes are 1, and dp follows from the expert ranks."""
     stated = record["topology"]
-    sizes = {
+    sizes: dict[str, Any] = {
         name: integer(name, stated.get(name) or 1, 1, 1 << 20)
         for name in ("tp", "cp", "pp", "ep", "etp")
     }

@@ -13,14 +13,12 @@ from waveplan.cli.progress import Progress
 from waveplan.desk.jobs import Job, Source
 from waveplan.errors import InputError
 from waveplan.facts.fields import checked
-from waveplan.facts.topology import Topology
 
 if TYPE_CHECKING:
     from waveplan.sequences.requests import Requests
 
 JOB: dict[str, Field[Any]] = {item.name: item for item in fields(Job)}
 SOURCE: dict[str, Field[Any]] = {item.name: item for item in fields(Source) if item.name != "path"}
-RANKS = [item.name for item in fields(Topology) if item.metadata["kind"] == "whole"]
 FACTS = [name for name in JOB if JOB[name].metadata["option"] == "facts" and name != "model"]
 """Options of a job that need a model."""
 TYPES = {"whole": whole, "share": share, "text": str, "word": str}

@@ -22,11 +22,12 @@ from waveplan.cli.status import DONE, INTERRUPTED, REFUSED
 from waveplan.desk.jobs import Job, Source, model_named
 from waveplan.desk.sweep import Outcome, jobs, outcomes
 from waveplan.errors import InputError
+from waveplan.facts.topology import RANKS
 from waveplan.files import write_text
 from waveplan.report.summary import count
 from waveplan.report.table import Table, integer, show
 
-AXES = ("model", *options.RANKS, "recompute", "lora_rank", "rule_set")
+AXES = ("model", *RANKS, "recompute", "lora_rank", "rule_set")
 EXAMPLE = """\
   waveplan sweep rollouts.npz --model qwen3.6-35b-a3b --cp 1,2,4,8 --available 24GiB,70GiB
   waveplan sweep rollouts.npz --model qwen3.6-35b-a3b --cp 2,4 --ep 1,2 --budget 80GiB,141GB \\
@@ -100,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _configurations(args: argparse.Namespace) -> list[Job]:
     # The first varies slowest.
-    axes = ["model", "recompute", *options.RANKS, "lora_rank", "rule_set"]
+    axes = ["model", "recompute", *RANKS, "lora_rank", "rule_set"]
     axes.append("budget" if args.budget else "available")
     made = jobs({name: getattr(args, name) for name in axes})
     common = {name: getattr(args, name) for name in ("reserve", "margin")}

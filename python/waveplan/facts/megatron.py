@@ -14,7 +14,7 @@ from waveplan.checks import integer
 from waveplan.errors import InputError
 from waveplan.facts.arguments import Arguments, sizes, table
 from waveplan.facts.model import Model
-from waveplan.facts.topology import Topology
+from waveplan.facts.topology import Sharding, Topology
 from waveplan.facts.training import Training
 
 __all__ = ["Run", "read"]
@@ -69,6 +69,8 @@ def _topology(values: dict[str, Any], world: int | None) -> Topology:
         # Megatron's experts use the tensor-parallel size unless one is given.
         etp=arguments.number("expert_tensor_parallel_size", tp if values.get("num_experts") else 1),
         sequence_parallel=arguments.on("sequence_parallel") and tp > 1,
+        cp_layout="even",
+        sharding=Sharding("optimizer" if arguments.on("use_distributed_optimizer") else "none"),
     )
 
 
@@ -86,5 +88,4 @@ def _training(values: dict[str, Any]) -> Training:
         lora_rank=0,
         dispatcher="hybridep" if dispatcher == "flex" else dispatcher,
         shared_overlap=arguments.on("moe_shared_expert_overlap"),
-        distributed_optimizer=arguments.on("use_distributed_optimizer"),
     )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 from waveplan.checks import instance, integer
+from waveplan.errors import InputError
 from waveplan.facts.adapters import layer_adapters, layer_elements
 from waveplan.facts.model import ACTIVATIONS, ATTENTION, DTYPE_BYTES, GDN, Model
 from waveplan.facts.parameters import layer_parameters
-from waveplan.facts.topology import Topology
-from waveplan.facts.training import Training
+from waveplan.facts.topology import RANKS, SHARDED, Topology
+from waveplan.facts.training import HEADS, RECOMPUTE_MODULES, Training
 
 __all__ = ["facts"]
 
@@ -17,14 +18,23 @@ _MODEL_SIZES = (
     *("hidden", "layers", "vocab", "heads", "kv_groups", "head_dim", "attention_gate", "ffn"),
     *("experts", "topk", "expert_ffn", "shared_ffn", "shared_gate", "gdn_layers"),
     *("attention_layers", "gdn_key_heads", "gdn_value_heads", "gdn_key_dim", "gdn_value_dim"),
-    *("gdn_conv", "dtype_bytes", "tied_embeddings", "gated_mlp", "silu", "mla"),
+    *("gdn_conv", "dtype_bytes", "tied_embeddings", "gated_mlp", "silu", "mla", "qk_norm"),
+    *("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
+    *("expert_bias", "mtp_layers"),
 )
 _TRAINING_SIZES = (
     *("recompute_num_layers", "lora_rank", "hybridep_buffer", "shared_overlap"),
-    *("shared_recompute", "compiled", "backward", "full_finetuning", "distributed_optimizer"),
-    "output_layer",
+    *("shared_recompute", "compiled", "backward", "full_finetuning", "output_layer"),
+    *("head_chunk_size", "wgrad_deferral", "attention_mask", "grouped_gemm", "expert_overlap"),
+    *("fused_optimizer", "fp8", "cuda_graphs", "user_buffers", "cublas_config"),
 )
-_RANKS = ("dp", "tp", "cp", "pp", "ep", "etp")
+_WORDS = {"head": HEADS, "optimizer": ("adam8bit", "muon"), "gpu": ("ampere", "hopper")}
+"""Facts of training that are one word: those words that rules read, as flags."""
+_PARTS = {
+    "recompute_modules": ("recompute", RECOMPUTE_MODULES),
+    "offload": ("offload", ("activations", "optimizer")),
+    "modules_to_save": ("saved", ("embedding", "head")),
+}
 
 
 def facts(model: Model, topology: Topology, training: Training, stage: int = 0) -> dict[str, int]:
@@ -38,6 +48,7 @@ def facts(model: Model, topology: Topology, training: Training, stage: int = 0) 
     instance("topology", topology, Topology).check(model)
     instance("training", training, Training)
     integer("stage", stage, 0, topology.pp - 1)
+    _modules(model, training)
     return {
         **_model(model),
         **layer_parameters(model),
@@ -45,6 +56,17 @@ def facts(model: Model, topology: Topology, training: Training, stage: int = 0) 
         **_training(model, topology, training),
         **_stage(model, topology, training, stage),
     }
+
+
+def _modules(model: Model, training: Training) -> None:
+    """Refuse modules that the model does not have."""
+    needs = {"moe": "experts", "moe_act": "experts", "shared_experts": "shared_ffn"}
+    needs["mla_up_proj"] = "kv_lora_rank"
+    for name in training.recompute_modules:
+        if not getattr(model, needs.get(name, "hidden")):
+            raise InputError(f"recompute_modules has {name!r}, but the model's {needs[name]} is 0")
+    if training.mtp and not model.mtp_layers:
+        raise InputError("mtp is set, but the model's mtp_layers is 0")
 
 
 def _model(model: Model) -> dict[str, int]:
@@ -61,66 +83,115 @@ def _model(model: Model) -> dict[str, int]:
 
 
 def _stage(model: Model, topology: Topology, training: Training, stage: int) -> dict[str, int]:
-    """Layers of one pipeline stage by kind; at most so many where their order is unknown."""
-    count = model.layers // topology.pp
-    first = stage * count
-    moe = model.moe_layers[first : first + count]
-    kinds = model.layer_kinds[first : first + count]
-    if kinds:
-        gdn, attention = kinds.count(GDN), kinds.count(ATTENTION)
-        layers = Counter(zip(kinds, moe, strict=True))
-    else:
-        gdn, attention = min(count, model.gdn_layers), min(count, model.attention_layers)
-        layers = Counter({(GDN, any(moe)): gdn, (ATTENTION, any(moe)): attention})
+    """Layers of one pipeline stage by kind, at most so many where their order is unknown; those
+    held count once for each micro-batch whose activations the stage holds."""
+    chunks = topology.chunks(model.layers, stage)
+    held = topology.in_flight(stage, training.microbatches)
+    if training.expert_overlap:
+        held[-1] += 1
+    count = sum(map(len, chunks))
+    known = model.layer_kinds
+    here: Counter[tuple[str, bool]] = Counter()
+    flying: Counter[tuple[str, bool]] = Counter()
+    for chunk, times in zip(chunks, held, strict=True):
+        for layer in chunk if known else ():
+            both = known[layer], model.moe_layers[layer]
+            here[both] += 1
+            flying[both] += times
+    moe = sum(model.moe_layers[layer] for chunk in chunks for layer in chunk)
+    if not known:
+        any_moe = any(model.moe_layers[layer] for chunk in chunks for layer in chunk)
+        for kind, layers in ((GDN, model.gdn_layers), (ATTENTION, model.attention_layers)):
+            here[kind, any_moe] = min(count, layers)
+            flying[kind, any_moe] = min(count, layers) * max(held)
     elements = sum(
         number * layer_elements(model, topology, training, kind=kind, moe=one)
-        for (kind, one), number in layers.items()
+        for (kind, one), number in here.items()
     )
+    flying_moe = sum(
+        times * sum(model.moe_layers[layer] for layer in chunk)
+        for chunk, times in zip(chunks, held, strict=True)
+    )
+    flying_all = sum(times * len(chunk) for chunk, times in zip(chunks, held, strict=True))
+    last = stage == topology.pp - 1
     return {
         "stage_first": int(stage == 0),
-        "stage_last": int(stage == topology.pp - 1),
-        "stage_attention_layers": attention,
-        "stage_gdn_layers": gdn,
-        "stage_moe_layers": sum(moe),
-        "stage_dense_layers": count - sum(moe),
+        "stage_last": int(last),
+        "stage_layers": count,
+        "stage_attention_layers": sum(n for (kind, _), n in here.items() if kind == ATTENTION),
+        "stage_gdn_layers": sum(n for (kind, _), n in here.items() if kind == GDN),
+        "stage_moe_layers": moe,
+        "stage_dense_layers": count - moe,
+        "stage_mtp_layers": model.mtp_layers if training.mtp and last else 0,
         "stage_adapter_elements": elements,
+        "held_layers": flying_all,
+        "held_attention_layers": sum(n for (kind, _), n in flying.items() if kind == ATTENTION),
+        "held_gdn_layers": sum(n for (kind, _), n in flying.items() if kind == GDN),
+        "held_moe_layers": flying_moe,
+        "held_dense_layers": flying_all - flying_moe,
+        "in_flight": max(held),
     }
 
 
 def _topology(model: Model, topology: Topology) -> dict[str, int]:
-    sizes = (*_RANKS, "sequence_parallel", "sp", "expert_dp")
+    sizes = (*RANKS, "sequence_parallel", "sp", "expert_dp", "virtual")
+    sharding = topology.sharding
+    depth = SHARDED.index(sharding.kind)
     return {
         **{name: int(getattr(topology, name)) for name in sizes},
-        "layers_per_stage": model.layers // topology.pp,
+        "cp_even": int(topology.cp_layout == "even"),
         "experts_per_rank": model.experts // topology.ep,
-        "communicators": sum(getattr(topology, name) > 1 for name in _RANKS),
+        "communicators": sum(getattr(topology, name) > 1 for name in RANKS),
+        # Ranks that divide a state, 1 where it is whole on each; that of experts apart.
+        "sharding_instances": sharding.instances,
+        **{f"{name}_sharded": int(depth > at) for at, name in enumerate(SHARDED[1:])},
     }
 
 
 def _training(model: Model, topology: Topology, training: Training) -> dict[str, int]:
-    table = {name: int(getattr(training, name)) for name in _TRAINING_SIZES}
-    table["recompute_full"] = int(training.recompute == "full")
-    table["recompute_uniform"] = int(training.recompute_method == "uniform")
-    for name in ("mlp", "moe"):  # the modules that some rule prices
-        table[f"recompute_{name}"] = int(name in training.recompute_modules)
-    table.update(_adapters(model, training))
-    dispatcher = training.dispatcher
-    if dispatcher == "auto":
-        dispatcher = "hybridep" if topology.ep > 1 else "alltoall"
+    table = {
+        name: int(getattr(training, {"head_chunk_size": "head_chunk"}.get(name, name)))
+        for name in _TRAINING_SIZES
+    }
+    for name, words in _WORDS.items():
+        value = getattr(training, name)
+        table |= {f"{name}_{word}": int(value == word) for word in words}
+    for name, (prefix, words) in _PARTS.items():
+        table |= {f"{prefix}_{word}": int(word in getattr(training, name)) for word in words}
+    kernels = training.kernels_of
+    attention = training.attention
     fused = training.activation_fusion
     if fused is None:
         fused = model.activation == "native"
     eager = "clamped" if model.activation == "clamped" else "eager"
-    table.update(
-        dispatcher_alltoall=int(dispatcher == "alltoall"),
-        dispatcher_hybridep=int(dispatcher == "hybridep"),
-        fused_fc1=int(training.expert_path == "fused_fc1"),
-        expert_path_known=int(training.expert_path != "unknown"),
-        routing_balanced=int(training.routing == "balanced"),
-        activation=ACTIVATIONS["native" if fused else eager],
-        optimizer_bytes=training.optimizer_state_bytes(model.dtype_bytes),
-        grad_bytes=DTYPE_BYTES[training.grad_dtype],
-    )
+    dispatcher = training.dispatcher
+    if dispatcher == "auto":
+        dispatcher = "hybridep" if topology.ep > 1 else "alltoall"
+    if dispatcher not in ("alltoall", "hybridep") and not model.experts:
+        raise InputError(f"dispatcher is {dispatcher!r}, but the model has no experts")
+    table |= _adapters(model, training)
+    table |= {
+        "recompute_full": int(training.recompute == "full"),
+        "recompute_uniform": int(training.recompute_method == "uniform"),
+        "kernels_eager": int(kernels == "eager"),
+        "kernels_local": int(kernels == "local"),
+        "attention_known": int(attention != "auto"),
+        "attention_unfused": int(attention in ("auto", "unfused")),
+        "attention_flash": int(attention == "flash"),
+        "attention_dropout": int(training.attention_dropout > 0),
+        "hidden_dropout": int(training.hidden_dropout > 0),
+        "sequence_length": training.sequence_length or 0,
+        "dispatcher_alltoall": int(dispatcher == "alltoall"),
+        "dispatcher_allgather": int(dispatcher == "allgather"),
+        "dispatcher_hybridep": int(dispatcher == "hybridep"),
+        "fused_fc1": int(training.expert_path == "fused_fc1"),
+        "expert_path_known": int(training.expert_path != "unknown"),
+        "routing_balanced": int(training.routing == "balanced"),
+        "routing_worst": int(training.routing == "worst"),
+        "activation": ACTIVATIONS["native" if fused else eager],
+        "optimizer_bytes": training.optimizer_state_bytes(model.dtype_bytes),
+        "grad_bytes": DTYPE_BYTES[training.grad_dtype],
+    }
     return table
 
 

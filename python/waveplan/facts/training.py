@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from waveplan.checks import choice, entries, shown
+from waveplan.checks import choice, entries, real, shown
 from waveplan.errors import InputError
 from waveplan.facts.fields import check, count, given, switch, word
 from waveplan.facts.kinds import DTYPE_BYTES, dtype_name
 
-__all__ = ["LORA_MODULES", "RECOMPUTE_MODULES", "Training"]
+__all__ = ["HEADS", "LORA_MODULES", "RECOMPUTE_MODULES", "Training"]
 
 LORA_MODULES = (
     "attention.q",
@@ -62,6 +63,11 @@ RECOMPUTE_MODULES = (
     "shared_experts",
 )
 
+HEADS = ("chunked", "full", "vocab_parallel", "fused_loss", "fused")
+"""Logits of a few tokens at once; of all, with an fp32 copy, the softmax and its gradient as
+plain PyTorch keeps them; of all, the softmax in place (Megatron); the same with the fused loss;
+projection and loss in one kernel."""
+
 
 def _names(name: str, values: object) -> tuple[str, ...]:
     if isinstance(values, str):
@@ -85,6 +91,22 @@ def _lora_modules(field: str, values: object) -> tuple[str, ...]:
                 f"{field} has {shown(name)}: known are {', '.join((*LORA_MODULES, *_LORA_ALIASES))}"
             )
     return tuple(name for name in LORA_MODULES if name in chosen)
+
+
+def _among(*words: str) -> Any:
+    """The check of a list of some words."""
+
+    def check(name: str, values: object) -> tuple[str, ...]:
+        names = _names(name, values)
+        for one in names:
+            choice(name, one, words)
+        return tuple(word for word in words if word in names)
+
+    return check
+
+
+def _dropout(name: str, value: object) -> float:
+    return real(name, value, 0, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,17 +158,61 @@ class Training:
         doc="the converted slot of FC1 is the fused gate/up adapter, whose rank is lora_rank"
     )
 
+    modules_to_save: tuple[str, ...] = given(
+        (),
+        "trained whole beside adapters: embedding, head",
+        _among("embedding", "head"),
+        option="facts",
+        metavar="A,B",
+    )
+
+    kernels: str = word(
+        "auto",
+        ("auto", "eager", "fused", "local"),
+        "how layers run: module by module, as measured with adapters; fused as in Transformer"
+        " Engine; Megatron's own modules (default: eager with adapters, else fused)",
+        option="facts",
+    )
     compiled: bool = switch(doc="layers run compiled: fused units keep less", option="facts")
+    head: str = word(
+        "chunked",
+        HEADS,
+        "how the vocabulary head and its loss run (default: chunked)",
+        option="facts",
+    )
+    head_chunk: int = count(512, "tokens of the chunked head at once (default: 512)", 1)
+    wgrad_deferral: int = count(0, "micro-batches whose head gradient is deferred (Megatron)")
+    attention: str = word(
+        "flash",
+        ("auto", "flash", "fused", "unfused"),
+        "attention kernel (default: flash); auto: unknown, priced as unfused",
+        option="facts",
+    )
+    sequence_length: int | None = count(
+        None,
+        "tokens of a row of the batch; not given: a pack is one row",
+        1,
+        option="facts",
+    )
+    attention_mask: bool = switch(doc="a mask of tokens x tokens is made beside the batch")
+    attention_dropout: float = given(0.0, "dropout of attention scores", _dropout)
+    hidden_dropout: float = given(0.0, "dropout of residuals", _dropout)
+    microbatches: int | None = count(
+        None, "micro-batches of a step; not given: many", 1, option="facts"
+    )
+    mtp: bool = switch(doc="the model's multi-token-prediction modules are trained")
     gradients_pending: bool = switch(
         doc="adapter gradients are yet to be allocated, by the first backward", option="facts"
     )
     dispatcher: str = word(
         "auto",
-        ("auto", "alltoall", "hybridep"),
+        ("auto", "alltoall", "allgather", "hybridep", "deepep"),
         "token dispatcher of the experts (default: alltoall at EP 1, else hybridep)",
         option="facts",
     )
     hybridep_buffer: int = count(0, "bytes of the HybridEP buffer that is already allocated")
+    grouped_gemm: bool = switch(True, "experts run as grouped products")
+    expert_overlap: bool = switch(doc="expert communication overlaps another micro-batch")
     expert_path: str = word(
         "fused_fc1",
         ("fused_fc1", "fc2", "unknown"),
@@ -154,10 +220,13 @@ class Training:
     )
     routing: str = word(
         "safe",
-        ("safe", "balanced"),
+        ("safe", "balanced", "worst"),
         "tokens assumed on the busiest expert rank (default: safe)",
         option="facts",
     )
+    """Of the routed tokens of an expert-parallel group, the busiest rank gets its equal share
+    ("balanced"), all ("worst"), or ("safe") one and a half times its share in the one layer that
+    runs and, where eager layers keep their activations, all in those."""
     shared_overlap: bool = switch(doc="shared experts overlap the dispatch")
     shared_recompute: bool = switch(doc="shared experts are recomputed")
     activation_fusion: bool | None = switch(
@@ -167,12 +236,33 @@ class Training:
     grad_dtype: str = given("float32", "type of gradients", dtype_name)
     moment_dtype: str = given("float32", "type of the optimizer's moments", dtype_name)
     optimizer: str = word(
-        "adam", ("adam", "sgd", "none"), "two moments, none, or no optimizer state on this rank"
+        "adam",
+        ("adam", "adam8bit", "sgd", "muon", "none"),
+        "two moments (of 8 bits with a scale a block), none, or no optimizer state on this rank",
+        option="facts",
     )
     master_weights: bool = switch(
         True, "fp32 copies of the trained parameters, unless those are fp32 themselves"
     )
-    distributed_optimizer: bool = switch(doc="optimizer state is divided over DP x CP")
+    fused_optimizer: bool = switch(
+        doc="the step runs in the backward: no gradient is kept (torchtune)"
+    )
+    offload: tuple[str, ...] = given(
+        (),
+        "kept in host memory: activations, optimizer",
+        _among("activations", "optimizer"),
+        option="facts",
+        metavar="A,B",
+    )
+    fp8: bool = switch(doc="products in 8 bits: copies of weights and activations")
+    cuda_graphs: bool = switch(doc="layers are captured as CUDA graphs")
+    user_buffers: bool = switch(doc="communication runs in registered buffers")
+    gpu: str = word(
+        "hopper",
+        ("ampere", "hopper", "blackwell"),
+        "architecture, for the libraries' workspaces (default: hopper)",
+    )
+    cublas_config: bool = switch(doc="CUBLAS_WORKSPACE_CONFIG is :4096:8")
 
     def __post_init__(self) -> None:
         check(self)
@@ -186,8 +276,9 @@ class Training:
         if self.recompute == "selective":
             chosen = tuple(name for name in RECOMPUTE_MODULES if name in names)
             object.__setattr__(self, "recompute_modules", chosen or ("core_attn",))
-        if self.expert_slots and not self.lora_rank:
-            raise InputError("expert_slots needs adapters: lora_rank is 0")
+        for name in ("expert_slots", "modules_to_save"):
+            if getattr(self, name) and not self.lora_rank:
+                raise InputError(f"{name} needs adapters: lora_rank is 0")
 
     @property
     def backward(self) -> bool:
@@ -199,9 +290,17 @@ class Training:
         """Every parameter is trained."""
         return self.lora_rank == 0
 
+    @property
+    def kernels_of(self) -> str:
+        """How layers run: "eager", "fused" or "local"."""
+        if self.kernels != "auto":
+            return self.kernels
+        return "eager" if self.lora_rank else "fused"
+
     def optimizer_state_bytes(self, parameter_bytes: int) -> int:
         """Bytes of optimizer state per trained parameter, before any division over ranks."""
-        if self.optimizer == "none":
+        if self.optimizer in ("none", "muon"):
             return 0
-        moments = 2 * DTYPE_BYTES[self.moment_dtype] if self.optimizer == "adam" else 0
+        of = {"adam": DTYPE_BYTES[self.moment_dtype], "adam8bit": 1}
+        moments = 2 * of.get(self.optimizer, 0)
         return moments + (4 if self.master_weights and parameter_bytes < 4 else 0)

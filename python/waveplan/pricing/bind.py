@@ -13,7 +13,7 @@ from waveplan.checks import instance
 from waveplan.errors import InputError
 from waveplan.facts.model import Model
 from waveplan.facts.table import facts as facts_of
-from waveplan.facts.topology import Topology
+from waveplan.facts.topology import RANKS, Topology
 from waveplan.facts.training import Training
 from waveplan.pricing import language as lang
 from waveplan.pricing.language import PACK, PLAN, Expr
@@ -41,7 +41,6 @@ MAX_NODES = 100_000
 """Operations of one price: rules that mention one another with replacements multiply."""
 _PLAN = {name: i for i, name in enumerate(PLAN)}
 _PACK = {name: i for i, name in enumerate(PACK)}
-_RANKS = ("dp", "tp", "cp", "pp", "ep", "etp")
 _CHARGED = ("charged", "unmeasured")
 _RESULTS = tuple(name for name in PRICE_ROOTS if name not in ("margin", "doubtful"))
 """Results that are definitions of the rule set."""
@@ -333,7 +332,7 @@ class Compiler:
 
 def _upper(text: str) -> str:
     """Ranks as people write them: TP, not tp."""
-    return re.sub(rf"\b({'|'.join(_RANKS)})\b", lambda found: found[0].upper(), text)
+    return re.sub(rf"\b({'|'.join(RANKS)})\b", lambda found: found[0].upper(), text)
 
 
 @dataclass(frozen=True, eq=False)

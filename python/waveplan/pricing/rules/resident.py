@@ -36,7 +36,7 @@ TABLE = [
     ),
     Definition(
         "norm_elements",
-        "layers_per_stage * norm_parameters + stage_last * final_norm_parameters",
+        "stage_layers * norm_parameters + stage_last * final_norm_parameters",
         "norms of the layers and the last one",
     ),
     Definition(
@@ -48,6 +48,16 @@ TABLE = [
         "dense_elements",
         "embedding_elements + mixer_elements + mlp_elements + shared_elements + norm_elements",
         "everything but the routed experts",
+    ),
+    Definition(
+        "dense_shards",
+        "dp * cp // sharding_instances",
+        "ranks that divide a sharded state",
+    ),
+    Definition(
+        "expert_shards",
+        "max(1, expert_dp // sharding_instances)",
+        "ranks that divide that of an expert",
     ),
     Rule(
         "resident.embeddings",
@@ -114,9 +124,10 @@ TABLE = [
     ),
     Rule(
         "resident.optimizer",
-        "(ceildiv((dense_elements if full_finetuning else 0) + stage_adapter_elements, dp *"
-        " cp if distributed_optimizer else 1) + ceildiv(expert_elements if full_finetuning"
-        " else 0, expert_dp if distributed_optimizer else 1)) * optimizer_bytes",
+        "(ceildiv((dense_elements if full_finetuning else 0) + stage_adapter_elements,"
+        " dense_shards if optimizer_sharded else 1) + ceildiv(expert_elements if"
+        " full_finetuning else 0, expert_shards if optimizer_sharded else 1)) *"
+        " optimizer_bytes",
         checked="0",
         applies="backward",
         lives="resident",
