@@ -47,7 +47,7 @@ QWEN3_30B = [
 
 def _same_shape(one: Model, two: Model) -> bool:
     ours, theirs = one.to_dict(), two.to_dict()
-    for name in ("name", "family", "activation"):
+    for name in ("name", "family", "unit"):
         ours.pop(name)
         theirs.pop(name)
     return ours == theirs

@@ -177,7 +177,7 @@ def test_nested_text_config(tmp_path: Any) -> None:
         assert model.gdn_layers == 3
         assert model.tied_embeddings
         assert model.attention_gate
-        assert model.activation == "native"
+        assert model.unit == "native"
 
 
 def test_interval_equals_layer_types() -> None:

@@ -256,9 +256,13 @@ def check_ranks(planner: Planner, plan: Any) -> None:
         assert tuple(measures[name] for name in LOCAL) == busiest
 
 
+# Uncharged wherever they apply: tests/facts/test_families.py sees that they are listed.
+NEVER_CHARGED = {"mixer.other", "other_layers"}
+
+
 def names() -> Iterator[str]:
-    yield from RULES.rules
-    yield from RULES.definitions
+    yield from (name for name in RULES.rules if name not in NEVER_CHARGED)
+    yield from (name for name in RULES.definitions if name not in NEVER_CHARGED)
 
 
 # Smaller than what they stand beside in a maximum: only many times themselves count.
@@ -291,7 +295,7 @@ def test_the_table_predicts_every_case(case: str) -> None:
 
 
 def test_every_rule_charges_somewhere() -> None:
-    silent = set(RULES.rules)
+    silent = set(RULES.rules) - NEVER_CHARGED
     for name, case in CASES.items():
         made = bound(case, RULES)
         one = slow(made, seen(name)[0])

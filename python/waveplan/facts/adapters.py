@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from waveplan.facts.model import GDN, Model
+from waveplan.facts.kinds import ATTENTION, GDN, SLIDING
+from waveplan.facts.model import Model
 from waveplan.facts.topology import Topology
 from waveplan.facts.training import Training
 
@@ -36,13 +37,15 @@ class Adapter:
 
 
 def layer_adapters(
-    model: Model, training: Training, *, kind: str, moe: bool, replicated_kv: bool = False
+    model: Model, training: Training, *, kind: str, moe: bool | None, replicated_kv: bool = False
 ) -> list[Adapter]:
-    """Adapters of one layer, by its mixer kind and whether it has experts."""
+    """Adapters of one layer, by its mixer kind and its entry of `Model.feed_forward`."""
     if not training.lora_rank:
         return []
-    mixer = _gdn(model) if kind == GDN else _attention(model, replicated_kv)
-    present = mixer + (_experts(model) if moe else _projections("mlp", model, model.ffn))
+    mixer = {GDN: _gdn(model), ATTENTION: _attention(model, replicated_kv)}
+    mixer[SLIDING] = mixer[ATTENTION]
+    unit = _experts(model) if moe else _projections("mlp", model, model.ffn)
+    present = mixer.get(kind, []) + (unit if moe is not None else [])
     return [adapter for adapter in present if adapter.module in training.lora_modules]
 
 
@@ -99,7 +102,7 @@ def _projections(part: str, model: Model, width: int) -> list[Adapter]:
 
 
 def layer_elements(
-    model: Model, topology: Topology, training: Training, *, kind: str, moe: bool
+    model: Model, topology: Topology, training: Training, *, kind: str, moe: bool | None
 ) -> int:
     """Adapter elements of one layer on one rank."""
     replicated = model.kv_groups < topology.tp

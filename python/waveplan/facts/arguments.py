@@ -133,7 +133,7 @@ def sizes(table: dict[str, Any]) -> dict[str, Any]:
         or arguments.on("use_gated_attention"),
         "tied_embeddings": not arguments.on("untie_embeddings_and_output_weights"),
         "gated_mlp": arguments.on("swiglu"),
-        "silu": arguments.on("swiglu"),
+        "activation": "silu" if arguments.on("swiglu") else "gelu",
         "qk_norm": arguments.on("qk_layernorm"),
         "qkv_bias": bias or arguments.on("add_qkv_bias"),
         "output_bias": bias,

@@ -115,13 +115,17 @@ class _Keys:
 
 
 def read(
-    config: str | os.PathLike[str] | Mapping[str, Any], make: Callable[..., Any] = dict
+    config: str | os.PathLike[str] | Mapping[str, Any],
+    make: Callable[..., Any] = dict,
+    like: str | None = None,
 ) -> Any:
     """Return ``make(**sizes)`` with the sizes of a model, the fields of `Model`, that a config has.
 
     Args:
         config: a mapping, a ``config.json``, or a folder that holds one.
     """
+    if isinstance(config, Mapping) and like is not None:
+        config = {**config, "model_type": like}
     if isinstance(config, Mapping):
         return make(**_sizes(config))
     file = Path(config)
@@ -170,7 +174,9 @@ def _decoder(keys: _Keys, family_name: str, name: str) -> dict[str, Any]:
         "head_dim": keys.count("head_dim", least=1) or _head_dim(keys, hidden, heads),
         "tied_embeddings": _tied(keys, fixed),
         "attention_gate": keys.yes("attn_output_gate", bool(fixed.attention_gate)),
-        "silu": keys.word("hidden_act", "hidden_activation") in ("", "silu", "swish"),
+        "activation": "silu"
+        if keys.word("hidden_act", "hidden_activation") in ("", "silu", "swish")
+        else "gelu",
         "mtp_layers": keys.count("num_nextn_predict_layers", "mtp_num_hidden_layers") or 0,
         "norms_per_layer": fixed.norms,
         "attention_sinks": fixed.sinks,
@@ -261,7 +267,7 @@ def _feed_forward(keys: _Keys, fixed: _Family, layers: int, *, known: bool) -> d
     activation = fixed.activation
     if not known and keys.get("swiglu_limit") is not None:
         activation = "clamped"
-    values: dict[str, Any] = {"activation": activation, "mlp_bias": keys.yes("mlp_bias")}
+    values: dict[str, Any] = {"unit": activation, "mlp_bias": keys.yes("mlp_bias")}
     if any(name in _EXPERTS for name in keys.missing):
         return values
     if not experts:

@@ -5,17 +5,29 @@ from __future__ import annotations
 from waveplan.checks import choice, shown
 
 __all__ = [
-    "ACTIVATIONS",
-    "ATTENTION",
-    "DTYPE_BYTES",
-    "GDN",
-    "LARGEST_SIZE",
-    "MOST_LAYERS",
-    "dtype_name",
+    *("ATTENTION", "DTYPE_BYTES", "FUNCTIONS", "GDN", "KINDS", "LARGEST_SIZE", "MOST_LAYERS"),
+    *("NONE", "NORMS", "SLIDING", "UNITS", "UNPRICED", "dtype_name"),
 ]
 
 ATTENTION = "attention"
+SLIDING = "sliding"
+"""Attention within a window or a chunk, with the sizes of the other attention layers."""
 GDN = "gdn"
+NONE = "none"
+"""A layer without a mixer: a feed-forward part alone."""
+UNPRICED = {
+    "indexed": "attention over tokens that an indexer selects",
+    "other_attention": "attention of other sizes than the model's",
+    "parallel": "attention and Mamba2 side by side",
+    "mamba": "Mamba",
+    "mamba2": "Mamba2",
+    "lightning": "lightning attention",
+    "kda": "Kimi delta attention",
+    "conv": "short convolution",
+    "recurrent": "recurrent (RG-LRU)",
+}
+"""Mixers that no rule prices: counted, listed as uncharged."""
+KINDS = (ATTENTION, SLIDING, GDN, NONE, *UNPRICED)
 
 DTYPE_BYTES = {
     "float64": 8,
@@ -39,7 +51,12 @@ LARGEST_SIZE = 1 << 31
 
 # Widths of dense FFN activations kept for backward, in units of ffn per token: a natively fused
 # gated unit, the eager one, and the eager one with clamped inputs.
-ACTIVATIONS = {"native": 3, "eager": 5, "clamped": 7}
+UNITS = {"native": 3, "eager": 5, "clamped": 7}
+
+FUNCTIONS = ("silu", "gelu", "quick_gelu", "relu", "relu2", "xielu")
+"""Activation functions; "gelu" stands for its approximations too."""
+NORMS = ("rms", "layer", "plain")
+"""Root mean square, LayerNorm, LayerNorm without parameters."""
 
 
 def dtype_name(name: str, value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -11,22 +12,31 @@ from waveplan.checks import choice, entries, flag, integer, text
 from waveplan.errors import InputError
 from waveplan.facts.fields import check, count, given, switch, whole, word
 from waveplan.facts.kinds import (
-    ACTIVATIONS,
     ATTENTION,
     DTYPE_BYTES,
+    FUNCTIONS,
     GDN,
+    KINDS,
     LARGEST_SIZE,
     MOST_LAYERS,
+    NORMS,
+    SLIDING,
+    UNITS,
+    UNPRICED,
     dtype_name,
 )
 
-__all__ = ["ACTIVATIONS", "ATTENTION", "DTYPE_BYTES", "GDN", "Model"]
+__all__ = ["ATTENTION", "DTYPE_BYTES", "GDN", "UNITS", "Model"]
 
 _SIZE = {"check": whole(1, LARGEST_SIZE)}
 
 
 def _size(doc: str = "") -> Any:
     return count(0, doc, most=LARGEST_SIZE)
+
+
+def _plain(value: Any) -> Any:
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,20 +73,31 @@ class Model:
     gdn_conv: int = _size("kernel of the causal convolution in front of the delta rule")
     dtype: str = given("bfloat16", "type of parameters and activations", dtype_name)
     layer_kinds: tuple[str, ...] = ()
-    """"attention" or "gdn" for each layer, bottom first; empty: order unknown or all attention."""
+    """A mixer (`waveplan.facts.kinds.KINDS`) for each layer, bottom first; empty: order unknown or
+    all attention."""
     moe_layers: tuple[bool, ...] = ()
     """Which layers have experts; empty with ``experts``: all of them."""
+    bare_layers: tuple[bool, ...] = ()
+    """Which layers have no feed-forward part; empty: none."""
+    mixer_parameters: tuple[tuple[str, int, int], ...] = ()
+    """(kind, divided, whole) parameters of a layer of each kind that no rule prices."""
+    extra_parameters: tuple[tuple[str, int], ...] = ()
+    """(part, parameters) of what is neither embedding, mixer, feed-forward, norm nor head."""
+    not_counted: tuple[str, ...] = ()
+    """Parts of the checkpoint that are no part of these facts."""
+    quantized: str = given("", "how the checkpoint stores its weights", text)
     tied_embeddings: bool = switch()
     q_lora_rank: int = _size()
     kv_lora_rank: int = _size("above 0: multi-head latent attention, with three head sizes")
     qk_nope_head_dim: int = _size()
     qk_rope_head_dim: int = _size()
     v_head_dim: int = _size()
-    activation: str = word("eager", ACTIVATIONS, "how the feed-forward unit runs")
+    activation: str = word("silu", FUNCTIONS, "activation function of the feed-forward unit")
+    unit: str = word("eager", UNITS, "how the feed-forward unit runs")
     gated_mlp: bool = switch(True)
-    silu: bool = switch(True)
     mtp_layers: int = _size("multi-token-prediction modules, beside the decoder's layers")
     qk_norm: bool = switch()
+    qk_norm_wide: bool = switch(doc="with qk_norm: over all heads, not within each")
     qkv_bias: bool = switch()
     output_bias: bool = switch()
     mlp_bias: bool = switch()
@@ -84,7 +105,10 @@ class Model:
     router_bias: bool = switch()
     attention_sinks: bool = switch()
     norms_per_layer: int = count(2, least=1, most=16)
+    norm: str = word("rms", NORMS)
     norm_bias: bool = switch()
+    positions: int = _size("learned position embeddings")
+    moe_latent: int = _size("width that experts work in, between two projections; 0: hidden")
     name: str = given("", check=text)
     family: str = given("", check=text)
 
@@ -93,6 +117,7 @@ class Model:
         self._check_attention()
         self._check_layer_kinds()
         self._check_experts()
+        self._check_parts()
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -115,7 +140,7 @@ class Model:
             if len(kinds) != self.layers:
                 raise InputError(f"layer_kinds has {len(kinds)} entries for {self.layers} layers")
             for index, kind in enumerate(kinds):
-                choice(f"layer_kinds[{index}]", kind, (ATTENTION, GDN))
+                choice(f"layer_kinds[{index}]", kind, KINDS)
             if gdn not in (0, kinds.count(GDN)):
                 raise InputError(
                     f"gdn_layers is {gdn}, but layer_kinds names {kinds.count(GDN)} of them"
@@ -131,9 +156,9 @@ class Model:
             raise InputError(f"{gdn} gated-delta-net layers need {', '.join(missing)}")
 
     def _check_experts(self) -> None:
-        moe = entries("moe_layers", self.moe_layers)
-        for index, value in enumerate(moe):
-            flag(f"moe_layers[{index}]", value)
+        moe, bare = self._flags("moe_layers"), self._flags("bare_layers")
+        if len(bare) not in (0, self.layers):
+            raise InputError(f"bare_layers has {len(bare)} entries for {self.layers} layers")
         if not self.experts:
             if any(moe) or self.topk or self.expert_ffn or self.shared_ffn:
                 raise InputError(
@@ -147,16 +172,52 @@ class Model:
             moe = moe or (True,) * self.layers
         if len(moe) != self.layers:
             raise InputError(f"moe_layers has {len(moe)} entries for {self.layers} layers")
-        if not all(moe) and not self.ffn:
+        self._set("bare_layers", bare)
+        self._set("moe_layers", moe)
+        if False in self.feed_forward and not self.ffn:
             raise InputError("ffn is missing: some layers have a dense feed-forward part")
         if self.shared_gate and not self.shared_ffn:
             raise InputError("shared_gate is set, but shared_ffn is 0")
-        self._set("moe_layers", moe)
+        if any(map(operator.and_, moe, bare)):
+            raise InputError("a layer of moe_layers is one of bare_layers too")
+
+    def _flags(self, name: str) -> tuple[bool, ...]:
+        values = entries(name, getattr(self, name))
+        return tuple(flag(f"{name}[{index}]", value) for index, value in enumerate(values))
+
+    def _check_parts(self) -> None:
+        for name, sizes in (("mixer_parameters", 2), ("extra_parameters", 1)):
+            rows = []
+            for index, row in enumerate(entries(name, getattr(self, name))):
+                place = f"{name}[{index}]"
+                part, *counts = entries(place, row)
+                if len(counts) != sizes:
+                    raise InputError(f"{place} must have a name and {sizes} counts")
+                rows.append((text(place, part), *(integer(place, number) for number in counts)))
+            self._set(name, tuple(rows))
+        parts = entries("not_counted", self.not_counted)
+        self._set("not_counted", tuple(text("not_counted", part) for part in parts))
+        counted = {row[0] for row in self.mixer_parameters}
+        if missing := sorted((set(self.layer_kinds) & UNPRICED.keys()) - counted):
+            raise InputError(f"mixer_parameters lacks the layers of kind {', '.join(missing)}")
 
     @property
     def attention_layers(self) -> int:
-        """Layers whose mixer is attention."""
-        return self.layers - self.gdn_layers
+        """Layers whose mixer is attention of the model's sizes, within a window or not."""
+        if not self.layer_kinds:
+            return self.layers - self.gdn_layers
+        return self.layer_kinds.count(ATTENTION) + self.layer_kinds.count(SLIDING)
+
+    @property
+    def dense_layers(self) -> int:
+        """Layers with one dense feed-forward part."""
+        return self.layers - sum(self.moe_layers) - sum(self.bare_layers)
+
+    @property
+    def feed_forward(self) -> tuple[bool | None, ...]:
+        """Of each layer: experts, one dense unit, or None without a feed-forward part."""
+        both = zip(self.moe_layers, self.bare_layers or (False,) * self.layers, strict=True)
+        return tuple(None if bare else moe for moe, bare in both)
 
     @property
     def is_moe(self) -> bool:
@@ -186,24 +247,29 @@ class Model:
     def gap(self, kind: str) -> int | None:
         """Decoder layers above the highest layer of ``kind``; None when the order is unknown
         or no layer is of that kind."""
-        kinds = self.layer_kinds[::-1]
-        return kinds.index(kind) if kind in kinds else None
+        same = (ATTENTION, SLIDING) if kind == ATTENTION else (kind,)
+        above = (i for i, one in enumerate(reversed(self.layer_kinds)) if one in same)
+        return next(above, None)
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as plain JSON values; ``Model(**d)`` restores the model."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+        return {name: _plain(value) for name, value in values.items()}
 
     @classmethod
-    def from_hf(cls, config: str | os.PathLike[str] | Mapping[str, Any]) -> Model:
+    def from_hf(
+        cls, config: str | os.PathLike[str] | Mapping[str, Any], like: str | None = None
+    ) -> Model:
         """Read a Hugging Face ``config.json``: its path, its folder, or its content.
+
+        ``like`` names a family whose class the config's own family follows, when that is unknown.
 
         Raises:
             InputError: the file cannot be read, or keys are missing (all are listed).
         """
         from waveplan.facts import hf
 
-        made: Model = hf.read(config, cls)
+        made: Model = hf.read(config, cls, like)
         return made
 
     @classmethod

@@ -17,7 +17,8 @@ def layer_parameters(model: Model) -> dict[str, int]:
     matrices = 3 if model.gated_mlp else 2
     hidden, ffn, expert = model.hidden, model.ffn, model.expert_ffn
     expert_biases = (matrices - 1) * expert + hidden if model.expert_bias else 0
-    norm = hidden * (2 if model.norm_bias else 1)
+    norm = 0 if model.norm == "plain" else hidden * (2 if model.norm_bias else 1)
+    latent = model.moe_latent or hidden
     return {
         "attention_parameters": attention,
         "attention_whole_parameters": attention_whole,
@@ -25,9 +26,10 @@ def layer_parameters(model: Model) -> dict[str, int]:
         "gdn_whole_parameters": gdn_whole,
         "mlp_parameters": matrices * hidden * ffn + ((matrices - 1) * ffn if model.mlp_bias else 0),
         "mlp_whole_parameters": hidden if model.mlp_bias else 0,
-        "expert_parameters": matrices * hidden * expert + expert_biases if model.experts else 0,
+        "expert_parameters": matrices * latent * expert + expert_biases if model.experts else 0,
         "shared_parameters": matrices * hidden * model.shared_ffn,
-        "shared_whole_parameters": hidden if model.shared_gate else 0,
+        "shared_whole_parameters": (hidden if model.shared_gate else 0)
+        + 2 * hidden * model.moe_latent,
         "router_parameters": model.experts * (hidden + (1 if model.router_bias else 0)),
         "norm_parameters": model.norms_per_layer * norm,
         "final_norm_parameters": norm,
@@ -46,7 +48,7 @@ def _grouped(model: Model) -> tuple[int, int]:
         divided += model.heads
     replicated = model.hidden if model.output_bias else 0
     if model.qk_norm:
-        replicated += 2 * model.head_dim
+        replicated += queries + keys if model.qk_norm_wide else 2 * model.head_dim
     return divided, replicated
 
 

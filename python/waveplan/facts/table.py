@@ -7,7 +7,8 @@ from collections import Counter
 from waveplan.checks import instance, integer
 from waveplan.errors import InputError
 from waveplan.facts.adapters import layer_adapters, layer_elements
-from waveplan.facts.model import ACTIVATIONS, ATTENTION, DTYPE_BYTES, GDN, Model
+from waveplan.facts.kinds import ATTENTION, DTYPE_BYTES, GDN, SLIDING, UNITS, UNPRICED
+from waveplan.facts.model import Model
 from waveplan.facts.parameters import layer_parameters
 from waveplan.facts.topology import RANKS, SHARDED, Topology
 from waveplan.facts.training import HEADS, RECOMPUTE_MODULES, Training
@@ -18,9 +19,9 @@ _MODEL_SIZES = (
     *("hidden", "layers", "vocab", "heads", "kv_groups", "head_dim", "attention_gate", "ffn"),
     *("experts", "topk", "expert_ffn", "shared_ffn", "shared_gate", "gdn_layers"),
     *("attention_layers", "gdn_key_heads", "gdn_value_heads", "gdn_key_dim", "gdn_value_dim"),
-    *("gdn_conv", "dtype_bytes", "tied_embeddings", "gated_mlp", "silu", "mla", "qk_norm"),
+    *("gdn_conv", "dtype_bytes", "tied_embeddings", "gated_mlp", "mla", "qk_norm"),
     *("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
-    *("expert_bias", "mtp_layers"),
+    *("expert_bias", "mtp_layers", "dense_layers", "positions", "moe_latent"),
 )
 _TRAINING_SIZES = (
     *("recompute_num_layers", "lora_rank", "hybridep_buffer", "shared_overlap"),
@@ -71,12 +72,13 @@ def _modules(model: Model, training: Training) -> None:
 
 def _model(model: Model) -> dict[str, int]:
     table = {name: int(getattr(model, name)) for name in _MODEL_SIZES}
-    moe = sum(model.moe_layers)
     gaps = {kind: model.gap(kind) for kind in (ATTENTION, GDN)}
     return {
         **table,
-        "moe_layers": moe,
-        "dense_layers": model.layers - moe,
+        "moe_layers": sum(model.moe_layers),
+        **{f"{kind}_layers": model.layer_kinds.count(kind) for kind in (SLIDING, *UNPRICED)},
+        "extra_parameters": sum(count for _, count in model.extra_parameters),
+        "silu": int(model.activation == "silu"),
         "attention_gap": gaps[ATTENTION] or 0,
         "gdn_gap": gaps[GDN] or 0,
     }
@@ -90,47 +92,54 @@ def _stage(model: Model, topology: Topology, training: Training, stage: int) -> 
     if training.expert_overlap:
         held[-1] += 1
     count = sum(map(len, chunks))
-    known = model.layer_kinds
-    here: Counter[tuple[str, bool]] = Counter()
-    flying: Counter[tuple[str, bool]] = Counter()
+    known, parts = model.layer_kinds, model.feed_forward
+    here: Counter[tuple[str, bool | None]] = Counter()
+    flying: Counter[tuple[str, bool | None]] = Counter()
+    units: Counter[bool | None] = Counter()
+    held_units: Counter[bool | None] = Counter()
     for chunk, times in zip(chunks, held, strict=True):
-        for layer in chunk if known else ():
-            both = known[layer], model.moe_layers[layer]
-            here[both] += 1
-            flying[both] += times
-    moe = sum(model.moe_layers[layer] for chunk in chunks for layer in chunk)
+        for layer in chunk:
+            units[parts[layer]] += 1
+            held_units[parts[layer]] += times
+            if known:
+                here[known[layer], parts[layer]] += 1
+                flying[known[layer], parts[layer]] += times
     if not known:
-        any_moe = any(model.moe_layers[layer] for chunk in chunks for layer in chunk)
         for kind, layers in ((GDN, model.gdn_layers), (ATTENTION, model.attention_layers)):
-            here[kind, any_moe] = min(count, layers)
-            flying[kind, any_moe] = min(count, layers) * max(held)
+            here[kind, bool(units[True])] = min(count, layers)
+            flying[kind, bool(units[True])] = min(count, layers) * max(held)
+    others = {
+        kind: -(-split // topology.tp) + whole for kind, split, whole in model.mixer_parameters
+    }
+    extra = sum(number for _, number in model.extra_parameters)
     elements = sum(
         number * layer_elements(model, topology, training, kind=kind, moe=one)
         for (kind, one), number in here.items()
     )
-    flying_moe = sum(
-        times * sum(model.moe_layers[layer] for layer in chunk)
-        for chunk, times in zip(chunks, held, strict=True)
-    )
-    flying_all = sum(times * len(chunk) for chunk, times in zip(chunks, held, strict=True))
     last = stage == topology.pp - 1
     return {
         "stage_first": int(stage == 0),
         "stage_last": int(last),
         "stage_layers": count,
-        "stage_attention_layers": sum(n for (kind, _), n in here.items() if kind == ATTENTION),
+        "stage_attention_layers": _attending(here),
         "stage_gdn_layers": sum(n for (kind, _), n in here.items() if kind == GDN),
-        "stage_moe_layers": moe,
-        "stage_dense_layers": count - moe,
+        "stage_moe_layers": units[True],
+        "stage_dense_layers": units[False],
         "stage_mtp_layers": model.mtp_layers if training.mtp and last else 0,
+        "stage_other_elements": sum(n * others.get(kind, 0) for (kind, _), n in here.items())
+        + -(-extra // topology.pp),
         "stage_adapter_elements": elements,
-        "held_layers": flying_all,
-        "held_attention_layers": sum(n for (kind, _), n in flying.items() if kind == ATTENTION),
+        "held_layers": held_units.total(),
+        "held_attention_layers": _attending(flying),
         "held_gdn_layers": sum(n for (kind, _), n in flying.items() if kind == GDN),
-        "held_moe_layers": flying_moe,
-        "held_dense_layers": flying_all - flying_moe,
+        "held_moe_layers": held_units[True],
+        "held_dense_layers": held_units[False],
         "in_flight": max(held),
     }
+
+
+def _attending(layers: Counter[tuple[str, bool | None]]) -> int:
+    return sum(number for (kind, _), number in layers.items() if kind in (ATTENTION, SLIDING))
 
 
 def _topology(model: Model, topology: Topology) -> dict[str, int]:
@@ -162,8 +171,8 @@ def _training(model: Model, topology: Topology, training: Training) -> dict[str,
     attention = training.attention
     fused = training.activation_fusion
     if fused is None:
-        fused = model.activation == "native"
-    eager = "clamped" if model.activation == "clamped" else "eager"
+        fused = model.unit == "native"
+    eager = "clamped" if model.unit == "clamped" else "eager"
     dispatcher = training.dispatcher
     if dispatcher == "auto":
         dispatcher = "hybridep" if topology.ep > 1 else "alltoall"
@@ -188,7 +197,7 @@ def _training(model: Model, topology: Topology, training: Training) -> dict[str,
         "expert_path_known": int(training.expert_path != "unknown"),
         "routing_balanced": int(training.routing == "balanced"),
         "routing_worst": int(training.routing == "worst"),
-        "activation": ACTIVATIONS["native" if fused else eager],
+        "activation": UNITS["native" if fused else eager],
         "optimizer_bytes": training.optimizer_state_bytes(model.dtype_bytes),
         "grad_bytes": DTYPE_BYTES[training.grad_dtype],
     }
@@ -230,10 +239,10 @@ def _adapters(model: Model, training: Training) -> dict[str, int]:
     }
 
 
-def _layers(model: Model) -> set[tuple[str, bool]]:
+def _layers(model: Model) -> set[tuple[str, bool | None]]:
     """Kinds of layers: (mixer kind, has experts)."""
     if model.layer_kinds:
-        return set(zip(model.layer_kinds, model.moe_layers, strict=True))
+        return set(zip(model.layer_kinds, model.feed_forward, strict=True))
     # The order is unknown: which mixer meets which feed-forward part is not, unless that is one.
     mixers = {GDN: model.gdn_layers, ATTENTION: model.attention_layers}
     return {(kind, any(model.moe_layers)) for kind, layers in mixers.items() if layers}

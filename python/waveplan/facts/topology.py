@@ -186,7 +186,7 @@ class Topology:
         if model.gdn_layers:
             self._divides("tp", model.gdn_key_heads, "gdn_key_heads")
             self._divides("tp", model.gdn_value_heads, "gdn_value_heads")
-        if not all(model.moe_layers):
+        if model.dense_layers:
             self._divides("tp", model.ffn, "ffn")
         if model.experts:
             self._divides("ep", model.experts, "experts")

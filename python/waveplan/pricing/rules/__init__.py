@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["default_rules", "reference_rules", "resident_rules"]
 
 PARTS = (
-    *("checkpoint", "moe", "gdn", "layer", "head", "dense", "selective", "buffers"),
+    *("checkpoint", "moe", "gdn", "layer", "head", "dense", "selective", "mixers", "buffers"),
     *("adapters", "totals"),
 )
 

@@ -13,15 +13,16 @@ TABLE = [
     Definition(
         "embedding_elements",
         "ceildiv(vocab, tp) * hidden * (stage_first + (stage_last if output_layer and not"
-        " (tied_embeddings and pp == 1) else 0))",
-        "embedding of the first stage and head of the last; tied ones are one on a single stage",
+        " (tied_embeddings and pp == 1) else 0)) + stage_first * positions * hidden",
+        "embedding and learned positions of the first stage, head of the last; tied ones are one"
+        " on a single stage",
     ),
     Definition(
         "mixer_elements",
         "stage_attention_layers * (ceildiv(attention_parameters, tp) +"
         " attention_whole_parameters) + stage_gdn_layers * (ceildiv(gdn_parameters, tp) +"
-        " gdn_whole_parameters)",
-        "attention and gdn mixers",
+        " gdn_whole_parameters) + stage_other_elements",
+        "mixers of every kind, and parts that belong to none",
     ),
     Definition(
         "mlp_elements",

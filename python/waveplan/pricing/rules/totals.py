@@ -94,13 +94,13 @@ TABLE = [
     total(
         "forward",
         "max(generic.activations, selective, moe_forward, floor_retained + workspace,"
-        " no_grad_stage) + added_retained + added_workspace + gathered_output",
+        " no_grad_stage) + mixer.other + added_retained + added_workspace + gathered_output",
         "compute without the backward part",
     ),
     total(
         "static",
         "max(generic.activations, selective, moe_forward, with_backward, no_grad_stage)"
-        " + added_retained + added_workspace + added_gradient + gathered_output",
+        " + mixer.other + added_retained + added_workspace + added_gradient + gathered_output",
         "compute as the rules see it",
     ),
     total("compute", "max(static, learned_bytes)", "the rules, or what a profile has seen"),
