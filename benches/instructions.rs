@@ -193,7 +193,7 @@ fn engine(tokens: &[i64], offsets: &[i64]) -> Result<Engine> {
         ..Settings::default()
     };
     let program = Arc::new(Program::new(nodes, roots, 1.1)?);
-    Engine::new(settings, program, Arc::new(pool))
+    Engine::new(settings, program, Arc::new(pool), None)
 }
 
 fn run(name: &str) -> Result<i64> {

@@ -61,7 +61,7 @@ def use() -> list[Any]:
         for wave in waves:
             planner.observe(wave, wave.required)
             made += [wave, *wave.plan.packs]
-        made += [planner, pool, waves, planner.make_engine(pool), planner.waves(pool).session()]
+        made += [planner, pool, waves, planner.make_engine(pool), *planner.waves(pool).sessions()]
     tree, packing = waveplan.tree(SEQUENCES), waveplan.pack(SEQUENCES)
     layout = waveplan.choose_layout(tree, planner.scoring)
     owned = waveplan.own(packing, 2)

@@ -155,7 +155,7 @@ def test_an_interrupted_sweep_ends_its_workers(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no such timer")
 def test_a_session_asked_in_the_middle_of_its_own_search_refuses() -> None:
-    session = planner().waves(Requests(comb(6_000))).session()
+    (session,) = planner().waves(Requests(comb(6_000))).sessions()
     said: list[str] = []
 
     def handler(*_: object) -> None:

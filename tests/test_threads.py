@@ -222,16 +222,16 @@ def test_waves_asked_for_in_the_middle_of_a_search_refuse() -> None:
     waves = planner(1, "1200MiB").waves(POOLS["short"])
     wanted = [wave.to_dict() for wave in planner(1, "1200MiB").waves(POOLS["short"])]
     said: list[str] = []
-    session = waves.session
+    sessions = waves.sessions
 
     def asked_again() -> Any:
         try:
             next(waves)
         except InputError as error:
             said.append(str(error))
-        return session()
+        return sessions()
 
-    waves.session = asked_again  # type: ignore[method-assign]
+    waves.sessions = asked_again  # type: ignore[method-assign]
     assert [wave.to_dict() for wave in waves] == wanted
     assert said == ["these waves are being planned already, further up this call"] * len(wanted)
 
@@ -271,14 +271,14 @@ def test_planners_are_copied_whole_while_others_observe() -> None:
 def test_a_limit_set_during_a_search_counts_from_the_next() -> None:
     plans = planner(1, "1200MiB")
     waves = plans.waves(POOLS["short"])
-    session = waves.session
+    sessions = waves.sessions
 
     def meanwhile() -> Any:
-        made = session()
+        made = sessions()
         plans.available = 1000
         return made
 
-    waves.session = meanwhile  # type: ignore[method-assign]
+    waves.sessions = meanwhile  # type: ignore[method-assign]
     wave = next(waves)
     assert wave.required <= wave.available == 1200 << 20
     with pytest.raises(WaveRefused):

@@ -28,7 +28,7 @@ if _TYPE_CHECKING:
         gdn_schedule_per_rank,
         own,
     )
-    from waveplan.agreement.adapters import Agreement, Alone, Mpi4py, TorchDistributed
+    from waveplan.agreement.adapters import Agreement, AllShares, Alone, Mpi4py, TorchDistributed
     from waveplan.agreement.protocol import in_step
     from waveplan.budget import Budget, format_bytes, parse_bytes
     from waveplan.facts import models
@@ -51,7 +51,7 @@ _NAMES = {
     "_core": "Gdn GdnSchedule GdnSettings Layout Ownership OwnershipSettings Packing Score "
     "StageWork Tree WorkloadProfile attention_slices choose_layout gdn gdn_schedule "
     "gdn_schedule_per_rank own",
-    "agreement.adapters": "Agreement Alone Mpi4py TorchDistributed",
+    "agreement.adapters": "Agreement AllShares Alone Mpi4py TorchDistributed",
     "agreement.protocol": "in_step",
     "budget": "Budget format_bytes parse_bytes",
     "facts.model": "Model",
@@ -98,6 +98,7 @@ if _os.environ.get("WAVEPLAN_ART", "0") not in ("", "0"):
 # fmt: off
 __all__ = [
     "Agreement",
+    "AllShares",
     "Alone",
     "Budget",
     "DoubtfulError",

@@ -597,9 +597,14 @@ class Engine:
         requests: Requests,
         settings: PlannerSettings,
         program: Program,
+        order: _Ints | None = None,
     ) -> Self: ...
+    def share(self, start: int, width: int) -> _Ints:
+        """This rank's share of the requests of `width` groups from position `start` on."""
+    def unshared(self) -> Measures:
+        """The measures of the whole pool as one forward that shares nothing."""
     def session(self, start: int, available: int, hint: int | None, profiles: _Profiles) -> Session:
-        """Starts the search for the wave from group `start` on."""
+        """Starts the search for the wave from position `start` of the order on."""
     def plan(self, requests: _Ints, available: int, profiles: _Profiles) -> SearchResult:
         """Plans these requests as one forward, split where it must be; with everything priced."""
     def signature(self, requests: _Ints) -> Signature:

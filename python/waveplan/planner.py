@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from waveplan import _core as core
 from waveplan import scoring as scores
 from waveplan._core import OwnershipSettings
-from waveplan.agreement.adapters import Agreement, Alone, check_agreement
+from waveplan.agreement.adapters import Agreement, AllShares, Alone, check_agreement
 from waveplan.agreement.protocol import Ranks, Step, digest
 from waveplan.budget import Budget
 from waveplan.checks import choice, flag, instance, integer, integers, real
@@ -40,7 +42,8 @@ class Planner:
     Args:
         budget: bytes that a rank may use: a `Budget`, or bytes or text available for waves.
         rules: the pricing rules; the default rules, or in reference mode the reference ones.
-        agreement: connects the ranks of a job; `Alone` plans in one process.
+        agreement: connects the processes of a job, or says which shares are planned in this one
+            alone; needed with more than one data-parallel rank.
         trust: "rules" trusts prices made only of measured rules, so a first wave can be as wide
             as memory allows; "profile" trusts prices only up to eight times the tokens that a
             profile has seen.
@@ -77,7 +80,7 @@ class Planner:
         self.budget = budget if isinstance(budget, Budget) else Budget(available=budget)
         self.mode: Literal["best", "reference"] = mode
         self.trust: str = "profile" if self.reference else trust
-        self.agreement = check_agreement(Alone() if agreement is None else agreement, topology.dp)
+        self.agreement = check_agreement(agreement, topology.dp)
         self.ranks = Ranks(self.agreement)
         if rules is None:
             rules = reference_rules() if self.reference else default_rules()
@@ -103,6 +106,13 @@ class Planner:
     def reference(self) -> bool:
         """Whether the mode is "reference"."""
         return self.mode == "reference"
+
+    @property
+    def shares(self) -> Sequence[int]:
+        """Data-parallel ranks whose shares are planned in this process."""
+        if isinstance(self.agreement, AllShares):
+            return range(self.topology.dp)
+        return (self.agreement.dp_rank,)
 
     @property
     def width_hint(self) -> int | None:
@@ -188,8 +198,9 @@ class Planner:
 
         Args:
             requests: `Requests`, or sequences (all labelled, each a group of its own).
-            on_refusal: where not even the smallest wave fits, "raise" `WaveRefused`, "skip" its
-                groups and list them in `Waves.refused`, or return the "oversized" wave that
+            on_refusal: where not even the smallest wave fits, "raise" `WaveRefused`; "skip" the
+                groups that do not fit, list them in `Waves.refused` and deal the rest again (in
+                reference mode all groups of that wave); or return the "oversized" wave that
                 requires least.
         """
         return Waves(self, requests, on_refusal, start)
@@ -212,12 +223,30 @@ class Planner:
             WaveRefused: no plan or split that was tried fits.
         """
         pool = Requests.from_any(requests)
-        engine = self.make_engine(pool)
-        everything = np.arange(len(pool), dtype=np.int64)
+        return self._plan(pool, np.arange(len(pool), dtype=np.int64), available)
+
+    def plan_shares(self, requests: Any, *, available: int | None = None) -> list[Plan]:
+        """Deal all requests to the data-parallel ranks and plan the share of each as one forward.
+
+        Returns:
+            The plan of each share that is planned in this process, by rank. An empty share's has
+            no forward.
+
+        Raises:
+            WaveRefused: no plan or split of a share fits.
+        """
+        pool = Requests.from_any(requests)
+        engines = (self.make_engine(pool, dp_rank) for dp_rank in self.shares)
+        shares = [engine.share(0, len(pool.group_sizes)) for engine in engines]
+        return [self._plan(pool, share, available) for share in shares]
+
+    def _plan(self, pool: Requests, indices: NDArray[np.int64], available: int | None) -> Plan:
         bytes_now = self.available if available is None else integer("available", available)
-        found = engine.plan(everything, bytes_now, self.known(pool))
+        if not len(indices):
+            return Plan((), 0, self.bound)
+        found = self.make_engine(pool).plan(indices, bytes_now, self.known(pool))
         if found.kind == "refused":
-            raise refused(self, pool, found, bytes_now, indices=everything)
+            raise refused(self, pool, found, bytes_now, indices=indices)
         return plan_of(found, self.bound)
 
     def observe(
@@ -270,9 +299,18 @@ class Planner:
         picked = np.arange(len(pool)) if indices is None else integers("indices", indices)
         return self.make_engine(pool).signature(picked)
 
-    def make_engine(self, pool: Requests) -> core.Engine:
-        """Return the core's planner of this pool."""
-        return core.Engine(pool, self._settings, self.bound.program)
+    def make_engine(
+        self, pool: Requests, dp_rank: int | None = None, order: Any = None
+    ) -> core.Engine:
+        """Return the core's planner of this pool for a data-parallel rank, by default this one's.
+
+        Args:
+            order: the groups in the order in which waves take them, by default the pool's.
+        """
+        settings = self._settings
+        if dp_rank not in (None, settings.dp_rank):
+            settings = settings.replace(dp_rank=dp_rank)
+        return core.Engine(pool, settings, self.bound.program, order)
 
     @cached_property
     def digests(self) -> tuple[int, int]:

@@ -61,24 +61,27 @@ class WaveRefused(WaveplanError):  # noqa: N818  (the public name)
         indices: NDArray[np.int64],
         attempts: tuple[Attempt, ...],
         probes: tuple[Probe, ...],
+        dp_rank: int | None = None,
         search: tuple[Planning, Requests, Plan] | None = None,
     ) -> None:
         super().__init__(message)
         self.required = required
-        """Bytes that the last attempt requires."""
+        """Bytes of the plan that requires least; in reference mode of the last attempt."""
         self.available = available
         """Bytes that the wave may use."""
         self.width = width
-        """Groups over all data-parallel ranks; 0 for `Planner.plan`."""
+        """Groups of the wave over all data-parallel ranks; 0 for `Planner.plan`."""
         self.indices = indices
-        """Groups of this rank (requests for `Planner.plan`)."""
+        """The group refused (requests for `Planner.plan`)."""
+        self.dp_rank = dp_rank
+        """The data-parallel rank that it was dealt to, where there are several."""
         self.attempts = attempts
         """The unsplit plan, the shared one and each split, with bytes."""
         self.probes = probes
         self._search = search
 
     def __reduce__(self) -> tuple[Any, ...]:
-        names = ("required", "available", "width", "indices", "attempts", "probes")
+        names = ("required", "available", "width", "indices", "attempts", "probes", "dp_rank")
         figures = {name: getattr(self, name) for name in names}
         return partial(WaveRefused, str(self), **figures), (), {"binding": self.binding}
 
@@ -121,6 +124,7 @@ class WaveRefused(WaveplanError):  # noqa: N818  (the public name)
             "required": self.required,
             "available": self.available,
             "width": self.width,
+            "dp_rank": self.dp_rank,
             "indices": self.indices.tolist(),
             "attempts": [columns(tried) for tried in self.attempts],
             "binding": asdict(self.binding),
@@ -133,33 +137,51 @@ def refused(
     found: core.SearchResult,
     available: int,
     *,
-    indices: NDArray[np.int64] | None = None,
-    elsewhere: str = "",
+    indices: NDArray[np.int64],
+    width: int = 0,
+    dp_rank: int | None = None,
+    required: int | None = None,
+    why: str = "",
+    oversized: Plan | None = None,
 ) -> WaveRefused:
-    """Return the error for a wave that does not fit here, or `elsewhere` (the reason of a rank)."""
+    """Return the error for requests that do not fit, or are dropped (``why``).
+
+    Args:
+        required: what they require, agreed by all ranks.
+        oversized: their plan that requires least, if it is known.
+    """
     plan = plan_of(found, planner.bound)
     tried = found.attempts
     requests = len(plan.requests)
-    if elsewhere:
-        why = f"but {elsewhere}"
-    elif requests == 1:
-        why = "a single request cannot be split"
-    elif found.unsplittable:
-        why = "expert parallelism switches splitting off"
-    else:
-        why = f"no split fits, up to {tried[-1].parts} forwards"
-    return WaveRefused(
-        f"the smallest wave ({requests} request{'s' * (requests != 1)}, {plan.packed_tokens} "
-        f"packed of {plan.logical_tokens} tokens) requires {format_bytes(found.required)} of "
-        f"{format_bytes(available)}; {why}",
-        required=found.required,
+    if required is None:
+        required = found.required
+        if not (planner.reference or why):
+            oversized = cheapest(planner, pool, np.sort(plan.requests))
+            required = oversized.required
+    if not why:
+        if requests == 1:
+            why = "a single request cannot be split"
+        elif found.unsplittable:
+            why = "expert parallelism switches splitting off"
+        else:
+            why = f"no split fits, up to {requests} forwards"
+        why = f"requires {format_bytes(required)} of {format_bytes(available)}; {why}"
+    what = "the smallest wave" if dp_rank is None else f"the share of DP rank {dp_rank}"
+    made = WaveRefused(
+        f"{what} ({requests} request{'s' * (requests != 1)}, {plan.packed_tokens} packed of "
+        f"{plan.logical_tokens} tokens) {why}",
+        required=required,
         available=available,
-        width=found.width,
-        indices=found.groups if indices is None else indices,
+        width=width,
+        indices=indices,
         attempts=tried,
         probes=found.probes,
+        dp_rank=dp_rank,
         search=(planner, pool, plan),
     )
+    if oversized is not None:
+        made.oversized = oversized
+    return made
 
 
 def cheapest(planner: Planning, pool: Requests, indices: NDArray[np.int64]) -> Plan:

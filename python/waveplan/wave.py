@@ -37,7 +37,7 @@ class Binding:
     """Bytes that it charges."""
 
     def __str__(self) -> str:
-        return f"rank {self.rank}, {self.phase}, {self.term} ({format_bytes(self.bytes)})"
+        return f"CP rank {self.rank}, {self.phase}, {self.term} ({format_bytes(self.bytes)})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +55,8 @@ class Stopped:
     """This rank's plan at that width; None where no plan was made."""
     reason: str = ""
     """For "trust": what is missing."""
+    dp_rank: int | None = None
+    """The data-parallel rank of the plan, where there are several."""
 
     @property
     def required(self) -> int | None:
@@ -75,32 +77,35 @@ class Stopped:
             return f"trust: {self.reason}" if self.reason else "trust"
         if self.plan is None:
             return f"memory: width {self.width} does not fit in {format_bytes(self.available)}"
+        requires = f"{format_bytes(self.plan.required)} of {format_bytes(self.available)}"
         if self.plan.required <= self.available:
             return (
-                f"memory: width {self.width} does not fit on another rank: its share stopped the "
-                f"wave, this rank's requires {format_bytes(self.plan.required)} of "
-                f"{format_bytes(self.available)}"
+                f"memory: width {self.width} does not fit on another DP rank: its share stopped "
+                f"the wave, that of DP rank {self.dp_rank} requires {requires}"
             )
-        return (
-            f"memory: width {self.width} requires {format_bytes(self.plan.required)} of "
-            f"{format_bytes(self.available)}; {self.binding}"
-        )
+        return f"memory: width {self.width} requires {requires}; {self.where}{self.binding}"
+
+    @property
+    def where(self) -> str:
+        """ "DP rank 1, " where there are several."""
+        return "" if self.dp_rank is None else f"DP rank {self.dp_rank}, "
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Wave:
-    """An admitted wave, as this data-parallel rank sees it."""
+    """An admitted wave, as one data-parallel rank sees it; with `AllShares` the busiest, which
+    requires most."""
 
     indices: NDArray[np.int64]
     """Groups of the pool that this rank runs."""
     width: int
     """Groups over all data-parallel ranks."""
     start: int
-    """First group of the wave in the pool."""
+    """Position of its first group among those of the pool, in the order taken."""
     plan: Plan
     """The plan of this rank."""
     required: int
-    """Bytes required on the busiest rank."""
+    """Bytes required on the busiest context-parallel rank."""
     available: int
     """Bytes that the wave may use."""
     probes: tuple[Probe, ...]
@@ -114,6 +119,10 @@ class Wave:
     _sign: Callable[[], Signature] = field(repr=False)
     most_required: int = 0
     """The most bytes required on any rank of the job."""
+    dp_rank: int = 0
+    """The data-parallel rank whose share it is."""
+    shares: tuple[Wave, ...] = ()
+    """With `AllShares` and more than one data-parallel rank: the wave as each sees it, by rank."""
 
     @cached_property
     def signature(self) -> Signature:
@@ -148,6 +157,7 @@ class Wave:
             "indices": self.indices.tolist(),
             "width": self.width,
             "start": self.start,
+            "dp_rank": self.dp_rank,
             "required": self.required,
             "available": self.available,
             "rejected": self.rejected,
@@ -156,6 +166,7 @@ class Wave:
             "stopped": {"kind": stopped.kind, "width": stopped.width, "text": str(stopped)},
             "probes": [columns(probe) for probe in self.probes],
             "plan": self.plan.to_dict(),
+            **({"shares": [share.to_dict() for share in self.shares]} if self.shares else {}),
         }
 
     def __repr__(self) -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from waveplan import _core as core
-from waveplan.agreement.agreed import Settled, settle
+from waveplan.agreement.agreed import Settled, Share, settle
 from waveplan.agreement.protocol import everywhere
+from waveplan.budget import format_bytes
 from waveplan.checks import choice, integer
 from waveplan.errors import InputError
 from waveplan.plan import Plan, plan_of
@@ -35,10 +38,12 @@ class Waves:
     """
 
     pool: Requests
+    order: NDArray[np.int64]
+    """The groups of the pool, in the order in which waves take them."""
     start: int
-    """First group not yet planned."""
+    """Position in `order` of the first group not yet planned or refused."""
     refused: list[WaveRefused]
-    """With on_refusal="skip": the refusals of the groups skipped, in order."""
+    """With on_refusal="skip": the refusal of each group skipped, in order, whatever its rank."""
     width_hint: int | None
     """Width where the next search starts: the largest so far, at first `Planner.width_hint`."""
     available: int
@@ -58,12 +63,13 @@ class Waves:
                 )
             self.planner, self.pool, self.start = planner, pool, start
             self.refused = []
+            self._refusing: list[WaveRefused] = []
             self.width_hint = planner.width_hint
             self.available = planner.available
             self._turn = threading.RLock()
             self._busy = False
             self.on_refusal: str = on_refusal
-            self.engine = planner.make_engine(pool)
+            self._take(np.arange(self.groups))
 
     def __iter__(self) -> Iterator[Wave]:
         return self
@@ -73,12 +79,27 @@ class Waves:
             while self.start < self.groups:
                 try:
                     return self.plan_next()
-                except WaveRefused as refusal:
+                except WaveRefused:
                     if self.on_refusal != "skip":
                         raise
-                    self.refused.append(refusal)
-                    self.start += refusal.width
+                    self._skip()
             raise StopIteration
+
+    def _take(self, order: NDArray[np.int64]) -> None:
+        """Take the groups in this order from now on."""
+        self.order = order
+        self._engines = [
+            self.planner.make_engine(self.pool, dp_rank, order) for dp_rank in self.planner.shares
+        ]
+
+    def _skip(self) -> None:
+        """Put the groups just refused behind those that are done."""
+        gone = np.concatenate([refusal.indices for refusal in self._refusing])
+        done, rest = np.split(self.order, [self.start])
+        if not np.array_equal(rest[: len(gone)], gone):
+            self._take(np.concatenate([done, gone, rest[~np.isin(rest, gone)]]))
+        self.start += len(gone)
+        self.refused += self._refusing
 
     def plan_next(self) -> Wave:
         """Plan the next wave.
@@ -101,52 +122,101 @@ class Waves:
                 self._busy = False
 
     def _next(self) -> Wave:
-        planner, pool, start = self.planner, self.pool, integer("start", self.start)
+        planner = self.planner
+        integer("start", self.start)
         self.available = planner.available
-        if planner.ranks.size == 1:
-            settled = self._alone()
-        else:
-            with planner.ranks.broadcasting():
-                settled = settle(self)
-        found, available = settled.found, settled.available
-        if settled.refused is not None:
-            refusal = refused(planner, pool, found, available, elsewhere=settled.refused)
-            if self.on_refusal != "oversized":
-                raise everywhere(refusal)
-            plan = refusal.oversized if found.kind == "refused" else refusal.plan
-        else:
-            plan = plan_of(found, planner.bound)
-        wave = Wave(
-            indices=found.groups,
-            width=found.width,
-            start=start,
-            plan=plan,
-            required=found.required if settled.refused is None else plan.required,
-            available=available,
-            probes=found.probes,
-            rejected=found.rejected,
-            cold=settled.cold,
-            stopped=self._stopped(found, available),
-            _sign=lambda: planner.signature_of(pool, np.sort(plan.requests)),
-            most_required=settled.required,
-        )
-        self.start += found.width
-        self.width_hint = max(found.width, self.width_hint or 0)
+        with planner.ranks.broadcasting():
+            settled = settle(self)
+            self._refusing = self._refusals(settled)
+            if self._refusing and self.on_refusal != "oversized":
+                mine = [one for one in self._refusing if one.dp_rank in planner.shares]
+                raise everywhere((mine or self._refusing)[0])
+            shares = tuple(self._wave(settled, share) for share in settled.shares)
+        wave = max(shares, key=lambda share: share.required)
+        if len(shares) > 1:
+            stops = [share.stopped for share in shares]
+            stopped = max(stops, key=lambda stop: stop.required or 0)
+            wave = replace(wave, stopped=stopped, shares=shares)
+        self.start += settled.width
+        self.width_hint = max(settled.width, self.width_hint or 0)
         if planner.reference:
             planner.width_hint = max(self.width_hint, planner.width_hint or 0)
         return wave
 
-    def _alone(self) -> Settled:
-        found = self.session().alone()
-        why = "" if found.kind == "refused" else None
-        return Settled(found, self.available, why, found.required, found.cold)
+    def _wave(self, settled: Settled, share: Share) -> Wave:
+        """Return the wave as a data-parallel rank planned here sees it."""
+        planner, pool, found = self.planner, self.pool, share.found
+        plan, required = plan_of(found, planner.bound), found.required
+        if self._refusing:  # the oversized wave
+            if share.refused:
+                plan = share.cheapest or self._refusal(share.dp_rank, settled).oversized
+            required = plan.required
+        (own,) = (one for one in settled.outcomes if one.dp_rank == share.dp_rank)
+        return Wave(
+            indices=found.groups,
+            width=found.width,
+            start=self.start,
+            plan=plan,
+            required=required,
+            available=own.available,
+            probes=found.probes,
+            rejected=found.rejected,
+            cold=any(one.cold for one in settled.outcomes),
+            stopped=self._stopped(share.dp_rank, found, own.available),
+            dp_rank=share.dp_rank,
+            _sign=lambda: planner.signature_of(pool, np.sort(plan.requests)),
+            most_required=max(one.required for one in settled.outcomes),
+        )
 
-    def session(self) -> core.Session:
-        """Return a search for the wave that starts at `start`."""
-        profiles = self.planner.known(self.pool)
-        return self.engine.session(self.start, self.available, self.width_hint, profiles)
+    def _refusals(self, settled: Settled) -> list[WaveRefused]:
+        """Return the refusals of a wave: of each group whose share does not fit, and in reference
+        mode of every group of the wave."""
+        refused = [one.dp_rank for one in settled.outcomes if one.refused]
+        if refused and self.planner.reference:
+            refused = list(range(settled.width))
+        return [self._refusal(dp_rank, settled) for dp_rank in refused]
 
-    def _stopped(self, found: core.SearchResult, available: int) -> Stopped:
+    def _refusal(self, dp_rank: int, settled: Settled) -> WaveRefused:
+        """Return the refusal of a rank's share of the smallest wave, which is one group."""
+        planner, pool, place = self.planner, self.pool, self.start + dp_rank
+        own = next((one for one in settled.outcomes if one.dp_rank == dp_rank), None)
+        share = next((one for one in settled.shares if one.dp_rank == dp_rank), None)
+        why = ""
+        if own is None or not own.refused:
+            own = next(one for one in settled.outcomes if one.refused)
+            why = (
+                f"dropped with its wave, as the reference planner does: DP rank {own.dp_rank} "
+                f"requires {format_bytes(own.required)} of {format_bytes(own.available)}"
+            )
+        if share is not None:
+            found = share.found
+        else:
+            first = int(pool.group_sizes[: self.order[place]].sum())
+            requests = np.arange(first, first + int(pool.group_sizes[self.order[place]]))
+            engine, known = planner.make_engine(pool), planner.known(pool)
+            found = engine.plan(requests, own.available, known)
+            if not why and found.kind != "refused":  # this rank's profiles know better
+                found = engine.plan(requests, 0, known)
+        return refused(
+            planner,
+            pool,
+            found,
+            own.available,
+            indices=self.order[place : place + 1],
+            width=settled.width,
+            dp_rank=dp_rank if planner.topology.dp > 1 else None,
+            required=None if why else own.required,
+            why=why,
+            oversized=None if share is None else share.cheapest,
+        )
+
+    def sessions(self) -> list[core.Session]:
+        """Return a search for the wave that starts at `start`, for each share planned here."""
+        known = self.planner.known(self.pool)
+        given = self.start, self.available, self.width_hint, known
+        return [engine.session(*given) for engine in self._engines]
+
+    def _stopped(self, dp_rank: int, found: core.SearchResult, available: int) -> Stopped:
         planner = self.planner
         kind, width = found.stop, found.stop_width
         plan = None
@@ -158,6 +228,6 @@ class Waves:
             if width != found.width:
                 reason = f"width {width} is beyond eight times what the profile has seen"
             elif planner.trust == "rules":
-                states = (*planner.bound.uncharged, *planner.bound.unmeasured)
-                reason += "; not measured here: " + ", ".join(state.name for state in states)
-        return Stopped(kind, width, available, plan, reason)
+                reason += "; not measured here: " + ", ".join(planner.bound.doubtful)
+        several = planner.topology.dp > 1
+        return Stopped(kind, width, available, plan, reason, dp_rank if several else None)

@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex, TryLockError};
 use pyo3::prelude::*;
 
 use super::convert::{Ints, List, picked, slice};
-use super::errors::detached;
+use super::errors::{detached, refused};
 use super::fields::{Give, Take, give_class};
 use super::price::PyProgram;
 use crate::error::{Error, Result};
+use crate::measures::Measures;
 use crate::measures::requests::PyRequests;
 use crate::search::split::Cost;
 use crate::search::{
@@ -40,6 +41,21 @@ fn profiles_from(held: HeldProfiles<'_>) -> Arc<Profiles> {
     Arc::new(made.collect())
 }
 
+/// Every number below `count` once.
+fn permutation(name: &str, given: &Bound<'_, PyAny>, count: usize) -> PyResult<Vec<u32>> {
+    let order = picked(name, given, count)?;
+    let mut seen = vec![false; count];
+    let twice = |&&group: &&u32| std::mem::replace(&mut seen[group as usize], true);
+    let twice = order.iter().find(twice).copied();
+    if twice.is_some() || order.len() != count {
+        return Err(refused(format!(
+            "{name} holds {} of {count} groups: give every group once",
+            order.len() - usize::from(twice.is_some())
+        )));
+    }
+    Ok(order)
+}
+
 /// A pool with everything needed to plan waves of it.
 #[pyclass(frozen, name = "Engine", module = "waveplan._core")]
 pub(super) struct PyEngine(Arc<Engine>);
@@ -47,14 +63,40 @@ pub(super) struct PyEngine(Arc<Engine>);
 #[pymethods]
 impl PyEngine {
     #[new]
-    fn new(requests: &PyRequests, settings: &Settings, program: &PyProgram) -> PyResult<Self> {
+    #[pyo3(signature = (requests, settings, program, order=None))]
+    fn new(
+        requests: &PyRequests,
+        settings: &Settings,
+        program: &PyProgram,
+        order: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
         let pool = Arc::clone(&requests.0);
         let program = Arc::clone(&program.inner);
-        let engine = Engine::new(settings.clone(), program, pool)?;
+        let order = order.map(|order| permutation("order", order, pool.groups()));
+        let engine = Engine::new(settings.clone(), program, pool, order.transpose()?)?;
         Ok(Self(Arc::new(engine)))
     }
 
-    /// Starts the search for the wave from group `start` on.
+    /// This rank's share of the requests of `width` groups from position `start` of the order on.
+    fn share<'py>(
+        &self,
+        py: Python<'py>,
+        start: &Bound<'_, PyAny>,
+        width: &Bound<'_, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let groups = self.0.pool().groups();
+        let start = usize::take("start", start)?.min(groups);
+        let width = usize::take("width", width)?.min(groups - start);
+        self.0.share(start, width).give(py)
+    }
+
+    /// The measures of the whole pool as one forward that shares nothing.
+    fn unshared(&self, py: Python<'_>) -> PyResult<Measures> {
+        let engine = Arc::clone(&self.0);
+        detached(py, move || crate::search::unshared(engine))
+    }
+
+    /// Starts the search for the wave from position `start` of the order on.
     #[pyo3(signature = (start, available, hint, profiles))]
     fn session(
         &self,

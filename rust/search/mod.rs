@@ -29,7 +29,7 @@ pub use observed::{Observation, Observed, Rates};
 pub use plan::{ForwardPlan, Mode, Pack};
 pub use probe::Probe;
 pub use profile::{Curve, Curves, Profile, TRUST_GROWTH};
-pub use wave::{Ending, SearchResult, Session, plan, sign};
+pub use wave::{Ending, SearchResult, Session, plan, sign, unshared};
 
 settings! {
     /// Facts that stay the same from wave to wave of a job.
@@ -113,11 +113,18 @@ pub struct Engine {
     /// Names of the pool's mixes.
     mixes: Vec<String>,
     pool: Arc<Requests>,
+    /// The groups in the order in which waves take them; that of the pool without one.
+    order: Option<Vec<u32>>,
 }
 
 impl Engine {
-    /// Plans a pool.
-    pub fn new(settings: Settings, program: Arc<Program>, pool: Arc<Requests>) -> Result<Self> {
+    /// Plans a pool whose groups are taken in some order, by default the pool's.
+    pub fn new(
+        settings: Settings,
+        program: Arc<Program>,
+        pool: Arc<Requests>,
+        order: Option<Vec<u32>>,
+    ) -> Result<Self> {
         debug_assert_eq!(pool.tree.sequences(), pool.len());
         debug_assert_eq!(settings.check(), Ok(()));
         if let Some(empty) = pool.lengths.iter().position(|&length| length == 0) {
@@ -155,6 +162,7 @@ impl Engine {
             program,
             mixes: pool.mix_names(),
             pool,
+            order,
         })
     }
 
@@ -162,6 +170,22 @@ impl Engine {
     #[must_use]
     pub fn pool(&self) -> &Requests {
         &self.pool
+    }
+
+    /// Deals the groups of a wave to the data-parallel ranks, one by one in turn: this rank's share
+    /// of the `width` groups from position `start` of the order on.
+    pub fn deal(&self, start: usize, width: usize) -> impl Iterator<Item = usize> + '_ {
+        let places = (start + self.settings.dp_rank..start + width).step_by(self.settings.dp);
+        places.map(|place| (self.order.as_ref()).map_or(place, |order| order[place] as usize))
+    }
+
+    /// The requests of that share, in order.
+    #[must_use]
+    pub fn share(&self, start: usize, width: usize) -> Vec<u32> {
+        (self.deal(start, width))
+            .flat_map(|group| self.pool.group(group))
+            .map(|request| request as u32)
+            .collect()
     }
 
     /// Facts that stay the same from wave to wave.

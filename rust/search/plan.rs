@@ -449,6 +449,12 @@ impl Pricer {
         Ok(self.finish(share, even)?.0)
     }
 
+    /// The measures of a share that shares nothing.
+    pub(super) fn unshared(&mut self, share: &Share) -> Result<Measures> {
+        self.bound(share, |_| Bound::NoSharing)?;
+        Ok(self.work.measures.clone())
+    }
+
     /// Computes a lower bound on the price of a part of a split.
     pub(super) fn lower_cost(&mut self, share: &Share) -> Result<Cost> {
         self.bound(share, Bound::Split)?;

@@ -89,21 +89,16 @@ impl Prober {
         }
     }
 
-    /// The groups of this rank's share of a wave: strided over the ranks.
-    pub(super) fn groups(&self, width: usize) -> impl Iterator<Item = usize> + use<> {
-        let settings = self.pricer.engine.settings();
-        (self.start + settings.dp_rank..self.start + width).step_by(settings.dp)
+    /// The groups of this rank's share of a wave.
+    pub(super) fn groups(&self, width: usize) -> Vec<usize> {
+        self.pricer.engine.deal(self.start, width).collect()
     }
 
     /// Loads the share of a width, unless it is there.
     pub(super) fn share(&mut self, width: usize) -> Result<&Share> {
         if self.loaded != Some(width) {
             self.loaded = None;
-            let pool = self.pricer.engine.pool();
-            let requests: Vec<u32> = (self.groups(width))
-                .flat_map(|group| pool.group(group))
-                .map(|request| request as u32)
-                .collect();
+            let requests = self.pricer.engine.share(self.start, width);
             self.pricer.load(&requests, &mut self.share)?;
             self.loaded = Some(width);
         }

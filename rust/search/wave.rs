@@ -12,6 +12,7 @@ use super::probe::{Probe, Prober};
 use super::{Engine, Profiles, Signature};
 use crate::error::Result;
 use crate::fields::result;
+use crate::measures::Measures;
 use crate::search::width::{self, Decisions, Geometry, Kind, Outcome, Stop};
 
 /// How a search ended.
@@ -207,13 +208,13 @@ impl Session {
             cold: !planned.covered,
             stop,
             stopped,
-            ..SearchResult::whole(width, self.prober.groups(width).collect(), planned)
+            ..SearchResult::whole(width, self.prober.groups(width), planned)
         })
     }
 
     fn split(&mut self) -> Result<SearchResult> {
         let width = self.geometry.min_width;
-        let groups = self.prober.groups(width).collect();
+        let groups = self.prober.groups(width);
         Ok(after_attempts(width, groups, self.prober.split(width)?))
     }
 }
@@ -274,6 +275,16 @@ pub fn sign(engine: Arc<Engine>, requests: &[u32]) -> Result<Signature> {
     let mut pricer = Pricer::new(engine, Arc::default());
     pricer.load(requests, &mut share)?;
     Ok(pricer.sign(&share))
+}
+
+/// Measures a whole pool as one forward that shares nothing, so that every rule which charges for
+/// some of its requests charges there.
+pub fn unshared(engine: Arc<Engine>) -> Result<Measures> {
+    let requests: Vec<u32> = (0..engine.pool().len() as u32).collect();
+    let mut share = Share::default();
+    let mut pricer = Pricer::new(engine, Arc::default());
+    pricer.load(&requests, &mut share)?;
+    pricer.unshared(&share)
 }
 
 /// Plans these requests as one forward, split where it must be; with everything priced.

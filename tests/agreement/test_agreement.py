@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from test_golden_wave import differences, expected, planner_of, search
 
 from waveplan import (
+    AllShares,
     Alone,
     InputError,
     Planner,
@@ -22,6 +23,7 @@ from waveplan import (
     Requests,
     Topology,
     Training,
+    format_bytes,
     in_step,
     models,
 )
@@ -134,9 +136,10 @@ def test_a_wave_that_another_ranks_share_stopped_says_so() -> None:
     assert short.width == long.width
     assert short.required <= short.available
     assert short.binding is None
-    assert "does not fit on another rank" in str(short)
+    assert "does not fit on another DP rank" in str(short)
     assert long.required > long.available
     assert f"width {long.width} requires" in str(long)
+    assert "; DP rank 1, CP rank 0, " in str(long)
 
 
 def test_processes_of_one_share_take_the_least_of_their_memory() -> None:
@@ -206,7 +209,7 @@ def test_a_rank_that_raises_in_the_middle_takes_all_out(method: str) -> None:
     def work(agreement: Thread) -> Any:
         waves = planner(agreement, 3, 3 * GIB).waves(pool())
         if agreement.rank == 2:
-            real = waves.session
+            (real,) = waves.sessions()
 
             class Broken:
                 def __init__(self, session: Any) -> None:
@@ -217,7 +220,7 @@ def test_a_rank_that_raises_in_the_middle_takes_all_out(method: str) -> None:
                         raise MemoryError("no memory for tables")
                     return getattr(self.session, name)
 
-            waves.session = lambda: Broken(real())  # type: ignore
+            waves.sessions = lambda: [Broken(real)]  # type: ignore
         return next(waves)
 
     failing(together(3, 3, work), 2, MemoryError)
@@ -237,13 +240,93 @@ def test_a_refusal_on_one_rank_is_one_on_all() -> None:
     def work(agreement: Thread) -> Any:
         sequences = [np.arange(50), np.arange(40_000), np.arange(60), np.arange(70)]
         waves = planner(agreement, 2, 4 * GIB).waves(sequences, on_refusal="skip")
-        done = [wave.width for wave in waves]
-        return done, [str(refusal) for refusal in waves.refused]
+        done = [wave.indices.tolist() for wave in waves]
+        (refusal,) = waves.refused
+        return done, str(refusal), refusal.indices.tolist(), refusal.dp_rank, refusal.change
 
     results = together(2, 2, work)
-    assert results[0][0] == results[1][0] == [2]
-    assert "but data-parallel rank 1 requires " in results[0][1][0]
-    assert "a single request cannot be split" in results[1][1][0]
+    assert [done for done, *_ in results] == [[[0, 3]], [[2]]]
+    assert results[0][1:] == results[1][1:]
+    _, text, *which, change = results[0]
+    assert which == [[1], 1]
+    assert text.startswith("the share of DP rank 1 (1 request, 40000 packed of 40000 tokens) requi")
+    assert text.endswith("; a single request cannot be split")
+    assert {one.kind for one in change} == {"budget", "tokens", "cp"}
+
+
+def drawn(seed: int) -> Requests:
+    """A random pool: some long requests, some groups, beginnings in common."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(3, 40))
+    lengths = rng.integers(20, 3_000, count) * np.where(rng.random(count) < 0.2, 12, 1)
+    prefix = rng.integers(0, 99, 4_000)
+    sequences = [
+        np.concatenate([prefix[: int(rng.integers(0, 2_000))], rng.integers(0, 99, length)])
+        for length in lengths
+    ]
+    sizes = rng.integers(1, 4, count)
+    ends = np.cumsum(sizes)
+    tied = [*sizes[ends < count], count - int(ends[ends < count].max(initial=0))]
+    return Requests(sequences, groups=tied if seed % 2 else None)
+
+
+def taught(planner: Planner, requests: Requests) -> Planner:
+    """With a profile of little that is retained, so that splits fit."""
+    tokens = int(requests.lengths.sum())
+    seen = Observed(later=((tokens, 0),), retained=((tokens, GIB // 20),), here=True)
+    planner.profiles[planner.signature_of(requests)] = seen
+    return planner
+
+
+@pytest.mark.parametrize("mode", ["best", "reference"])
+@pytest.mark.parametrize("seed", range(6))
+def test_all_shares_in_one_process_are_those_of_as_many(mode: str, seed: int) -> None:
+    requests, dp, cp = drawn(seed), 2 + seed % 3, 1 + seed % 2
+
+    def work(agreement: Any) -> Any:
+        plans = planner(agreement, dp, 5 * GIB, cp=cp, mode=mode)
+        waves = plans.waves(requests, on_refusal="skip")
+        made = [[share.to_dict() for share in wave.shares or (wave,)] for wave in waves]
+        return made, [refusal.to_dict() for refusal in waves.refused]
+
+    waves, refused = work(AllShares())
+    for rank, (mine, listed) in enumerate(together(dp, dp, work)):
+        assert [one for (one,) in mine] == [shares[rank] for shares in waves]
+        alike = ("message", "required", "available", "width", "indices", "dp_rank")
+        for one, other in zip(listed, refused, strict=True):
+            assert [one[name] for name in alike] == [other[name] for name in alike]
+
+
+@pytest.mark.parametrize("dp", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("mode", ["best", "reference"])
+def test_every_request_is_in_one_wave_or_refused_with_its_reason(mode: str, dp: int) -> None:
+    splits = refusals = 0
+    for seed in range(8):
+        requests = drawn(seed)
+        plans = planner(AllShares(), dp, [6 * GIB, 36 * GIB // 10][seed % 2], mode=mode)
+        if mode == "best" and seed % 2:
+            taught(plans, requests)
+        waves = plans.waves(requests, on_refusal="skip")
+        shares = [share for wave in waves for share in wave.shares or (wave,)]
+        ran = [int(i) for share in shares for i in share.requests]
+        assert all(share.required <= share.available for share in shares)
+        splits += sum(share.plan.split for share in shares)
+        ends = np.cumsum(requests.group_sizes)
+        lost = []
+        for refusal in waves.refused:
+            (group,) = refusal.indices.tolist()
+            lost += range(ends[group] - requests.group_sizes[group], ends[group])
+            refusals += 1
+            if mode == "reference" and "dropped with its wave" in str(refusal):
+                continue
+            assert refusal.required > refusal.available
+            assert f"requires {format_bytes(refusal.required)} of " in str(refusal)
+            if mode == "best":  # it would not run alone either, and a true plan says so
+                assert refusal.required == refusal.oversized.required
+                assert refusal.change[0] == ("budget", refusal.required)
+        assert sorted(ran + lost) == list(range(len(requests)))
+    assert refusals
+    assert splits or mode == "reference"
 
 
 @pytest.mark.parametrize("what", ["width hint", "groups"])
@@ -385,4 +468,4 @@ def test_agreements_are_checked() -> None:
         return planner(agreement, 2, GIB).wave(pool())
 
     for result in together(2, 2, work):
-        assert "no process plans for data-parallel rank 1" in str(result)
+        assert "no process plans for DP rank 1" in str(result)

@@ -147,7 +147,7 @@ def test_other_threads_run_during_a_search() -> None:
     sys.setswitchinterval(1_000)
     try:
         for _ in range(500):
-            session = ours.waves.session()
+            (session,) = ours.waves.sessions()
             before = counted[0]
             session.alone()
             during += counted[0] - before

@@ -141,7 +141,7 @@ def spoil(planner: Planner) -> None:
         def session(self, *inputs: Any) -> Any:
             return Session(self.engine.session(*inputs))
 
-    planner.make_engine = lambda pool: Engine(real(pool))  # type: ignore
+    planner.make_engine = lambda *given: Engine(real(*given))  # type: ignore
 
 
 def play(engine: str, name: str, rank: int, size: int) -> dict[str, Any]:

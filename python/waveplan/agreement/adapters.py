@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from waveplan.checks import integer
 from waveplan.errors import InputError, RankError
 
-__all__ = ["Agreement", "Alone", "Mpi4py", "TorchDistributed"]
+__all__ = ["Agreement", "AllShares", "Alone", "Mpi4py", "TorchDistributed"]
 
 
 MOST_PROCESSES = 1 << 24
@@ -52,12 +52,10 @@ class Agreement(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """A single process: every reduction returns its own numbers.
+    """A process that plans without the others: every reduction returns its own numbers.
 
     Args:
-        dp_rank: the data-parallel rank whose share is planned. With more than one
-            data-parallel rank in the topology, a lone process plans its share as if every other
-            rank agreed with it.
+        dp_rank: the data-parallel rank whose share is planned, as if every other rank agreed.
     """
 
     dp_rank: int = 0
@@ -82,6 +80,19 @@ class Alone:
     def all_max(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         """`values`."""
         return values
+
+
+class AllShares(Alone):
+    """A single process that plans the shares of all data-parallel ranks, as at a desk.
+
+    The waves are those that as many processes would get with the same bytes available. A `Wave`
+    then is the busiest share's, and `Wave.shares` has the share of each rank.
+    """
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__()
 
 
 class TorchDistributed:
@@ -169,6 +180,14 @@ class Mpi4py:
 
 def check_agreement(agreement: object, dp: int) -> Agreement:
     """Return `agreement`, if it has the protocol and its rank is below `dp`."""
+    if agreement is None:
+        if dp > 1:
+            raise InputError(
+                f"dp is {dp}, and no agreement says which shares are planned here: pass agreement="
+                "TorchDistributed() or Mpi4py() in every process of a job, AllShares() to plan "
+                "all shares in this process, or Alone(dp_rank=...) to plan one of them"
+            )
+        return Alone()
     if not isinstance(agreement, Agreement):
         raise InputError(
             f"agreement is {type(agreement).__name__}: it must offer rank, size, dp_rank, all_min "

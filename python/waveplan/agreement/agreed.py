@@ -1,5 +1,5 @@
-"""One wave planned by all ranks of a job: five reductions, whatever the probes; four in reference
-mode."""
+"""One wave planned by all data-parallel ranks: of other processes, five reductions whatever the
+probes (four in reference mode); of this process, the same search without any."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from waveplan import _core as core
 from waveplan.agreement.protocol import Step, digest
-from waveplan.budget import format_bytes
-from waveplan.plan import plan_of
+from waveplan.plan import Plan, plan_of
 from waveplan.planning import Searching
+from waveplan.refusal import cheapest
 
-__all__ = ["Settled", "settle"]
+__all__ = ["Outcome", "Settled", "Share", "settle"]
 
 Column = NDArray[np.int64]
 
@@ -34,52 +34,94 @@ _HASHED = 5
 
 
 @dataclass(frozen=True)
-class Settled:
-    """The outcome of the search for a wave, on all ranks."""
+class Share:
+    """A share planned in this process."""
 
+    dp_rank: int
     found: core.SearchResult
-    available: int
-    """Bytes available for this rank's share."""
-    refused: str | None
-    """The wave is refused: by this rank (""), or by another one for this reason."""
+    cheapest: Plan | None
+    """In best mode: the plan of a refused share that requires least."""
+
+    @property
+    def refused(self) -> bool:
+        """Whether nothing that was tried fits."""
+        return self.found.kind == "refused"
+
+    @property
+    def required(self) -> int:
+        """Bytes that it requires; refused in reference mode, those of the last attempt."""
+        return self.found.required if self.cheapest is None else self.cheapest.required
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What every process knows of one data-parallel rank's share."""
+
+    dp_rank: int
+    refused: bool
     required: int
-    """The most bytes required on any rank."""
+    available: int
     cold: bool
-    """On some rank no profile covers the plan."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The outcome of the search for a wave."""
+
+    width: int
+    shares: list[Share]
+    """Those planned in this process, by rank."""
+    outcomes: list[Outcome]
+    """Those known, by rank: all of the wave's, or the only one planned without the others."""
 
 
 def settle(waves: Searching) -> Settled:
     """Plan the next wave of a pool together with all other ranks."""
+    planner, ranks = waves.planner, waves.planner.ranks
+    sessions = waves.sessions()
+    available = waves.available
+    if ranks.size > 1:
+        available = _available(waves, ranks.gather(Step.WAVE, _inputs(waves)))
+    if ranks.size == len(sessions) == 1:
+        found = [sessions[0].alone()]
+    else:
+        found = _by_tables(waves, sessions, available)
+    shares = []
+    for dp_rank, result in zip(planner.shares, found, strict=True):
+        least = None
+        if result.kind == "refused" and not planner.reference:
+            requests = np.sort(np.concatenate([plan.requests for plan in result.plans]))
+            least = cheapest(planner, waves.pool, requests)
+        shares.append(Share(dp_rank, result, least))
+    rows = np.array([_row(waves, share, available) for share in shares], np.int64)
+    if ranks.size > 1:
+        rows = ranks.gather(Step.OUTCOME, rows[0].tolist())
+    return Settled(found[0].width, shares, _outcomes(waves, rows))
+
+
+def _by_tables(
+    waves: Searching, sessions: list[core.Session], available: int
+) -> list[core.SearchResult]:
+    """Search over tables of probes, each the least over this process's shares and the others."""
     ranks = waves.planner.ranks
-    session = waves.session()
-    shown = ranks.gather(Step.WAVE, _inputs(waves))
-    available = _available(waves, shown)
 
-    def growth() -> Column:
+    def reduced(step: str, entries: int) -> Column:
+        def least() -> Column:
+            tables = [getattr(session, step)() for session in sessions]
+            return np.min(tables, axis=0)  # type: ignore[no-any-return]
+
+        return ranks.reduce(least, entries)
+
+    for session in sessions:
         session.set_available(available)
-        return session.growth()
-
-    first = ranks.reduce(growth, session.growth_len())
-    entries = session.agree_growth(first)
-    second = ranks.reduce(lambda: session.bisection(), entries)
-    entries = session.agree_bisection(second)
+    first = reduced("growth", sessions[0].growth_len())
+    (entries,) = {session.agree_growth(first) for session in sessions}
+    second = reduced("bisection", entries)
+    (entries,) = {session.agree_bisection(second) for session in sessions}
     third = np.empty(0, np.int64)
     if not waves.planner.reference:  # the reference planner looks at granules alone
-        third = ranks.reduce(lambda: session.refinement(), entries)
-    found = session.finish(third)
-    mark = 0
-    if ranks.size > waves.planner.topology.dp:  # several processes plan the same share
-        mark = int(plan_of(found, waves.planner.bound).fingerprint[:15], 16)
-    mine = [
-        waves.planner.agreement.dp_rank,
-        found.width,
-        int(found.kind == "refused"),
-        found.required,
-        available,
-        int(found.cold),
-        mark,
-    ]
-    return _outcome(waves, found, available, ranks.gather(Step.OUTCOME, mine))
+        third = reduced("refinement", entries)
+    return [session.finish(third) for session in sessions]
 
 
 def _inputs(waves: Searching) -> list[int]:
@@ -118,35 +160,36 @@ def _available(waves: Searching, shown: Column) -> int:
     for dp_rank in range(planner.topology.dp):
         members = np.flatnonzero(shares == dp_rank)
         if not len(members):
-            differ(f"no process plans for data-parallel rank {dp_rank} of {planner.topology.dp}")
+            differ(f"no process plans for DP rank {dp_rank} of {planner.topology.dp}")
         profiles = shown[members, 2]
         if (profiles != profiles[0]).any():
             differ(
-                f"processes {members.tolist()} of data-parallel rank {dp_rank} hold different "
-                "profiles: load the same ones on each"
+                f"processes {members.tolist()} of DP rank {dp_rank} hold different profiles: "
+                "load the same ones on each"
             )
     return int(shown[shares == planner.agreement.dp_rank, 1].min())
 
 
-def _outcome(waves: Searching, found: core.SearchResult, available: int, shown: Column) -> Settled:
-    """Check that all ranks found the same wave, and return its outcome."""
-    planner = waves.planner
-    shares, widths, refusals, required, budgets, cold, marks = shown[:, :7].T
-    for dp_rank in range(planner.topology.dp):
-        members = shares == dp_rank
-        if (widths != widths[0]).any() or (marks[members] != marks[members][0]).any():
-            planner.ranks.differ(
-                f"the ranks made different plans of the wave at group {waves.start}: their "
-                "requests or machines differ"
+def _row(waves: Searching, share: Share, available: int) -> list[int]:
+    """Return what this process gathers after the search."""
+    found, mark = share.found, 0
+    if waves.planner.ranks.size > waves.planner.topology.dp:  # several plan the same share
+        mark = int(plan_of(found, waves.planner.bound).fingerprint[:15], 16)
+    flags = int(share.refused), share.required, available, int(found.cold)
+    return [share.dp_rank, found.width, *flags, mark]
+
+
+def _outcomes(waves: Searching, rows: Column) -> list[Outcome]:
+    """Check that all ranks found the same wave; return the outcome of each share, by rank."""
+    known: dict[int, tuple[int, ...]] = {}
+    for dp_rank, width, refused, required, available, cold, mark in rows[:, :7].tolist():
+        row = width, refused, required, available, cold, mark
+        if known.setdefault(dp_rank, row) != row or width != rows[0, 1]:
+            waves.planner.ranks.differ(
+                f"the processes made different plans of the wave at group {waves.start}: their "
+                "machines differ"
             )
-    refused = None
-    if refusals.any():
-        refused = ""
-        if found.kind != "refused":
-            first = int(np.argmax(refusals))
-            refused = (
-                f"data-parallel rank {shares[first]} requires "
-                f"{format_bytes(int(required[first]))} of {format_bytes(int(budgets[first]))} "
-                "for its share and found no split that fits"
-            )
-    return Settled(found, available, refused, int(required.max()), bool(cold.any()))
+    return [
+        Outcome(dp_rank, bool(refused), required, available, bool(cold))
+        for dp_rank, (_, refused, required, available, cold, _) in sorted(known.items())
+    ]

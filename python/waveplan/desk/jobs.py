@@ -9,6 +9,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from waveplan.agreement.adapters import AllShares
 from waveplan.budget import Budget
 from waveplan.checks import choice, integer, shown, text
 from waveplan.errors import DoubtfulError, InputError
@@ -280,6 +281,7 @@ class Job(_Values):
             rules=None if self.mode == "reference" else self.rule_set_of(),
             trust="profile" if self.mode == "reference" else self.trust,
             mode=self.mode,
+            agreement=AllShares(),
             margin=None if self.mode == "reference" else self.margin,
         )
         states = (*planner.bound.uncharged, *planner.bound.unmeasured)
