@@ -289,9 +289,12 @@ class Ownership:
     """The owners of a pack's chunks. K chunks, C ranks.
 
     ``score`` is the slowest rank's forward + backward time of one layer in milliseconds (query
-    flops with a workload profile); no ownership of these chunks goes below ``bound`` (None where a
-    cost is negative)."""
+    flops with a workload profile). No ownership of these chunks, with `method` "fastest" no
+    contiguous one with as many tokens a rank, goes below ``bound`` (None where a cost is negative);
+    ``optimal``: nor below ``score``. ``fetched_tokens`` are the most that a rank fetches in one
+    stage. A tight share that was priced and not timed ("even") has no times."""
 
+    method: Final[str]
     ranks: Final[int]
     tokens: Final[int]
     chunk: Final[int]
@@ -301,12 +304,23 @@ class Ownership:
     rank_tokens: Final[_Ints]  # [C]
     score: Final[float]
     bound: Final[float | None]
+    optimal: Final[bool]
+    most_ranges: Final[int]
+    most_tokens: Final[int]
+    fetched_tokens: Final[int]
     forward_ms: Final[_Floats]  # [C], empty with a profile, as the next
     backward_ms: Final[_Floats]
     work: Final[ProfiledWork | None]
     @staticmethod
-    def from_owners(packing: Packing, cp: int, chunk: int, owners: ArrayLike) -> Ownership:
-        """The ownership of chunks of `chunk` tokens decided elsewhere, [K]."""
+    def from_owners(
+        packing: Packing,
+        cp: int,
+        chunk: int,
+        owners: ArrayLike,
+        settings: OwnershipSettings | None = None,
+    ) -> Ownership:
+        """The ownership of chunks of `chunk` tokens decided elsewhere, [K]; with settings timed,
+        with the number of fetch stages that is fastest."""
     def ranges(self, rank: int) -> _Ints:
         """[n, 2] packed token ranges (start, end) that a rank owns, in order, neighbours joined."""
 
@@ -330,10 +344,17 @@ def own(
     packing: Packing,
     cp: int,
     settings: OwnershipSettings | None = None,
-    method: str | None = None,
+    method: Literal["reference", "fastest", "even_fold"] | None = None,
+    *,
+    most_tokens: int | None = None,
 ) -> Ownership:
-    """Assigns the chunks of a pack to `cp` context-parallel ranks as the reference planner does: a
-    contiguous range each unless a workload profile prefers another."""
+    """Assigns the chunks of a pack to `cp` context-parallel ranks.
+
+    "reference" (default) is the reference planner's: a contiguous range each unless a workload
+    profile prefers another. "fastest" is the fastest found of one range a rank with at most
+    ``most_tokens`` tokens, with a bound; "even_fold" an even share in at most two ranges a rank.
+    Both answer as "reference" where some rank has no chunk, "fastest" also where a cost is
+    negative and with a profile. InputError: ``most_tokens`` below the even share."""
 
 @final
 class StageTimes:

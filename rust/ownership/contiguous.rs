@@ -3,7 +3,7 @@
 use super::{OwnershipSettings, Workspace};
 
 /// The reference method's start: ranks balanced by pairs and owned tokens; the search moves it.
-pub(super) fn balance(work: &mut Workspace, ranks: usize, settings: &OwnershipSettings) -> bool {
+pub(super) fn balance(work: &mut Workspace, ranks: usize, settings: &OwnershipSettings) {
     let pair_ms = settings.local_pair_ms + settings.local_backward_pair_ms;
     let mut sum = 0.0;
     work.sums.clear();
@@ -15,7 +15,6 @@ pub(super) fn balance(work: &mut Workspace, ranks: usize, settings: &OwnershipSe
     }
     let rising = pair_ms >= 0.0 && settings.owned_token_ms >= 0.0;
     cut(&work.sums, rising, ranks, &mut work.start);
-    true
 }
 
 /// Cuts of the chunks over `ranks`: rank `r` owns `cuts[r]..cuts[r + 1]`.

@@ -1,10 +1,13 @@
 //! Ownership of chunks to context-parallel ranks.
 
 mod contiguous;
+mod even_fold;
+mod fastest;
 mod pairs;
 mod profiled;
 mod reference;
 mod settings;
+mod spans;
 #[cfg(test)]
 mod tests;
 mod time;
@@ -14,7 +17,9 @@ use crate::fields::{Table, result};
 use crate::segments::Segments;
 
 use pairs::ChunkPairs;
+use profiled::Span;
 use reference::Search;
+use time::Plan;
 
 pub use profiled::ProfiledWork;
 pub use settings::{OwnershipSettings, StageWork, WorkloadProfile};
@@ -26,6 +31,8 @@ result! {
 /// The owners of a pack's chunks. K chunks, C ranks.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ownership as "Ownership" {
+    /// The method that made it; empty where the owners were given.
+    pub method: String,
     /// Context-parallel ranks.
     pub ranks: usize,
     /// Tokens of the pack.
@@ -42,8 +49,17 @@ pub struct Ownership as "Ownership" {
     pub rank_tokens: Vec<i64>,
     /// The slowest rank's forward + backward milliseconds (query flops with a profile).
     pub score: f64,
-    /// A lower bound of any ownership of these chunks; `None` where a cost is negative.
+    /// A lower bound of any ownership of these chunks, by `fastest` of any with one range and no
+    /// more than the tokens allowed on a rank; `None` where a cost is negative.
     pub bound: Option<f64>,
+    /// No such ownership has a lower score.
+    pub optimal: bool,
+    /// Most ranges on a rank.
+    pub most_ranges: i64,
+    /// Most tokens on a rank.
+    pub most_tokens: i64,
+    /// Most tokens whose keys and values a rank fetches in one stage.
+    pub fetched_tokens: i64,
     /// Milliseconds per rank; empty with a profile.
     pub forward_ms: Vec<f64>,
     /// Milliseconds per rank; empty with a profile.
@@ -58,13 +74,16 @@ python {
         self.ranges_of(index("rank", rank, self.ranks)? as u32).give(py)?.call_method1("reshape", (-1, 2))
     }
 
-    /// The ownership of chunks of `chunk` tokens by these ranks, of a pack.
+    /// The ownership of chunks of `chunk` tokens by these ranks, of a pack; timed with settings.
     #[staticmethod]
+    #[pyo3(signature = (packing, cp, chunk, owners, settings=None))]
     fn from_owners(
+        py: Python<'_>,
         packing: &crate::pack::Packing,
         cp: &Bound<'_, PyAny>,
         chunk: &Bound<'_, PyAny>,
         owners: &Bound<'_, PyAny>,
+        settings: Option<&OwnershipSettings>,
     ) -> PyResult<Self> {
         let (cp, chunk) = (ranks(cp)?, usize::take("chunk", chunk)? as i64);
         let owners = picked("owners", owners, cp)?;
@@ -80,13 +99,11 @@ python {
             );
             return Err(refused(message));
         }
-        let mut made = Self { ranks: cp, tokens, chunk, owners, ..Self::default() };
-        made.rank_tokens = vec![0; cp];
-        for (i, &owner) in made.owners.iter().enumerate() {
-            let length = made.chunk_start(i + 1) - made.chunk_start(i);
-            made.rank_tokens[owner as usize] += length;
-        }
-        Ok(made)
+        let settings = settings.filter(|_| tokens > 0).cloned();
+        detached(py, || match settings {
+            Some(settings) => timed(&packing.segments, cp, chunk, &owners, &settings),
+            None => Ok(counted(String::new(), cp, tokens, chunk, owners)),
+        })
     }
 }
 }
@@ -121,14 +138,86 @@ pub struct Workspace {
     sums: Vec<f64>,
     start: Vec<u32>,
     search: Search,
+    trial: Plan,
+    tables: fastest::Tables,
+    /// The reference's answer for the pack at hand.
+    today: Option<Ownership>,
 }
 
-/// Cuts the chunks of the workspace's pairs into one range a rank, in its `start`; returns whether
-/// the local search may move them.
-pub type Method = fn(&mut Workspace, usize, &OwnershipSettings) -> bool;
+/// A pack to be owned, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// The pack.
+    pub segments: &'a Segments,
+    /// Context-parallel ranks.
+    pub ranks: usize,
+    /// Chunks, limits and costs.
+    pub settings: &'a OwnershipSettings,
+    /// Tokens that a rank may have at most, read by `fastest` alone.
+    pub most_tokens: Option<i64>,
+}
+
+impl Asked<'_> {
+    fn chunk(&self) -> i64 {
+        self.settings.chunk_size(self.segments.tokens(), self.ranks)
+    }
+
+    fn chunks(&self) -> i64 {
+        settings::ceil_div(self.segments.tokens(), self.chunk())
+    }
+
+    /// Tokens of the busiest rank where chunks are shared out evenly; no ownership has fewer. One
+    /// rank alone with a chunk more than the others takes the last one, which may be shorter.
+    #[must_use]
+    pub fn even_tokens(&self) -> i64 {
+        let (tokens, chunk, chunks) = (self.segments.tokens(), self.chunk(), self.chunks());
+        let share = settings::ceil_div(chunks, self.ranks as i64);
+        let full = share.saturating_mul(chunk).min(tokens);
+        if share > 1 && chunks % self.ranks as i64 == 1 {
+            return (tokens - (chunks - share) * chunk).max((share - 1) * chunk);
+        }
+        full
+    }
+
+    /// The ownership with an even share of contiguous chunks a rank, by formula: neither timed
+    /// nor bounded. Its `fetched_tokens` are no less than what it fetches in the most stages.
+    #[must_use]
+    pub fn even(&self) -> Ownership {
+        let tokens = self.segments.tokens();
+        if tokens == 0 {
+            return without_chunks(self.ranks, self.settings);
+        }
+        let (chunk, chunks) = (self.chunk(), self.chunks() as usize);
+        let mut cuts = Vec::new();
+        even_cuts(chunks, self.ranks, &mut cuts);
+        let stages = reference::stage_limit(self.settings, chunks);
+        let mut made = counted(
+            "even".to_owned(),
+            self.ranks,
+            tokens,
+            chunk,
+            part_of_each(&cuts),
+        );
+        let below = chunks - (cuts[self.ranks] - cuts[self.ranks - 1]) as usize;
+        made.fetched_tokens = below.min(chunks.div_ceil(stages)) as i64 * chunk;
+        made
+    }
+}
+
+/// Owns a pack whose pairs are in the workspace.
+pub type Method = fn(&Asked<'_>, &mut Workspace) -> Result<Ownership>;
 
 /// Methods of ownership by name, the default first; each is a file.
-pub const METHODS: [(&str, Method); 1] = [("reference", contiguous::balance)];
+pub const METHODS: [(&str, Method); 3] = [
+    ("reference", reference::own),
+    ("fastest", fastest::own),
+    ("even_fold", even_fold::own),
+];
+
+/// The fastest with one range a rank.
+pub const FASTEST: Method = fastest::own;
+/// An even share in at most two ranges a rank.
+pub const EVEN_FOLD: Method = even_fold::own;
 
 /// [`own_by`] the default method.
 pub fn own(
@@ -137,7 +226,13 @@ pub fn own(
     settings: &OwnershipSettings,
     workspace: &mut Workspace,
 ) -> Result<Ownership> {
-    own_by(METHODS[0].1, segments, ranks, settings, workspace)
+    let asked = Asked {
+        segments,
+        ranks,
+        settings,
+        most_tokens: None,
+    };
+    own_by(METHODS[0].1, &asked, workspace)
 }
 
 /// Refuses a number of ranks that no ownership has.
@@ -150,75 +245,144 @@ pub fn check_ranks(ranks: usize) -> Result<()> {
     Ok(())
 }
 
-/// Assigns the chunks of a pack to `ranks` ranks, each a contiguous range but for a
-/// challenger of a workload profile.
-///
-/// The reference method is exactly the reference planner's: contiguous start, fetch stages, local
-/// search.
-pub fn own_by(
-    method: Method,
-    segments: &Segments,
-    ranks: usize,
-    settings: &OwnershipSettings,
-    workspace: &mut Workspace,
-) -> Result<Ownership> {
-    debug_assert_eq!(settings.check().and_then(|()| check_ranks(ranks)), Ok(()));
-    let tokens = segments.tokens();
-    if tokens == 0 {
-        return Ok(without_chunks(ranks, settings));
+/// Assigns the chunks of a pack to ranks by a method.
+pub fn own_by(method: Method, asked: &Asked<'_>, workspace: &mut Workspace) -> Result<Ownership> {
+    if asked.segments.tokens() == 0 {
+        return Ok(without_chunks(asked.ranks, asked.settings));
     }
-    let chunk = settings.chunk_size(tokens, ranks);
-    workspace.pairs.build(segments, chunk)?;
-    let movable = method(workspace, ranks, settings);
-    let Workspace {
-        pairs,
-        start,
-        search,
-        ..
-    } = workspace;
-    let stages = search.run(start, pairs, settings, movable)?;
-    let chunks = pairs.len();
-    search.evaluator.set_stages(stages, chunks);
+    workspace.load(asked)?;
+    method(asked, workspace)
+}
+
+impl Workspace {
+    /// Counts the pairs of a pack with tokens, for any number of methods after it.
+    pub fn load(&mut self, asked: &Asked<'_>) -> Result<()> {
+        debug_assert_eq!(
+            asked
+                .settings
+                .check()
+                .and_then(|()| check_ranks(asked.ranks)),
+            Ok(())
+        );
+        self.today = None;
+        self.pairs.build(asked.segments, asked.chunk())
+    }
+
+    /// A contiguous plan as the result of a method; the evaluator holds its stages.
+    fn made(&self, method: &str, asked: &Asked<'_>, plan: &Plan) -> Ownership {
+        let owners = part_of_each(&plan.cuts);
+        let contiguous = part_of_each(&self.start);
+        Ownership {
+            contiguous,
+            ..self.made_of(method.to_owned(), asked, owners, plan)
+        }
+    }
+
+    fn made_of(
+        &self,
+        method: String,
+        asked: &Asked<'_>,
+        owners: Vec<u32>,
+        plan: &Plan,
+    ) -> Ownership {
+        let pairs = &self.pairs;
+        let mut made = counted(method, asked.ranks, pairs.tokens, pairs.chunk, owners);
+        made.stages = part_of_each(&self.search.evaluator.bounds);
+        made.fetched_tokens = plan.fetched;
+        made.score = plan.score;
+        made.bound = time_bound(asked.settings, pairs, asked.ranks);
+        made.optimal = made
+            .bound
+            .is_some_and(|bound| fastest::proven(plan.score, bound));
+        made.forward_ms.clone_from(&plan.forward);
+        made.backward_ms.clone_from(&plan.backward);
+        made
+    }
+}
+
+/// Owners of chunks with what is counted of them.
+fn counted(method: String, ranks: usize, tokens: i64, chunk: i64, owners: Vec<u32>) -> Ownership {
     let mut made = Ownership {
+        method,
         ranks,
         tokens,
         chunk,
-        stages: part_of_each(&search.evaluator.bounds),
-        contiguous: part_of_each(start),
-        rank_tokens: vec![0; ranks],
+        owners,
         ..Ownership::default()
     };
-    let best = &search.best;
-    if let Some(profile) = &settings.profile {
-        let problem = profiled::Problem {
-            segments,
-            chunk,
-            chunks,
-            ranks,
-            stages,
-            profile,
-        };
-        let (spans, work) = problem.choose(&best.cuts)?;
-        made.owners = profiled::owners(&spans).collect();
-        for span in spans {
-            made.rank_tokens[span.rank as usize] += pairs.span_tokens(span.low, span.high);
-        }
-        made.score = work.query_flops as f64;
-        made.bound = Some(profiled_bound(profile, pairs, ranks));
-        made.work = Some(work);
-    } else {
-        made.owners = part_of_each(&best.cuts);
-        for (tokens, cut) in made.rank_tokens.iter_mut().zip(best.cuts.windows(2)) {
-            if cut[0] < cut[1] {
-                *tokens = pairs.span_tokens(cut[0], cut[1]);
-            }
-        }
-        made.score = best.score;
-        made.bound = time_bound(settings, pairs, ranks);
-        made.forward_ms.clone_from(&best.forward);
-        made.backward_ms.clone_from(&best.backward);
+    made.rank_tokens = vec![0; ranks];
+    let mut ranges = vec![0; ranks];
+    for (i, &owner) in made.owners.iter().enumerate() {
+        made.rank_tokens[owner as usize] += made.chunk_start(i + 1) - made.chunk_start(i);
+        ranges[owner as usize] += i64::from(i == 0 || made.owners[i - 1] != owner);
     }
-    Ok(made)
+    made.most_tokens = made.rank_tokens.iter().copied().max().unwrap_or(0);
+    made.most_ranges = ranges.into_iter().max().unwrap_or(0);
+    made
+}
+
+/// Any owners of chunks, timed with the number of fetch stages that is fastest.
+#[cfg(feature = "python")]
+fn timed(
+    segments: &Segments,
+    ranks: usize,
+    chunk: i64,
+    owners: &[u32],
+    settings: &OwnershipSettings,
+) -> Result<Ownership> {
+    let mut work = Workspace::default();
+    work.pairs.build(segments, chunk)?;
+    let asked = Asked {
+        segments,
+        ranks,
+        settings,
+        most_tokens: None,
+    };
+    let spans = spans_of(owners);
+    let mut best: Option<(usize, Plan)> = None;
+    for stages in 1..=reference::stage_limit(settings, owners.len()) {
+        crate::cancel::check()?;
+        work.search.evaluator.set_stages(stages, owners.len());
+        let plan = work
+            .search
+            .evaluator
+            .spans(&spans, ranks, &work.pairs, settings);
+        if best
+            .as_ref()
+            .is_none_or(|(_, best)| plan.score + reference::TIE_MS < best.score)
+        {
+            best = Some((stages, plan));
+        }
+    }
+    let (stages, plan) = best.unwrap_or_default();
+    work.search.evaluator.set_stages(stages, owners.len());
+    Ok(work.made_of(String::new(), &asked, owners.to_vec(), &plan))
+}
+
+/// Runs of chunks with one owner.
+fn spans_of(owners: &[u32]) -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::new();
+    for (i, &rank) in owners.iter().enumerate() {
+        match spans.last_mut() {
+            Some(last) if last.rank == rank => last.high += 1,
+            _ => spans.push(Span {
+                low: i as u32,
+                high: i as u32 + 1,
+                rank,
+            }),
+        }
+    }
+    spans
+}
+
+/// Cuts of the chunks into even shares, the first ranks one more; a single one more is the last
+/// rank's, whose last chunk may be shorter.
+fn even_cuts(chunks: usize, ranks: usize, cuts: &mut Vec<u32>) {
+    let (share, more) = (chunks / ranks, chunks % ranks);
+    let early = if more == 1 { 0 } else { more };
+    cuts.clear();
+    cuts.extend((0..ranks).map(|rank| (share * rank + rank.min(early)) as u32));
+    cuts.push(chunks as u32);
 }
 
 result! {
@@ -290,9 +454,11 @@ fn without_chunks(ranks: usize, settings: &OwnershipSettings) -> Ownership {
         (zeros(), zeros(), None)
     };
     Ownership {
+        method: METHODS[0].0.to_owned(),
         ranks,
         rank_tokens: vec![0; ranks],
         bound: Some(0.0),
+        optimal: true,
         forward_ms,
         backward_ms,
         work,

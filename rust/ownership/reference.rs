@@ -3,11 +3,12 @@
 use super::pairs::ChunkPairs;
 use super::settings::OwnershipSettings;
 use super::time::{Evaluator, Plan};
+use super::{Asked, Ownership, Workspace, contiguous, fastest, profiled};
 use crate::cancel;
 use crate::error::Result;
 
 /// The least gain that counts as better, in milliseconds.
-const TIE_MS: f64 = 1e-9;
+pub(super) const TIE_MS: f64 = 1e-9;
 /// Ranks from which the contiguous start is kept.
 const RANKS_WITHOUT_STEPS: usize = 8;
 /// With this many ranks a probe decides whether to search.
@@ -16,6 +17,59 @@ const PROBED_RANKS: usize = 4;
 const PROBE_CANDIDATES: i64 = 2;
 /// The least gain with which the search goes on, in milliseconds.
 const PROBE_GAIN_MS: f64 = 1.0;
+
+/// The method `reference`, exactly the reference planner's: a contiguous start, fetch stages, a
+/// local search. Each rank has a contiguous range, but for a challenger of a workload profile.
+pub(super) fn own(asked: &Asked<'_>, work: &mut Workspace) -> Result<Ownership> {
+    let Asked {
+        segments,
+        ranks,
+        settings,
+        ..
+    } = *asked;
+    contiguous::balance(work, ranks, settings);
+    let Workspace {
+        pairs,
+        start,
+        search,
+        ..
+    } = &mut *work;
+    let (chunks, chunk) = (pairs.len(), pairs.chunk);
+    let stages = search.run(start, pairs, settings)?;
+    search.evaluator.set_stages(stages, chunks);
+    let mut made = work.made("reference", asked, &work.search.best);
+    let Some(profile) = &settings.profile else {
+        return Ok(made);
+    };
+    let problem = profiled::Problem {
+        segments,
+        chunk,
+        chunks,
+        ranks,
+        stages,
+        profile,
+    };
+    let (spans, done) = problem.choose(&work.search.best.cuts)?;
+    let owners = profiled::owners(&spans).collect();
+    made = Ownership {
+        contiguous: made.contiguous,
+        stages: made.stages,
+        fetched_tokens: done.received_tokens.iter().copied().max().unwrap_or(0),
+        score: done.query_flops as f64,
+        bound: Some(super::profiled_bound(profile, &work.pairs, ranks)),
+        work: Some(done),
+        ..super::counted(made.method, ranks, made.tokens, chunk, owners)
+    };
+    made.optimal = made
+        .bound
+        .is_some_and(|bound| fastest::proven(made.score, bound));
+    Ok(made)
+}
+
+/// Fetch stages that are tried.
+pub(super) fn stage_limit(settings: &OwnershipSettings, chunks: usize) -> usize {
+    Limits::new(settings, chunks).stages
+}
 
 /// Plans kept from call to call.
 #[derive(Debug, Default)]
@@ -51,14 +105,12 @@ impl Limits {
 }
 
 impl Search {
-    /// Finds the best plan from `start`, whose cuts may move if `movable`; returns its number of
-    /// fetch stages.
+    /// Finds the best plan from `start`; returns its number of fetch stages.
     pub(super) fn run(
         &mut self,
         start: &[u32],
         pairs: &ChunkPairs,
         settings: &OwnershipSettings,
-        movable: bool,
     ) -> Result<usize> {
         let limits = Limits::new(settings, pairs.len());
         let mut chosen = 0;
@@ -68,9 +120,7 @@ impl Search {
             self.current.cuts.extend_from_slice(start);
             cancel::check()?;
             self.evaluator.evaluate(&mut self.current, pairs, settings);
-            if movable {
-                self.improve(&limits, pairs, settings)?;
-            }
+            self.improve(&limits, pairs, settings)?;
             if chosen == 0 || self.current.score + TIE_MS < self.best.score {
                 std::mem::swap(&mut self.current, &mut self.best);
                 chosen = stages;

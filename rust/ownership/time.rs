@@ -1,6 +1,6 @@
-//! The time model: what one contiguous ownership costs each rank, forward and backward.
+//! The time model: what an ownership costs each rank, forward and backward.
 //!
-//! Chunks attend only chunks before them, so a rank fetches from lower ranks alone. Counts are
+//! Chunks attend only chunks before them, so with one range a rank fetches from lower ranks alone. Counts are
 //! exact integers; times are float64 in one fixed order of operations, because every rank of a
 //! job must come to the same answer.
 
@@ -20,27 +20,29 @@ pub(super) struct Plan {
     pub score: f64,
     /// The slowest rank, the first on ties.
     pub slowest: usize,
+    /// Most tokens that a rank fetches in one stage.
+    pub fetched: i64,
 }
 
 /// The work of one rank in one fetch stage.
 #[derive(Debug, Default, Clone, Copy)]
-struct Remote {
-    pairs: i64,
-    query_tokens: i64,
-    query_runs: i64,
-    fetched_tokens: i64,
-    fetched_runs: i64,
+pub(super) struct Remote {
+    pub pairs: i64,
+    pub query_tokens: i64,
+    pub query_runs: i64,
+    pub fetched_tokens: i64,
+    pub fetched_runs: i64,
     sent_tokens: i64,
     sent_runs: i64,
 }
 
 /// Chunks of one rank in one fetch stage, and what other ranks take of them.
 #[derive(Debug, Default, Clone, Copy)]
-struct Cell {
-    low: u32,
-    high: u32,
+pub(super) struct Cell {
+    pub low: u32,
+    pub high: u32,
     /// Index into `remotes`.
-    remote: u32,
+    pub remote: u32,
     /// Change in the number of peers that take the whole cell.
     takers: i64,
 }
@@ -48,19 +50,19 @@ struct Cell {
 /// Scratch memory of the evaluation, and the stage bounds.
 #[derive(Debug, Default)]
 pub(super) struct Evaluator {
-    stages: usize,
+    pub stages: usize,
     /// Stage `w` fetches the chunks `bounds[w]..bounds[w + 1]`.
     pub bounds: Vec<u32>,
     /// Ranks with chunks, ascending.
     holders: Vec<u32>,
     /// Per holder and stage.
-    remotes: Vec<Remote>,
-    cells: Vec<Cell>,
-    cell_of: Vec<u32>,
+    pub remotes: Vec<Remote>,
+    pub cells: Vec<Cell>,
+    pub cell_of: Vec<u32>,
     /// Chunk ranges fetched by the rank at hand.
     fetched: Vec<(u32, u32)>,
     /// Chunk ranges fetched by any rank.
-    fetched_by_any: Vec<(u32, u32)>,
+    pub fetched_by_any: Vec<(u32, u32)>,
 }
 
 impl Evaluator {
@@ -93,10 +95,17 @@ impl Evaluator {
             let local = Local {
                 pairs: all - remotes.iter().map(|remote| remote.pairs).sum::<i64>(),
                 tokens: pairs.span_tokens(low, high),
+                ranges: 1,
             };
             (plan.forward[r], plan.backward[r]) = rank_times(local, remotes, settings);
         }
         (plan.slowest, plan.score) = slowest(&plan.forward, &plan.backward);
+        plan.fetched = self.most_fetched();
+    }
+
+    pub(super) fn most_fetched(&self) -> i64 {
+        let fetched = self.remotes.iter().map(|remote| remote.fetched_tokens);
+        fetched.max().unwrap_or(0)
     }
 
     /// Forward milliseconds of each rank and stage of `cuts`: the local stage, then per fetch
@@ -118,6 +127,7 @@ impl Evaluator {
             let local = Local {
                 pairs: all - remotes.iter().map(|remote| remote.pairs).sum::<i64>(),
                 tokens: pairs.span_tokens(low, high),
+                ranges: 1,
             };
             let pack = &mut times[r * width..(r + 1) * width];
             pack[0] = local.stage_ms(settings.local_pair_ms, settings);
@@ -139,13 +149,25 @@ impl Evaluator {
         self.remotes.clear();
         self.remotes
             .resize(self.holders.len() * self.stages, Remote::default());
-        self.lay_cells(cuts, pairs.len());
+        self.cells.clear();
+        self.cell_of.clear();
+        for h in 0..self.holders.len() {
+            let r = self.holders[h] as usize;
+            self.lay_cells(cuts[r], cuts[r + 1], h);
+        }
         self.fetched_by_any.clear();
         for h in 0..self.holders.len() {
             let r = self.holders[h] as usize;
             self.count_rank(h, cuts[r], cuts[r + 1], pairs);
+            let fetched = std::mem::take(&mut self.fetched);
+            self.exchange(h, &fetched, pairs);
+            self.fetched = fetched;
         }
-        // What it sends to every peer counts per peer, and once more for all together.
+        self.send_all(pairs);
+    }
+
+    /// Counts what is sent: per peer, and once more for all peers together.
+    pub(super) fn send_all(&mut self, pairs: &ChunkPairs) {
         merge(&mut self.fetched_by_any);
         for i in 0..self.fetched_by_any.len() {
             let (low, high) = self.fetched_by_any[i];
@@ -160,30 +182,23 @@ impl Evaluator {
         }
     }
 
-    /// Cuts the pack where a rank or a stage begins.
-    fn lay_cells(&mut self, cuts: &[u32], chunks: usize) {
-        self.cells.clear();
-        self.cell_of.clear();
-        let mut stage = 0;
-        for (h, &rank) in self.holders.iter().enumerate() {
-            let mut low = cuts[rank as usize];
-            let end = cuts[rank as usize + 1];
-            while low < end {
-                while self.bounds[stage + 1] <= low {
-                    stage += 1;
-                }
-                let high = end.min(self.bounds[stage + 1]);
-                self.cell_of.resize(high as usize, self.cells.len() as u32);
-                self.cells.push(Cell {
-                    low,
-                    high,
-                    remote: (h * self.stages + stage) as u32,
-                    takers: 0,
-                });
-                low = high;
+    /// Cuts the chunks `low..high` of the holder `h`, the next ones, where a stage begins.
+    pub(super) fn lay_cells(&mut self, mut low: u32, end: u32, h: usize) {
+        let mut stage = self.bounds.partition_point(|&bound| bound <= low) - 1;
+        while low < end {
+            while self.bounds[stage + 1] <= low {
+                stage += 1;
             }
+            let high = end.min(self.bounds[stage + 1]);
+            self.cell_of.resize(high as usize, self.cells.len() as u32);
+            self.cells.push(Cell {
+                low,
+                high,
+                remote: (h * self.stages + stage) as u32,
+                takers: 0,
+            });
+            low = high;
         }
-        debug_assert_eq!(self.cell_of.len(), chunks);
     }
 
     /// Counts the holder `h`, which owns the chunks `low..high`.
@@ -219,21 +234,15 @@ impl Evaluator {
                     at = next;
                 }
             }
-            let mut new = attended & !before;
-            let mut left = attended;
-            while left != 0 {
-                remotes[left.trailing_zeros() as usize].query_tokens += pairs.length(i);
-                left &= left - 1;
-            }
-            while new != 0 {
-                remotes[new.trailing_zeros() as usize].query_runs += 1;
-                new &= new - 1;
-            }
+            attend(remotes, attended, before, pairs.length(i));
             before = attended;
         }
         merge(&mut self.fetched);
-        for i in 0..self.fetched.len() {
-            let (from, to) = self.fetched[i];
+    }
+
+    /// Counts what the holder `h` fetches, and its sources send.
+    pub(super) fn exchange(&mut self, h: usize, fetched: &[(u32, u32)], pairs: &ChunkPairs) {
+        for &(from, to) in fetched {
             self.fetched_by_any.push((from, to));
             self.receive(h, from, to, pairs);
             self.send(from, to, pairs);
@@ -275,8 +284,23 @@ impl Evaluator {
     }
 }
 
+/// Counts a chunk of `length` tokens in the stages that it attends; `before` are those of the
+/// chunk before it.
+pub(super) fn attend(remotes: &mut [Remote], attended: u64, before: u64, length: i64) {
+    let mut new = attended & !before;
+    let mut left = attended;
+    while left != 0 {
+        remotes[left.trailing_zeros() as usize].query_tokens += length;
+        left &= left - 1;
+    }
+    while new != 0 {
+        remotes[new.trailing_zeros() as usize].query_runs += 1;
+        new &= new - 1;
+    }
+}
+
 /// Sorts ranges and joins those that touch or overlap.
-fn merge(ranges: &mut Vec<(u32, u32)>) {
+pub(super) fn merge(ranges: &mut Vec<(u32, u32)>) {
     if ranges.len() < 2 {
         return;
     }
@@ -295,7 +319,7 @@ fn merge(ranges: &mut Vec<(u32, u32)>) {
 }
 
 /// The slowest rank, the first on ties, and its time.
-fn slowest(forward: &[f64], backward: &[f64]) -> (usize, f64) {
+pub(super) fn slowest(forward: &[f64], backward: &[f64]) -> (usize, f64) {
     let mut best = (0, f64::NEG_INFINITY);
     for (rank, (&f, &b)) in forward.iter().zip(backward).enumerate() {
         if f + b > best.1 {
@@ -305,18 +329,20 @@ fn slowest(forward: &[f64], backward: &[f64]) -> (usize, f64) {
     best
 }
 
-/// The rank's own chunks: all queries attend at least themselves.
+/// The rank's own chunks and their ranges: all queries attend at least themselves.
 #[derive(Clone, Copy)]
-struct Local {
-    pairs: i64,
-    tokens: i64,
+pub(super) struct Local {
+    pub pairs: i64,
+    pub tokens: i64,
+    pub ranges: i64,
 }
 
 impl Local {
     fn stage_ms(self, pair_ms: f64, s: &OwnershipSettings) -> f64 {
         let (pairs, tokens) = (self.pairs as f64, self.tokens as f64);
         if self.pairs > 0 {
-            s.stage_overhead_ms + pairs * pair_ms + tokens * s.merge_token_ms + 2.0 * s.interval_ms
+            let runs = (2 * self.ranges) as f64; // of queries and of keys
+            s.stage_overhead_ms + pairs * pair_ms + tokens * s.merge_token_ms + runs * s.interval_ms
         } else {
             0.0
         }
@@ -324,7 +350,7 @@ impl Local {
 }
 
 /// Forward and backward milliseconds of a rank with chunks.
-fn rank_times(local: Local, remotes: &[Remote], s: &OwnershipSettings) -> (f64, f64) {
+pub(super) fn rank_times(local: Local, remotes: &[Remote], s: &OwnershipSettings) -> (f64, f64) {
     let local_forward = local.stage_ms(s.local_pair_ms, s);
     let local_backward = local.stage_ms(s.local_backward_pair_ms, s);
     let owned = local.tokens as f64 * s.owned_token_ms;

@@ -5,11 +5,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use super::convert::one_of;
-use super::errors::detached;
+use super::errors::{detached, refused};
 use super::fields::{Take, give_class};
 use crate::attention;
 use crate::ownership::{
-    self as core, Ownership, OwnershipSettings, ProfiledWork, StageTimes, StageWork,
+    self as core, Asked, Ownership, OwnershipSettings, ProfiledWork, StageTimes, StageWork,
 };
 use crate::ownership::{WorkloadProfile, Workspace};
 use crate::pack::Packing;
@@ -33,25 +33,36 @@ pub(crate) fn ranks(cp: &Bound<'_, PyAny>) -> PyResult<usize> {
 
 /// Assigns the chunks of a pack to `cp` ranks.
 #[pyfunction]
-#[pyo3(signature = (packing, cp, settings=None, method=None))]
+#[pyo3(signature = (packing, cp, settings=None, method=None, *, most_tokens=None))]
 pub(super) fn own(
     py: Python<'_>,
     packing: &Packing,
     cp: &Bound<'_, PyAny>,
     settings: Option<&OwnershipSettings>,
     method: Option<&Bound<'_, PyString>>,
+    most_tokens: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Ownership> {
+    let capped = method.is_some_and(|name| name == "fastest");
     let method = one_of("method", method, &core::METHODS)?;
     let ranks = ranks(cp)?;
     let settings = settings.cloned().unwrap_or_default();
+    let most = most_tokens
+        .map(|most| i64::take("most_tokens", most))
+        .transpose()?;
+    if most.is_some() && !capped {
+        return Err(refused(
+            "most_tokens is given: only the method \"fastest\" takes it",
+        ));
+    }
     detached(py, || {
-        core::own_by(
-            method,
-            &packing.segments,
+        let segments = &packing.segments;
+        let asked = Asked {
+            segments,
             ranks,
-            &settings,
-            &mut Workspace::default(),
-        )
+            settings: &settings,
+            most_tokens: most,
+        };
+        core::own_by(method, &asked, &mut Workspace::default())
     })
 }
 
