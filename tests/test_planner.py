@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from waveplan import (
     AllShares,
     Alone,
+    DoubtfulError,
     InputError,
     Planner,
     Requests,
@@ -54,15 +55,19 @@ def test_a_first_wave_grows_under_measured_rules_and_not_under_profiles() -> Non
 def test_a_rule_that_is_off_needs_a_profile_or_a_margin() -> None:
     """The reference rules charge no pending saves of gdn layers under CP."""
     sequences = grpo()
-    wave = planner(cp=2, rules=reference_rules()).wave(sequences)
+    wave = planner(cp=2, rules=reference_rules(), margin=None).wave(sequences)
     assert wave.width == 1
     assert wave.stopped.kind == "trust"
     assert "gdn.pending" in str(wave.stopped)
     assert any(rule.startswith("gdn.pending") for rule in wave.doubtful)
-    assert planner(cp=1, rules=reference_rules()).wave(sequences).width == len(sequences)
-    kept = planner(cp=2, rules=reference_rules(), margin=0.25)
-    assert kept.available == int(24 * GIB / 1.25)
-    assert kept.wave(sequences).width == len(sequences)
+    assert planner(cp=1, rules=reference_rules()).wave(sequences).available == 24 * GIB
+    kept = planner(cp=2, rules=reference_rules()).wave(sequences)
+    assert (kept.width, kept.available) == (len(sequences), 24 * GIB - 24 * GIB // 10)
+    assert planner(cp=2, rules=reference_rules(), margin=0.25).wave(sequences).available == 18 * GIB
+    with pytest.raises(DoubtfulError, match=r"gdn\.pending"):
+        planner(cp=2, rules=reference_rules(), strict=True).wave(sequences)
+    nothing = Requests(sequences, targets=False)
+    assert planner(cp=2, rules=reference_rules(), strict=True).wave(nothing).required == 0
     assert planner(cp=2).wave(sequences).width == len(sequences), "our rules charge them"
 
 
@@ -310,6 +315,7 @@ def test_never_narrower_than_the_reference_planner(
             trust="profile",
             mode="reference" if reference else "best",
             scoring=score,
+            margin=None,
         )
         seen = max(1, int(tokens * trust))
         plans.profiles[plans.signature_of(pool)] = (

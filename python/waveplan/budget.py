@@ -13,6 +13,8 @@ from waveplan.facts.fields import check, given
 
 __all__ = ["Budget", "format_bytes", "parse_bytes"]
 
+MARGIN = 0.1
+"""Share of the available bytes that is kept back while a rule that matters is doubtful."""
 RESERVE = 0.03
 """Share of a device that is kept back."""
 

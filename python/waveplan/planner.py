@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,13 +15,21 @@ from waveplan import scoring as scores
 from waveplan._core import OwnershipSettings
 from waveplan.agreement.adapters import Agreement, AllShares, Alone, check_agreement
 from waveplan.agreement.protocol import Ranks, Step, digest
-from waveplan.budget import Budget
+from waveplan.budget import MARGIN, Budget, format_bytes
 from waveplan.checks import choice, flag, instance, integer, integers, real
-from waveplan.errors import InputError
-from waveplan.facts.topology import Topology
+from waveplan.errors import DoubtfulError, InputError
+from waveplan.facts.topology import Topology, ranks_text
 from waveplan.facts.training import Training
 from waveplan.plan import Plan, plan_of
-from waveplan.pricing import BoundRules, RuleSet, bind, default_rules, reference_rules
+from waveplan.pricing import (
+    BoundRules,
+    RuleSet,
+    Status,
+    bind,
+    default_rules,
+    price,
+    reference_rules,
+)
 from waveplan.profiles import MOST, Observation, Profile, Profiles, Signature
 from waveplan.refusal import refused
 from waveplan.scoring import Device, Scoring
@@ -51,9 +60,11 @@ class Planner:
             trust, layouts and order of probes; "best" is never narrower.
         device: the GPU, which selects the layout score; None at a desk.
         scoring: the layout score itself, instead of `device`.
-        margin: a fraction of the budget kept back when a rule is uncharged or unmeasured, so that
-            prices may be trusted; None: that of the rule set, and without one such prices need a
-            profile.
+        margin: share of the available bytes that is kept back for requests to which a rule matters
+            that is uncharged or unmeasured. Without (None; always in reference mode) prices with
+            such a rule are trusted only as far as the rule set has a margin of its own, or within
+            what a profile has seen.
+        strict: refuse such requests instead, with `DoubtfulError`.
     """
 
     def __init__(
@@ -70,7 +81,8 @@ class Planner:
         device: Device | None = None,
         scoring: Scoring | None = None,
         ownership: OwnershipSettings | None = None,
-        margin: float | None = None,
+        margin: float | None = MARGIN,
+        strict: bool = False,
     ) -> None:
         choice("trust", trust, ("rules", "profile"))
         choice("mode", mode, ("best", "reference"))
@@ -85,7 +97,8 @@ class Planner:
         if rules is None:
             rules = reference_rules() if self.reference else default_rules()
         self.bound = _bound(model, topology, training, instance("rules", rules, RuleSet))
-        self.margin = None if margin is None else real("margin", margin, 0, 10)
+        self.margin = None if margin is None or self.reference else _margin(margin)
+        self.strict = flag("strict", strict)
         self.profiles = Profiles(reference=self.reference)
         self.device, self._ownership = device, ownership
         if scoring is None:
@@ -137,13 +150,33 @@ class Planner:
             raise InputError(f"profiles are of the other kind: this planner takes {kind} ones")
         self._profiles = profiles
 
+    def __repr__(self) -> str:
+        score = scores.name_of(self.scoring)
+        told = [
+            ranks_text(self.topology, " "),
+            f"mode {self.mode}, rules {self.bound.rules.name}, trust {self.trust}",
+            f"layout score {score}",
+            f"{format_bytes(self.available)} available",
+        ]
+        if doubtful := self.bound.doubtful:
+            names = ", ".join(one.name for one in doubtful)
+            kept = "refused where they matter (strict)" if self.strict else "no margin"
+            if self.margin and not self.strict:
+                kept = f"a margin of {self.margin:.0%} where they matter"
+            told.append(f"unmeasured or uncharged here: {names}; {kept}")
+        shares = ", ".join(map(str, self.shares))
+        of = type(self.agreement).__name__
+        told.append(f"shares of DP ranks {shares} planned here ({of})")
+        told.append(f"{len(self.profiles)} profiles")
+        return f"Planner({'; '.join(told)})"
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the job, `available`, `width_hint` and profiles."""
         given = (
             *(self.model, self.topology, self.training, self.budget, self.bound.rules),
             *(self.agreement, self.trust, self.mode),
         )
-        options = (self.device, self.scoring, self._ownership, self.margin)
+        options = (self.device, self.scoring, self._ownership, self.margin, self.strict)
         return _again, (given, options), (self._available, self.width_hint, self.profiles)
 
     def __setstate__(self, state: tuple[int, int | None, Profiles]) -> None:
@@ -151,7 +184,7 @@ class Planner:
 
     @property
     def available(self) -> int:
-        """Bytes that a wave may use; set it when that changes."""
+        """Bytes that a wave may use, the margin included; set it when that changes."""
         return self._available
 
     @available.setter
@@ -165,17 +198,32 @@ class Planner:
         return resident(self.model, self.topology, self.training, self.bound.rules)
 
     def _available_now(self) -> int:
-        used = self.resident().total if self.budget.needs_resident else None
-        available = self.budget.resolve(used)
-        extra = (self.margin or 0.0) if self.bound.doubtful else 0.0
-        return min(available, int(available / (1 + extra)))  # a float may round up past 63 bits
+        return self.budget.resolve(self.resident().total if self.budget.needs_resident else None)
+
+    def doubtful(self, pool: Requests) -> tuple[Status, ...]:
+        """Return the rules that matter for these requests and are uncharged or unmeasured.
+
+        Raises:
+            DoubtfulError: there are some, and `strict`.
+        """
+        found = self.bound.doubtful
+        if found:
+            with suppress(InputError):  # a price past 64 bits: then every rule counts
+                found = price(self.make_engine(pool).unshared(), self.bound).doubtful
+        if self.strict and found:
+            raise DoubtfulError("; ".join(map(str, found)))
+        return found
+
+    def kept(self, available: int, doubtful: object) -> int:
+        """Return the margin: bytes of these kept back, if there are doubtful rules."""
+        return int(available * self.margin) if doubtful and self.margin else 0
 
     def like(self, *, topology: Topology, budget: Budget) -> Planner:
         """Return this planner for another topology and budget, alone."""
         dp = instance("topology", topology, Topology).dp
         agreement = Alone(min(self.agreement.dp_rank, dp - 1))
         given = (self.model, topology, self.training, budget, self.bound.rules, agreement)
-        options = (self.device, None, self._ownership, self.margin)
+        options = (self.device, None, self._ownership, self.margin, self.strict)
         planner = _again((*given, self.trust, self.mode), options)
         planner.profiles = self.profiles
         return planner
@@ -217,7 +265,7 @@ class Planner:
         """Plan all requests as one forward, split if it must be.
 
         Args:
-            available: bytes to use instead of the planner's own.
+            available: bytes to use instead of the planner's own, the margin included.
 
         Raises:
             WaveRefused: no plan or split that was tried fits.
@@ -242,12 +290,31 @@ class Planner:
 
     def _plan(self, pool: Requests, indices: NDArray[np.int64], available: int | None) -> Plan:
         bytes_now = self.available if available is None else integer("available", available)
+        bytes_now -= self.kept(bytes_now, self.doubtful(pool))
         if not len(indices):
             return Plan((), 0, self.bound)
         found = self.make_engine(pool).plan(indices, bytes_now, self.known(pool))
         if found.kind == "refused":
             raise refused(self, pool, found, bytes_now, indices=indices)
         return plan_of(found, self.bound)
+
+    def modelled_ms(self, plan: Plan) -> float:
+        """Return the modelled time of a plan, forward and backward, spread evenly over CP ranks.
+
+        Query-key pairs times attention layers, and packed tokens times layers, by the constants of
+        the ownership (see `OwnershipSettings`); a pack without gradients runs no backward.
+        """
+        costs, model, total = self._settings.ownership, self.model, 0.0
+        for pack in plan.packs:
+            packing = pack.packing
+            before, tokens = packing.sequence_starts.astype(float), packing.lengths.astype(float)
+            pairs = float((tokens * before + tokens * (tokens + 1) / 2).sum())
+            pair, token = costs.local_pair_ms, costs.owned_token_ms / 3
+            if pack.gradient:
+                pair, token = pair + costs.local_backward_pair_ms, costs.owned_token_ms
+            total += model.attention_layers * pairs * pair
+            total += model.layers * float(pack.packed_tokens) * token
+        return total / self.topology.cp
 
     def observe(
         self,
@@ -317,7 +384,7 @@ class Planner:
         """Hashes of settings and rules, which must be equal on all ranks."""
         settings = self._settings.replace(dp_rank=0)
         facts = sorted(self.bound.facts.items())
-        own = digest((core.__version__, settings, facts, self.trust, self.margin))
+        own = digest((core.__version__, settings, facts, self.trust, self.margin, self.strict))
         return own, digest((self.bound.rules, self.bound.rules.resident))
 
 
@@ -325,8 +392,15 @@ _NOTHING = Requests([])
 
 
 def _again(given: tuple[Any, ...], options: tuple[Any, ...]) -> Planner:
-    device, scoring, ownership, margin = options
-    return Planner(*given, device=device, scoring=scoring, ownership=ownership, margin=margin)
+    names = ("device", "scoring", "ownership", "margin", "strict")
+    return Planner(*given, **dict(zip(names, options, strict=True)))
+
+
+def _margin(margin: object) -> float:
+    share = real("margin", margin, 0, 1)
+    if share == 1:
+        raise InputError("margin is 1: a share below 1 leaves something to plan with")
+    return share
 
 
 @lru_cache(maxsize=32)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from waveplan import _core as core
 from waveplan.budget import Budget, format_bytes
 from waveplan.checks import columns
-from waveplan.errors import InputError, WaveplanError
+from waveplan.errors import DoubtfulError, InputError, WaveplanError
 from waveplan.plan import Plan, plan_of
 from waveplan.planning import Planning
 from waveplan.pricing import Price
@@ -207,7 +207,11 @@ def changes(
     best = cheapest(planner, pool, indices).required
     if best <= available:  # another rank's refusal: nothing here has to change
         return []
-    found = [Change("budget", best)]
+    enough = best  # the margin is part of what must be available
+    doubtful = planner.doubtful(pool)
+    while (missing := best + planner.kept(enough, doubtful) - enough) > 0:
+        enough += missing
+    found = [Change("budget", enough)]
     longest = int(pool.lengths[indices].max())
     low, high = 0, longest  # high does not fit; low does, or is 0
     while high - low > 1:
@@ -223,9 +227,10 @@ def changes(
         try:
             topology = replace(planner.topology, cp=ranks)
             wider = planner.like(topology=topology, budget=Budget(available=max(1, available)))
-        except InputError:
+            kept = wider.kept(planner.available, wider.doubtful(pool))
+        except (InputError, DoubtfulError):
             break
-        if _fits(wider, pool, indices, longest, available):
+        if _fits(wider, pool, indices, longest, min(available, planner.available - kept)):
             found.append(Change("cp", ranks))
             break
         ranks *= 2
@@ -236,11 +241,9 @@ def _fits(
     planner: Planning, pool: Requests, indices: NDArray[np.int64], most: int, available: int
 ) -> bool:
     """Return whether the requests, each cut to `most` tokens, fit."""
-    try:
-        planner.plan(cut(pool, indices, most), available=available)
-    except WaveRefused:
-        return False
-    return True
+    requests = cut(pool, indices, most)
+    engine, known = planner.make_engine(requests), planner.known(requests)
+    return engine.plan(np.arange(len(requests)), available, known).kind != "refused"
 
 
 def cut(pool: Requests, indices: NDArray[np.int64], most: int) -> Requests:

@@ -147,8 +147,7 @@ class Wave:
     @cached_property
     def doubtful(self) -> tuple[str, ...]:
         """Rules that matter here but are uncharged or unmeasured, each with its reason."""
-        price = self.price
-        return tuple(str(state) for state in (*price.uncharged, *price.unmeasured))
+        return tuple(map(str, self.price.doubtful))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the wave as stable JSON."""

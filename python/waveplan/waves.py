@@ -18,6 +18,7 @@ from waveplan.checks import choice, integer
 from waveplan.errors import InputError
 from waveplan.plan import Plan, plan_of
 from waveplan.planning import Planning
+from waveplan.pricing import Status
 from waveplan.refusal import WaveRefused, refused
 from waveplan.sequences.requests import Requests
 from waveplan.wave import Stopped, Wave
@@ -47,7 +48,9 @@ class Waves:
     width_hint: int | None
     """Width where the next search starts: the largest so far, at first `Planner.width_hint`."""
     available: int
-    """`Planner.available` when the search at hand began."""
+    """Bytes available when the search at hand began: `Planner.available` less the margin."""
+    doubtful: tuple[Status, ...]
+    """Rules that matter for these requests and are uncharged or unmeasured."""
 
     def __init__(self, planner: Planning, requests: Any, on_refusal: Refusals, start: int) -> None:
         with planner.ranks.broadcasting():
@@ -65,7 +68,8 @@ class Waves:
             self.refused = []
             self._refusing: list[WaveRefused] = []
             self.width_hint = planner.width_hint
-            self.available = planner.available
+            self.doubtful = planner.doubtful(pool)
+            self.available = planner.available - planner.kept(planner.available, self.doubtful)
             self._turn = threading.RLock()
             self._busy = False
             self.on_refusal: str = on_refusal
@@ -124,7 +128,7 @@ class Waves:
     def _next(self) -> Wave:
         planner = self.planner
         integer("start", self.start)
-        self.available = planner.available
+        self.available = planner.available - planner.kept(planner.available, self.doubtful)
         with planner.ranks.broadcasting():
             settled = settle(self)
             self._refusing = self._refusals(settled)
@@ -228,6 +232,6 @@ class Waves:
             if width != found.width:
                 reason = f"width {width} is beyond eight times what the profile has seen"
             elif planner.trust == "rules":
-                reason += "; not measured here: " + ", ".join(planner.bound.doubtful)
+                reason += "; not measured here: " + ", ".join(one.name for one in self.doubtful)
         several = planner.topology.dp > 1
         return Stopped(kind, width, available, plan, reason, dp_rank if several else None)

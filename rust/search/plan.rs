@@ -449,10 +449,23 @@ impl Pricer {
         Ok(self.finish(share, even)?.0)
     }
 
-    /// The measures of a share that shares nothing.
+    /// The measures of a share that shares nothing, with the gdn work of a schedule without padding.
     pub(super) fn unshared(&mut self, share: &Share) -> Result<Measures> {
         self.bound(share, |_| Bound::NoSharing)?;
-        Ok(self.work.measures.clone())
+        let mut measures = self.work.measures.clone();
+        for one in &mut measures.packs {
+            for tokens in [
+                pack::GDN_EXECUTED,
+                pack::GDN_PACKED,
+                pack::GDN_RANK_EXECUTED,
+                pack::GDN_RANK_PACKED,
+            ] {
+                one[tokens] = one[pack::PACKED];
+            }
+            (one[pack::GDN_STATES], one[pack::GDN_RANK_STATES]) =
+                (one[pack::REQUESTS], one[pack::REQUESTS]);
+        }
+        Ok(measures)
     }
 
     /// Computes a lower bound on the price of a part of a split.

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import waveplan
+from waveplan import Sequences
 from waveplan.budget import format_bytes
 from waveplan.cli import _parser, main, options
 from waveplan.cli.progress import Progress
@@ -203,13 +205,63 @@ def test_the_budget_of_a_device_says_what_is_left(
 def test_a_margin_is_kept_back_and_said(capsys: pytest.CaptureFixture[str], sequences: str) -> None:
     argv = ["plan", sequences, *MODEL, "--tp", "2", "--available", "40GiB"]
     _, out, _ = run(capsys, *argv, "--margin", "0.25")
-    assert "for waves: 32.00 GiB, after a margin of 25%" in out
-    assert "unmeasured or uncharged for this job" in out
+    assert "for waves: 30.00 GiB, after a margin of 25%" in out
+    assert "unmeasured or uncharged for these requests" in out
     _, text, _ = run(capsys, *argv, "--margin", "0.25", "--json")
     document = json.loads(text)
-    assert document["memory"]["available"] == int((40 << 30) / 1.25)
+    assert document["memory"]["available"] == 30 << 30
     assert {item["state"] for item in document["doubtful"]} <= {"uncharged", "unmeasured"}
     assert document["doubtful"]
+
+
+@pytest.mark.parametrize("ranks", [{"tp": 2}, {"dp": 2, "cp": 2}, {"ep": 2, "dp": 2}])
+def test_command_line_and_library_plan_the_same_waves(
+    capsys: pytest.CaptureFixture[str], sequences: str, ranks: dict[str, int]
+) -> None:
+    argv = [word for name, size in ranks.items() for word in (f"--{name}", str(size))]
+    _, text, _ = run(capsys, "plan", sequences, *MODEL, *argv, "--available", "30GiB", "--json")
+    there = json.loads(text)
+    planner = waveplan.Planner(
+        waveplan.models.get(MODEL[1]),
+        waveplan.Topology(**ranks),
+        waveplan.Training(),
+        "30GiB",
+        agreement=waveplan.AllShares(),
+    )
+    waves = planner.waves(Sequences.load(sequences), on_refusal="skip")
+    here = [wave.to_dict() for wave in waves]
+    assert [{name: wave[name] for name in here[0]} for wave in there["waves"]] == here
+    assert there["memory"]["available"] == waves.available
+    assert [one["rule"] for one in there["doubtful"]] == [one.name for one in waves.doubtful]
+    told = repr(planner)
+    assert "mode best, rules default, trust rules" in told
+    assert "30.00 GiB available" in told
+    assert "AllShares" in told
+    assert all(one.name in told for one in waves.doubtful)
+    assert ("a margin of 10% where they matter" in told) == bool(planner.bound.doubtful)
+
+
+def test_a_share_that_does_not_fit_is_refused_whatever_the_rank(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "two.jsonl"
+    lines = [json.dumps({"tokens": [i % 9 for i in range(length)]}) for length in (400, 40_000)]
+    path.write_text("\n".join(lines))
+    for dp in ("1", "2"):
+        argv = [str(path), *MODEL, "--dp", dp, "--available", "2GiB"]
+        status, out, _ = run(capsys, "plan", *argv)
+        assert status == 1
+        assert "refused: 1 of 2 requests" in out
+        assert "request 1: 40,000 tokens, requires" in out
+    status, out, _ = run(capsys, "price", *argv)
+    assert status == 1
+    assert "DP rank 1 requires most: it runs 1 of 2 requests" in out
+    assert "40,000 tokens, 40,000 packed, 40,000 on the busiest CP rank of DP 2" in out
+    _, text, _ = run(capsys, "price", *argv, "--json")
+    assert json.loads(text)["dp_rank"] == 1
+    status, text, _ = run(capsys, "sweep", *argv, "--json", "--jobs", "1")
+    (result,) = json.loads(text)["results"]
+    assert (status, result["status"], result["planned"], result["refused"]) == (1, "partial", 1, 1)
 
 
 def test_many_waves_are_cut_short_unless_all_are_asked_for(

@@ -20,6 +20,8 @@ import numpy as np
 import pytest
 from conftest import HERE
 
+from waveplan.budget import format_bytes
+from waveplan.cli import main
 from waveplan.desk.jobs import Job
 from waveplan.planner import Planner, Waves
 from waveplan.report.data import collect, rank_prices
@@ -63,6 +65,7 @@ CASES: dict[str, tuple[Job, Requests]] = {
     "hundreds of waves": (Job(model="qwen3-0.6b", available="240MiB"), shared(300, 0, 50)),
     "no wave": (Job(model=MODEL, available="1MiB"), shared(40, 10, 10)),
     "doubtful rules": (Job(model=MODEL, tp=2, cp=2, available="9GiB"), shared(16, 300, 90)),
+    "shares": (Job(model=MODEL, dp=2, cp=2, available="5GiB"), shared(60, 300, 90)),
 }
 
 
@@ -71,6 +74,54 @@ def case(name: str) -> dict[str, Any]:
     job, requests = CASES[name]
     planner, waves, run = planned(job, requests)
     return collect(job, planner, waves, run)
+
+
+def test_text_json_page_and_plots_show_the_same_numbers_of_all_shares(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    sequences, page = tmp_path / "sequences.jsonl", tmp_path / "page.html"
+    lines = [json.dumps({"tokens": list(range(9 * i, 9 * i + 40 * i + 50))}) for i in range(30)]
+    sequences.write_text("\n".join(lines))
+    argv = ["plan", str(sequences), "--model", MODEL, "--dp", "2", "--cp", "2"]
+    main([*argv, "--available", "4GiB", "--html", str(page), "--json"])
+    out, err = capsys.readouterr()
+    waves = json.loads(out)["waves"]
+    head, *rows = [re.split(r"  +", line.strip()) for line in err.split("\n\n")[1].split("\n")]
+    text = [dict(zip(head, row, strict=True)) for row in rows]
+    embedded = re.search(r'id="waveplan-data">(.*?)</script>', page.read_text())
+    assert embedded
+    drawn = json.loads(embedded[1])["waves"]  # what the plots draw, too
+    table = re.search(r"<thead><tr>(.*?)</table>", page.read_text())
+    assert table
+    cell = re.compile(r"<t[hd][^>]*>(.*?)</t[hd]>")
+    names, *cells = [cell.findall(row) for row in table[1].split("<tr>")]
+    assert len(waves) == len(text) == len(drawn) == len(cells) > 1
+    for wave, line, shown, row in zip(waves, text, drawn, cells, strict=True):
+        shares = wave["shares"]
+        plans = [share["plan"] for share in shares]
+        tokens = [plan["packed_tokens"] for plan in plans]
+        assert wave["packed_tokens"] == sum(tokens)
+        assert wave["logical_tokens"] == sum(plan["logical_tokens"] for plan in plans)
+        assert wave["requests"] == sum(len(share["indices"]) for share in shares)
+        assert wave["required"] == max(share["required"] for share in shares)
+        assert wave["plan"] == plans[wave["dp_rank"]]
+        assert wave["dp_tokens"] == max(tokens) * 2 / sum(tokens)
+        assert {name: wave[name] for name in shown.keys() & wave.keys() - {"stopped"}}.items() <= (
+            shown.items()
+        )
+        written = {
+            "requests": f"{wave['requests']:,}",
+            "tokens": f"{wave['logical_tokens']:,}",
+            "packed": f"{wave['packed_tokens']:,}",
+            "required": format_bytes(wave["required"]),
+            "busiest": f"{wave['busiest']:,}",
+            "DP rank": f"{wave['dp_rank']}",
+            "DP tokens": f"{wave['dp_tokens']:.2f}",
+            "DP time": f"{wave['dp_time']:.2f}",
+            "not wider because": shown["stopped"],
+        }
+        assert written.items() <= line.items()
+        assert written.items() <= dict(zip(names, row, strict=True)).items()
 
 
 def test_cases_are_what_they_are_called() -> None:

@@ -32,10 +32,12 @@ def refusal(item: WaveRefused) -> dict[str, Any]:
     """Return a refusal as JSON values."""
     return {
         "indices": item.indices.tolist(),
+        "dp_rank": item.dp_rank,
         "required": item.required,
         "available": item.available,
         "packed_tokens": item.plan.packed_tokens,
         "logical_tokens": item.plan.logical_tokens,
         "message": str(item),
         "attempts": [columns(tried) for tried in item.attempts],
+        "change": [{"kind": one.kind, "value": one.value} for one in item.change],
     }

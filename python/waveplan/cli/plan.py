@@ -16,11 +16,20 @@ from waveplan.cli.progress import Progress
 from waveplan.cli.status import DONE, INTERRUPTED, REFUSED
 from waveplan.desk.jobs import Job, Source
 from waveplan.files import write_text
-from waveplan.report.summary import explanation, heading, memory, reason, states, summary, unit_of
+from waveplan.report.summary import (
+    explanation,
+    figures,
+    heading,
+    memory,
+    reason,
+    states,
+    summary,
+    unit_of,
+)
 from waveplan.report.table import Table, integer, show
 
 if TYPE_CHECKING:
-    from waveplan.planner import Waves
+    from waveplan.planner import Planner, Waves
     from waveplan.wave import Wave
 
 EXAMPLE = """\
@@ -30,6 +39,7 @@ EXAMPLE = """\
 WIDTHS = {"wave": 5, "requests": 8, "tokens": 9, "packed": 8, "saved": 5, "required": 11}
 # Columns that only say something of several ranks.
 OF_RANKS = {"busiest": 7, "balance": 7}
+OF_SHARES = {"DP rank": 7, "DP tokens": 9, "DP time": 7}
 LAST = {"not wider because": 0}
 SHOWN = 40
 
@@ -75,18 +85,18 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
     html, plot = output_file(args.html), picture_file(args.plot)
     apart((html, plot), (source.path, job.model, job.rules))
     planner = job.planner()
-    requests = options.read(source)
-    found = planner.waves(requests, on_refusal="skip")
+    found = planner.waves(options.read(source), on_refusal="skip")
     out: TextIO = sys.stderr if args.json else sys.stdout
-    widths = {**WIDTHS, **(OF_RANKS if job.cp > 1 else {}), **LAST}
-    print(heading(job, planner, requests), file=out, end="\n\n")
+    ranks = {**(OF_RANKS if job.cp > 1 else {}), **(OF_SHARES if job.dp > 1 else {})}
+    widths = {**WIDTHS, **ranks, **LAST}
+    print(heading(job, planner, found), file=out, end="\n\n")
     print(_line(widths, {name: name for name in widths}), file=out, flush=True)
     waves: list[Wave] = []
     start = time.perf_counter()
-    interrupted = _stream(found, waves, out, widths, SHOWN if not args.all else None)
+    interrupted = _stream(planner, found, waves, out, widths, SHOWN if not args.all else None)
     elapsed = time.perf_counter() - start
     print(file=out)
-    show(*summary(planner, waves, found, elapsed), out=out)
+    show(*summary(waves, found, elapsed), out=out)
     if args.explain and waves:
         tightest = max(waves, key=lambda wave: wave.required)
         print(file=out)
@@ -111,9 +121,9 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
             complete=not interrupted,
             job=job,
             source=source,
-            memory=memory(planner),
-            doubtful=states(planner),
-            waves=[wave.to_dict() for wave in waves],
+            memory=memory(planner, found.doubtful),
+            doubtful=states(found.doubtful),
+            waves=[{**wave.to_dict(), **figures(planner, wave)} for wave in waves],
             refused=[refusal(item) for item in found.refused],
         )
     if interrupted:
@@ -122,7 +132,12 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
 
 
 def _stream(
-    found: Waves, waves: list[Wave], out: TextIO, widths: dict[str, int], most: int | None
+    planner: Planner,
+    found: Waves,
+    waves: list[Wave],
+    out: TextIO,
+    widths: dict[str, int],
+    most: int | None,
 ) -> bool:
     """Append waves and print each as it comes; True when Ctrl-C ended it."""
     groups = len(found.pool.group_sizes)
@@ -132,7 +147,8 @@ def _stream(
                 waves.append(wave)
                 if most is None or len(waves) <= most:
                     progress.clear()
-                    print(_line(widths, _cells(len(waves), wave)), file=out, flush=True)
+                    cells = _cells(len(waves), figures(planner, wave), reason(wave))
+                    print(_line(widths, cells), file=out, flush=True)
                 progress.advance(found.start, detail=f"{integer(len(waves))} waves")
     except KeyboardInterrupt:
         where = f"{unit_of(found.pool)} {integer(found.start)} of {integer(groups)}"
@@ -149,19 +165,19 @@ def _line(widths: Mapping[str, int], cells: Mapping[str, str]) -> str:
     return table.line([cells[name] for name in widths], list(widths.values()))
 
 
-def _cells(number: int, wave: Wave) -> dict[str, str]:
-    plan = wave.plan
-    saved = 1 - plan.packed_tokens / plan.logical_tokens if plan.logical_tokens else 0.0
-    local = plan.rank_tokens
-    balance = float(local.max() / local.mean()) if local.sum() else 1.0
+def _cells(number: int, wave: Mapping[str, Any], stopped: str) -> dict[str, str]:
+    packed, logical = wave["packed_tokens"], wave["logical_tokens"]
     return {
         "wave": integer(number),
-        "requests": integer(wave.width),
-        "tokens": integer(plan.logical_tokens),
-        "packed": integer(plan.packed_tokens),
-        "saved": f"{saved:.0%}",
-        "required": format_bytes(wave.required),
-        "busiest": integer(int(local.max(initial=0))),
-        "balance": f"{balance:.2f}",
-        "not wider because": reason(wave),
+        "requests": integer(wave["requests"]),
+        "tokens": integer(logical),
+        "packed": integer(packed),
+        "saved": f"{1 - packed / logical if logical else 0.0:.0%}",
+        "required": format_bytes(wave["required"]),
+        "busiest": integer(wave["busiest"]),
+        "balance": f"{wave['balance']:.2f}",
+        "DP rank": integer(wave["dp_rank"]),
+        "DP tokens": f"{wave['dp_tokens']:.2f}",
+        "DP time": f"{wave['dp_time']:.2f}",
+        "not wider because": stopped,
     }

@@ -12,7 +12,7 @@ from waveplan.cli import options
 from waveplan.cli.output import write_json
 from waveplan.cli.parser import whole
 from waveplan.errors import InputError
-from waveplan.report.summary import charges, memory, memory_text, states
+from waveplan.report.summary import charges, count, memory, memory_text, states
 from waveplan.report.table import integer, show
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ def register(subparsers: Any) -> None:
         subparsers,
         "price",
         "one forward, no search: the tree of terms",
-        "Price one forward over all the given sequences, or over so many unshared tokens.",
+        "Price one forward over all the given sequences, or over so many unshared tokens; with "
+        "data parallelism that of the rank that requires most.",
         EXAMPLE,
         run,
     )
@@ -55,19 +56,27 @@ def run(args: argparse.Namespace) -> int:
     requests = _requests(args)
     # Planned without a bound, so that the one forward is priced as it is, not split until it fits.
     planner = (job if bounded else replace(job, available=str(UNBOUNDED))).planner()
-    available, planner.available = planner.available, UNBOUNDED
-    plan = planner.plan(requests)
-    planner.available = available
+    doubtful = planner.doubtful(requests)
+    available = planner.available - planner.kept(planner.available, doubtful)
+    plans = planner.plan_shares(requests, available=UNBOUNDED)
+    dp_rank = max(range(len(plans)), key=lambda rank: plans[rank].required)
+    plan = plans[dp_rank]
     fits = plan.required <= available if bounded else None
     out = sys.stderr if args.json else sys.stdout
     fit = ""
     if bounded:
         fit = f"; {'fits' if fits else 'does not fit'} in {format_bytes(available)}"
-        print(f"memory of a rank: {memory_text(planner)}", file=out)
+        print(f"memory of a rank: {memory_text(planner, doubtful)}", file=out)
     busiest = int(plan.rank_tokens.max(initial=0))
+    if len(plans) > 1:
+        print(
+            f"DP rank {dp_rank} requires most: it runs {integer(len(plan.requests))} of "
+            f"{count(len(requests), 'request')}",
+            file=out,
+        )
     print(
         f"{integer(plan.logical_tokens)} tokens, {integer(plan.packed_tokens)} packed, "
-        f"{integer(busiest)} on the busiest rank of {job.ranks_text()}: "
+        f"{integer(busiest)} on the busiest CP rank of {job.ranks_text()}: "
         f"{format_bytes(plan.required)}{fit}",
         file=out,
         end="\n\n",
@@ -77,9 +86,10 @@ def run(args: argparse.Namespace) -> int:
         write_json(
             "price",
             job=job,
-            memory=memory(planner) if bounded else None,
-            doubtful=states(planner),
+            memory=memory(planner, doubtful) if bounded else None,
+            doubtful=states(doubtful),
             fits=fits,
+            dp_rank=dp_rank,
             plan=plan.to_dict(),
             price=plan.price.to_dict(),
         )

@@ -155,11 +155,13 @@ def _tables(results: Sequence[tuple[Job, Outcome]]) -> list[Table | str]:
         for name, value in COLUMNS
         if name in ("model", "ranks", "memory") or len({value(job) for job, _ in results}) > 1
     ]
+    shares = any(job.dp > 1 for job, _ in results)
     figures = (
         "waves",
         "widest",
         "packed tokens",
         "busiest rank",
+        *(("DP tokens", "DP time") if shares else ()),
         "required",
         "refused",
         "doubtful rules",
@@ -176,6 +178,7 @@ def _tables(results: Sequence[tuple[Job, Outcome]]) -> list[Table | str]:
             integer(outcome.widest),
             integer(outcome.packed_tokens),
             integer(outcome.busiest_rank),
+            *((f"{outcome.dp_tokens:.2f}", f"{outcome.dp_time:.2f}") if shares else ()),
             format_bytes(outcome.required) if outcome.waves else "",
             integer(outcome.refused),
             integer(outcome.doubtful),

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from waveplan.agreement.adapters import AllShares
-from waveplan.budget import Budget
+from waveplan.budget import MARGIN, Budget
 from waveplan.checks import choice, integer, shown, text
-from waveplan.errors import DoubtfulError, InputError
+from waveplan.errors import InputError
 from waveplan.facts.fields import check, checked, count, given, switch, word
 from waveplan.facts.topology import Topology, ranks_text
 from waveplan.facts.training import Training
@@ -157,10 +157,13 @@ _FIELDS: dict[str, Any] = {
         metavar="SET",
     ),
     "rules": given(None, "a TOML file of rules to add or override", option="rules", metavar="FILE"),
-    "strict": switch(doc="refuse where a rule is uncharged or unmeasured", option="prices"),
+    "strict": switch(
+        doc="refuse where a rule that matters is uncharged or unmeasured", option="prices"
+    ),
     "margin": given(
-        0.1,
-        "kept back where a rule is uncharged or unmeasured for the job (default: 0.1)",
+        MARGIN,
+        "of what is available, kept back where a rule that matters is uncharged or unmeasured "
+        f"(default: {MARGIN})",
         option="prices",
         kind="share",
         metavar="SHARE",
@@ -267,7 +270,6 @@ class Job(_Values):
 
         Raises:
             InputError: the configuration is impossible; the message says why.
-            DoubtfulError: ``strict``, and a rule is uncharged or unmeasured.
         """
         from waveplan.planner import Planner
 
@@ -275,16 +277,13 @@ class Job(_Values):
             checked(item, item.name, getattr(self, item.name))
         if self.mode == "reference" and self.rules is not None:
             raise InputError("rules are fixed in reference mode: leave out one of the two")
-        planner = Planner(
+        return Planner(
             *self.facts(),
             self.memory(),
             rules=None if self.mode == "reference" else self.rule_set_of(),
             trust="profile" if self.mode == "reference" else self.trust,
             mode=self.mode,
             agreement=AllShares(),
-            margin=None if self.mode == "reference" else self.margin,
+            margin=self.margin,
+            strict=self.strict,
         )
-        states = (*planner.bound.uncharged, *planner.bound.unmeasured)
-        if self.strict and states:
-            raise DoubtfulError("; ".join(str(state) for state in states))
-        return planner

@@ -24,6 +24,8 @@ from concurrent.futures import (
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
+
 from waveplan.checks import attributes, entries, instance, integer, mapping, shown
 from waveplan.desk.jobs import Job, Source
 from waveplan.errors import InputError, WaveplanError
@@ -39,7 +41,9 @@ class Outcome:
 
     ``status`` is ``"ok"``, ``"partial"`` (some requests can never fit), ``"refused"`` (none fits)
     or ``"impossible"`` (the configuration itself; ``reason`` says why). Bytes are per rank, tokens
-    over all waves, ``busiest_rank`` the most local tokens of any rank.
+    over all waves and DP ranks, ``busiest_rank`` the most local tokens of any rank, ``dp_tokens``
+    and ``dp_time`` packed tokens and modelled time of the busiest DP rank of each wave over the
+    mean of all, waves summed.
     """
 
     status: str
@@ -54,6 +58,8 @@ class Outcome:
     required: int = 0
     available: int = 0
     doubtful: int = 0
+    dp_tokens: float = 1.0
+    dp_time: float = 1.0
 
 
 def jobs(axes: Mapping[str, Sequence[Any]]) -> list[Job]:
@@ -92,19 +98,26 @@ def run_job(job: Job, source: Source) -> Outcome:
         return Outcome(status="impossible", reason=str(error))
     requests = source.requests()
     waves = widest = planned = packed = logical = busiest = required = 0
+    slowest, mean = np.zeros(2), np.zeros(2)
     try:
         run = planner.waves(requests, on_refusal="skip")
         for wave in run:
             waves += 1
-            planned += len(wave.requests)
             widest = max(widest, wave.width)
-            packed += wave.plan.packed_tokens
-            logical += wave.plan.logical_tokens
-            busiest = max(busiest, int(wave.plan.rank_tokens.max(initial=0)))
             required = max(required, wave.required)
+            plans = [share.plan for share in wave.shares or (wave,)]
+            for plan in plans:
+                planned += len(plan.requests)
+                packed += plan.packed_tokens
+                logical += plan.logical_tokens
+                busiest = max(busiest, int(plan.rank_tokens.max(initial=0)))
+            amounts = [(plan.packed_tokens, planner.modelled_ms(plan)) for plan in plans]
+            slowest += np.max(amounts, axis=0)
+            mean += np.mean(amounts, axis=0)
     except WaveplanError as error:
         return Outcome(status="impossible", reason=str(error))
-    refused = len(run.refused)
+    refused = sum(len(refusal.plan.requests) for refusal in run.refused)
+    balance = np.divide(slowest, mean, out=np.ones(2), where=mean > 0).tolist()
     status = "ok" if not refused else "partial" if planned else "refused"
     return Outcome(
         status=status,
@@ -117,8 +130,10 @@ def run_job(job: Job, source: Source) -> Outcome:
         logical_tokens=logical,
         busiest_rank=busiest,
         required=required,
-        available=planner.available,
-        doubtful=len(planner.bound.uncharged) + len(planner.bound.unmeasured),
+        available=run.available,
+        doubtful=len(run.doubtful),
+        dp_tokens=balance[0],
+        dp_time=balance[1],
     )
 
 

@@ -46,19 +46,27 @@ class Price:
         required: held against available memory: it has the safety factor in it, and the margin.
         estimate: before the safety factor.
         margin: the part of ``required`` that stands in for uncharged rules.
-        uncharged: rules that matter to this plan but do not hold for its configuration, with
-            the reason; they charged nothing.
-        unmeasured: rules that matter and are charged where they are not checked.
+        doubtful: rules that matter to this plan but do not hold for its configuration (uncharged),
+            or are charged where they are not checked (unmeasured), with reasons.
     """
 
     required: int
     estimate: int
     margin: int
-    uncharged: tuple[Status, ...]
-    unmeasured: tuple[Status, ...]
+    doubtful: tuple[Status, ...]
     results: Mapping[str, int]
     bound: BoundRules = field(repr=False)
     measures: Measures = field(repr=False)
+
+    @property
+    def uncharged(self) -> tuple[Status, ...]:
+        """Those of `doubtful` that charge nothing."""
+        return tuple(state for state in self.doubtful if state.state == "uncharged")
+
+    @property
+    def unmeasured(self) -> tuple[Status, ...]:
+        """Those of `doubtful` that charge where they are not checked."""
+        return tuple(state for state in self.doubtful if state.state == "unmeasured")
 
     @cached_property
     def explanation(self) -> Explanation:
@@ -66,8 +74,7 @@ class Price:
         from waveplan.budget import format_bytes
         from waveplan.pricing.explain import explain
 
-        doubtful = (*self.uncharged, *self.unmeasured)
-        notes = [f"{one.state:>12}   {one}" for one in doubtful]
+        notes = [f"{one.state:>12}   {one}" for one in self.doubtful]
         if self.margin:
             notes.append(f"{format_bytes(self.margin):>12}   margin for doubtful rules")
         return explain(self.bound, self.measures, self.results, notes)
@@ -83,7 +90,6 @@ class Price:
 
     def to_dict(self) -> dict[str, Any]:
         """Stable JSON: totals, tree, and the rules in doubt."""
-        doubtful = (*self.uncharged, *self.unmeasured)
         return {
             "required": self.required,
             "estimate": self.estimate,
@@ -92,7 +98,8 @@ class Price:
             "results": dict(self.results),
             **self.explanation.to_dict(),
             "doubtful": [
-                {"rule": one.name, "state": one.state, "reason": one.reason} for one in doubtful
+                {"rule": one.name, "state": one.state, "reason": one.reason}
+                for one in self.doubtful
             ],
         }
 
@@ -115,21 +122,12 @@ def price(plan: Any, bound: BoundRules, *, strict: bool = False) -> Price:
     values = instance("bound", bound, BoundRules).evaluate(table)
     results = dict(zip(PRICE_ROOTS, values, strict=False))
     charges = zip(bound.doubtful, values[len(PRICE_ROOTS) :], strict=True)
-    matter = [bound.states[name] for name, charge in charges if charge > 0]
-    uncharged = tuple(state for state in matter if state.state == "uncharged")
-    if strict and uncharged:
-        raise DoubtfulError("; ".join(str(state) for state in uncharged))
-    unmeasured = tuple(state for state in matter if state.state == "unmeasured")
-    return Price(
-        results["required"],
-        results["estimate"],
-        results["margin"],
-        uncharged,
-        unmeasured,
-        results,
-        bound,
-        table,
-    )
+    totals = results["required"], results["estimate"], results["margin"]
+    matter = tuple(state for state, charge in charges if charge > 0)
+    made = Price(*totals, matter, results, bound, table)
+    if strict and made.uncharged:
+        raise DoubtfulError("; ".join(map(str, made.uncharged)))
+    return made
 
 
 def rules_table(

@@ -341,7 +341,9 @@ class BoundRules:
 
     Args:
         program: evaluates measures to the results named in `waveplan._core.PRICE_ROOTS`.
-        doubtful: rules uncharged or unmeasured; what each would charge follows the named results.
+        doubtful: rules uncharged (needed outside where they hold, charged 0), then unmeasured
+            (charged outside where they were checked). What each would charge follows the named
+            results.
     """
 
     rules: RuleSet
@@ -349,17 +351,17 @@ class BoundRules:
     states: Mapping[str, Status]
     program: Program
     compiler: Compiler = field(repr=False)
-    doubtful: tuple[str, ...] = ()
+    doubtful: tuple[Status, ...] = ()
 
     @property
     def uncharged(self) -> tuple[Status, ...]:
-        """Rules that would be needed but are outside where they hold, charged 0."""
-        return tuple(state for state in self.states.values() if state.state == "uncharged")
+        """Those of `doubtful` that charge nothing."""
+        return tuple(state for state in self.doubtful if state.state == "uncharged")
 
     @property
     def unmeasured(self) -> tuple[Status, ...]:
-        """Rules charged outside where they were checked."""
-        return tuple(state for state in self.states.values() if state.state == "unmeasured")
+        """Those of `doubtful` that charge where they are not checked."""
+        return tuple(state for state in self.doubtful if state.state == "unmeasured")
 
     def results(self, measures: Measures) -> dict[str, int]:
         """Return the named results over one plan, in bytes (``doubtful`` is a number of rules)."""
@@ -389,8 +391,13 @@ def bind_facts(facts: Mapping[str, int], rules: RuleSet | None = None) -> BoundR
         raise InputError(f"the rule set {rules.name} lacks the total {min(lacking)}")
     states = states_of(rules, facts)
     compiler = Compiler(rules, facts, states)
-    doubtful = [name for name, one in states.items() if one.state in ("uncharged", "unmeasured")]
-    roots = _roots(compiler, doubtful)
+    doubtful = [
+        one
+        for wanted in ("uncharged", "unmeasured")
+        for one in states.values()
+        if one.state == wanted
+    ]
+    roots = _roots(compiler, [one.name for one in doubtful])
     safety = compiler.factor(rules.definitions["safety_factor"].formula)
     made = program(compiler.nodes, roots, safety)
     return BoundRules(rules, dict(facts), states, made, compiler, tuple(doubtful))

@@ -9,7 +9,7 @@ import numpy as np
 
 from waveplan._core import stage_times
 from waveplan.pricing import Measures, Price, price
-from waveplan.report.summary import count, memory_text, parts, reason, states, unit_of
+from waveplan.report.summary import count, figures, memory_text, parts, reason, states, unit_of
 
 if TYPE_CHECKING:
     from waveplan.desk.jobs import Job
@@ -26,16 +26,21 @@ SHOWN_TERMS = 8
 
 def collect(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> dict[str, Any]:
     """Return the data of a page: JSON types only, bytes and milliseconds."""
+    memory = memory_text(planner, run.doubtful)
     tightest = max(range(len(waves)), key=lambda i: waves[i].required) if waves else None
     unit = unit_of(run.pool)
     widest = max((wave.width for wave in waves), default=0)
     return {
         "title": f"waveplan: {job.model} on {job.ranks_text()}",
-        "job": [job.training_text(), *f"memory of a rank: {memory_text(planner)}".split("\n")],
+        "job": [job.training_text(), *f"memory of a rank: {memory}".split("\n")],
         "summary": f"{count(len(waves), 'wave')}, the widest {count(widest, unit)}; "
         f"{count(len(run.refused), unit)} refused",
-        "available": planner.available,
-        "waves": [_wave(i + 1, wave) for i, wave in enumerate(waves)],
+        "available": run.available,
+        "dp": job.dp,
+        "waves": [
+            {"number": i + 1, **figures(planner, wave), "stopped": reason(wave)}
+            for i, wave in enumerate(waves)
+        ],
         "tightest": None if tightest is None else _memory(tightest + 1, waves[tightest]),
         "tree": {"nodes": [], "hidden": 0} if tightest is None else collect_tree(waves[tightest]),
         "attention": None if tightest is None else _attention(planner, waves[tightest]),
@@ -51,9 +56,9 @@ def collect(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> di
             for i, wave in enumerate(waves)
             for probe in wave.probes
         ],
-        "doubtful": states(planner),
+        "doubtful": states(run.doubtful),
         "margin": f"A margin of {planner.margin:.0%} is kept back for them."
-        if planner.margin
+        if planner.margin and run.doubtful
         else "",
         "refused": [
             {
@@ -85,18 +90,6 @@ def rank_prices(plan: Plan) -> list[Price]:
     return made
 
 
-def _wave(number: int, wave: Wave) -> dict[str, Any]:
-    return {
-        "number": number,
-        "requests": len(wave.requests),
-        "logical_tokens": wave.plan.logical_tokens,
-        "packed_tokens": wave.plan.packed_tokens,
-        "rank_tokens": wave.plan.rank_tokens.tolist(),
-        "required": wave.required,
-        "stopped": reason(wave),
-    }
-
-
 def _memory(number: int, wave: Wave) -> dict[str, Any]:
     ranks = []
     for rank, made in enumerate(rank_prices(wave.plan)):
@@ -109,7 +102,8 @@ def _memory(number: int, wave: Wave) -> dict[str, Any]:
         if margin:
             shown.append(["margin", margin])
         ranks.append({"rank": rank, "terms": shown, "required": made.required})
-    return {"number": number, "ranks": ranks, "explain": wave.plan.price.explain()}
+    explained = wave.plan.price.explain()
+    return {"number": number, "dp_rank": wave.dp_rank, "ranks": ranks, "explain": explained}
 
 
 def _largest_pack(wave: Wave) -> Pack | None:

@@ -97,7 +97,7 @@ def _bar(
 
 
 def _line(rank: int, bar: str, value: str) -> str:
-    return f'<div class="row"><span>rank {rank}</span>{bar}<span class="v">{value}</span></div>'
+    return f'<div class="row"><span>CP rank {rank}</span>{bar}<span class="v">{value}</span></div>'
 
 
 def _key(items: Iterable[tuple[str, str]]) -> str:
@@ -110,7 +110,9 @@ def _waves(data: dict[str, Any]) -> str:
     if not waves:
         return "<h2>Waves</h2><p>No wave was planned.</p>"
     several = len(waves[0]["rank_tokens"]) > 1
-    right = ("wave", "requests", "tokens", "packed", "required", "busiest rank")
+    right = ["wave", "requests", "tokens", "packed", "required", "busiest"]
+    if data["dp"] > 1:
+        right += ["DP rank", "DP tokens", "DP time"]
     head = (*right, *(["tokens per rank"] if several else []), "not wider because")
     full = max(max(wave["rank_tokens"]) for wave in waves) or 1
     rows = [
@@ -120,19 +122,31 @@ def _waves(data: dict[str, Any]) -> str:
             f"{wave['logical_tokens']:,}",
             f"{wave['packed_tokens']:,}",
             format_bytes(wave["required"]),
-            f"{max(wave['rank_tokens']):,}",
+            f"{wave['busiest']:,}",
+            *(
+                (wave["dp_rank"], f"{wave['dp_tokens']:.2f}", f"{wave['dp_time']:.2f}")
+                if data["dp"] > 1
+                else ()
+            ),
             *([_rank_bars(wave["rank_tokens"], full)] if several else []),
             wave["stopped"],
         ]
         for wave in waves
     ]
-    return "<h2>Waves</h2>" + _prices(waves, data["available"]) + _table(head, rows, right)
+    note = ""
+    if data["dp"] > 1:
+        note = (
+            f"<p>Requests and tokens are over all {data['dp']} DP ranks, the rest is of the one "
+            "that requires most; DP tokens and DP time: packed tokens and modelled time of the "
+            "busiest DP rank over the mean.</p>"
+        )
+    return "<h2>Waves</h2>" + note + _prices(waves, data["available"]) + _table(head, rows, right)
 
 
 def _rank_bars(rank_tokens: Sequence[int], full: int) -> Markup:
     return Markup(
         "".join(
-            _bar([(f"rank {rank}: {count:,} tokens", count, COLOURS[rank % 8])], full)
+            _bar([(f"CP rank {rank}: {count:,} tokens", count, COLOURS[rank % 8])], full)
             for rank, count in enumerate(rank_tokens)
         )
     )
@@ -174,12 +188,16 @@ def _memory(data: dict[str, Any]) -> str:
         parts = [(f"{name}: {format_bytes(v)}", v, colour[name]) for name, v in rank["terms"]]
         bars += _line(rank["rank"], _bar(parts, full, available), format_bytes(rank["required"]))
     return (
-        f"<h2>Memory of the tightest wave (wave {tightest['number']})</h2>"
+        f"<h2>Memory of the tightest wave (wave {tightest['number']}{_of_dp(data)})</h2>"
         f"<p>Bytes per rank and term; the red line is what is available, {escape(format_bytes(available))}.</p>"
         + bars
         + _key(colour.items())
         + f"<pre>{escape(tightest['explain'])}</pre>"
     )
+
+
+def _of_dp(data: dict[str, Any]) -> str:
+    return f", DP rank {data['tightest']['dp_rank']}" if data["dp"] > 1 else ""
 
 
 def _icicle(data: dict[str, Any]) -> str:

@@ -77,7 +77,7 @@ def _waves(axes: Any, items: Sequence[dict[str, Any]]) -> None:
     numbers = [item["number"] for item in items]
     for rank in range(ranks):
         tokens = [item["rank_tokens"][rank] for item in items]
-        look = {"color": COLOURS[rank % 8], "label": f"rank {rank}"}
+        look = {"color": COLOURS[rank % 8], "label": f"CP rank {rank}"}
         if len(items) > BARS:
             axes.plot(numbers, tokens, linewidth=1, **look)
         else:
@@ -124,7 +124,7 @@ def _attention(axes: Any, attention: dict[str, Any]) -> None:
 def _stacked(axes: Any, sizes: dict[str, list[float]], colours: dict[str, str]) -> None:
     """One bar a rank, a part a name."""
     left = [0.0] * len(next(iter(sizes.values())))
-    labels = [f"rank {rank}" for rank in range(len(left))]
+    labels = [f"CP rank {rank}" for rank in range(len(left))]
     for name, parts in sizes.items():
         axes.barh(labels, parts, left=left, color=colours[name], label=name)
         left = [a + b for a, b in zip(left, parts, strict=True)]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from waveplan.desk.jobs import Job
     from waveplan.plan import Pack
     from waveplan.planner import Planner, Waves
-    from waveplan.pricing import Price
+    from waveplan.pricing import Price, Status
     from waveplan.refusal import WaveRefused
     from waveplan.sequences.requests import Requests
     from waveplan.wave import Wave
@@ -21,6 +21,7 @@ __all__ = [
     "charges",
     "count",
     "explanation",
+    "figures",
     "heading",
     "memory",
     "memory_text",
@@ -35,7 +36,7 @@ __all__ = [
 SHOWN = 10
 
 
-def memory(planner: Planner) -> dict[str, Any]:
+def memory(planner: Planner, doubtful: Sequence[Status]) -> dict[str, Any]:
     """Return the bytes of a rank: device, resident, reserve, margin, available to waves."""
     budget, used = planner.budget, None
     terms: list[dict[str, Any]] = []
@@ -46,20 +47,21 @@ def memory(planner: Planner) -> dict[str, Any]:
             used, terms = found.total, found.to_dict()["terms"]
     assert used is None or isinstance(used, int)
     left = budget.resolve(used)
+    margin = planner.kept(left, doubtful)
     return {
         "device": budget.device,
         "resident": used,
         "resident_terms": terms,
         "reserve": budget.reserved if budget.device is not None else None,
         "before_margin": left,
-        "margin": left - planner.available,
-        "available": planner.available,
+        "margin": margin,
+        "available": left - margin,
     }
 
 
-def memory_text(planner: Planner) -> str:
+def memory_text(planner: Planner, doubtful: Sequence[Status]) -> str:
     """Return the memory of a rank as text."""
-    parts = memory(planner)
+    parts = memory(planner, doubtful)
     sizes = {name: format_bytes(part) for name, part in parts.items() if isinstance(part, int)}
     text = f"{sizes['before_margin']} available"
     if parts["device"] is not None:
@@ -68,32 +70,64 @@ def memory_text(planner: Planner) -> str:
             f"= {text}"
         )
     if parts["margin"]:
-        rules = count(len(states(planner)), "rule")
         text += (
             f"\nfor waves: {sizes['available']}, after a margin of {planner.margin:.0%} "
-            f"for {rules} unmeasured or uncharged for this job"
+            f"for {count(len(doubtful), 'rule')} unmeasured or uncharged for these requests"
         )
     return text
 
 
-def heading(job: Job, planner: Planner, requests: Requests) -> str:
+def heading(job: Job, planner: Planner, run: Waves) -> str:
     """Sequences, job and memory."""
-    tokens = int(requests.sequences.lengths.sum())
+    tokens = int(run.pool.sequences.lengths.sum())
     lines = [
-        f"{count(len(requests), 'request')}, {count(tokens, 'token')}",
+        f"{count(len(run.pool), 'request')}, {count(tokens, 'token')}",
         f"{job.model} on {job.ranks_text()}, {job.training_text()}",
-        f"memory of a rank: {memory_text(planner)}",
+        f"memory of a rank: {memory_text(planner, run.doubtful)}",
     ]
     if job.dp > 1:
-        lines.append(f"requests are over all {job.dp} data-parallel ranks; the rest is rank 0's")
+        lines.append(
+            f"requests, tokens: over all {job.dp} DP ranks; the rest is of the one that requires "
+            "most\nDP tokens, DP time: packed tokens and modelled time of the busiest DP rank, "
+            "over the mean"
+        )
     if job.cp > 1:
         lines.append(
-            "busiest: local tokens of the busiest rank; balance: that over the mean of all ranks"
+            "busiest: local tokens of the busiest CP rank; balance: that over the mean of CP ranks"
         )
     return "\n".join(lines)
 
 
-def summary(planner: Planner, waves: list[Wave], run: Waves, elapsed: float) -> list[str]:
+def figures(planner: Planner, wave: Wave) -> dict[str, Any]:
+    """Return the numbers of a wave that text, JSON, page and plots show, by the same words.
+
+    Requests and tokens are over all shares. The rest is of the share that requires most, but
+    for the balance over shares.
+    """
+    plans = [share.plan for share in wave.shares or (wave,)]
+    tokens = [plan.packed_tokens for plan in plans]
+    local = wave.plan.rank_tokens
+    return {
+        "requests": sum(len(plan.requests) for plan in plans),
+        "logical_tokens": sum(plan.logical_tokens for plan in plans),
+        "packed_tokens": sum(tokens),
+        "required": wave.required,
+        "dp_rank": wave.dp_rank,
+        "rank_tokens": local.tolist(),
+        "busiest": int(local.max(initial=0)),
+        "balance": _balance(local.tolist()),
+        "dp_tokens": _balance(tokens),
+        "dp_time": _balance([planner.modelled_ms(plan) for plan in plans]),
+    }
+
+
+def _balance(amounts: Sequence[float]) -> float:
+    """Return the largest over the mean; 1 is even."""
+    total = sum(amounts)
+    return max(amounts) * len(amounts) / total if total else 1.0
+
+
+def summary(waves: list[Wave], run: Waves, elapsed: float) -> list[str]:
     """Return the number of waves, the tightest, the doubtful rules and the refusals, as text."""
     parts, groups = [], run.pool.group_sizes
     unit = unit_of(run.pool)
@@ -104,7 +138,7 @@ def summary(planner: Planner, waves: list[Wave], run: Waves, elapsed: float) -> 
             f"{count(len(waves), 'wave')}, the widest {count(widest, unit)}, planned in "
             f"{seconds(elapsed)}",
             f"tightest: wave {waves.index(tightest) + 1} requires "
-            f"{format_bytes(tightest.required)} of {format_bytes(planner.available)}"
+            f"{format_bytes(tightest.required)} of {format_bytes(tightest.available)}"
             f"{_why_not_wider(tightest, unit)}",
         ]
         trust = sum(wave.stopped.kind == "trust" for wave in waves)
@@ -112,16 +146,10 @@ def summary(planner: Planner, waves: list[Wave], run: Waves, elapsed: float) -> 
             reason = next(wave.stopped.reason for wave in waves if wave.stopped.kind == "trust")
             lines.append(f"{count(trust, 'wave')} stopped by trust, not by memory: {reason}")
         parts.append("\n".join(lines))
-    doubtful = (*planner.bound.uncharged, *planner.bound.unmeasured)
-    if doubtful and waves:
-        parts.append(
-            "\n".join(
-                [
-                    f"unmeasured or uncharged for this job: {count(len(doubtful), 'rule')}",
-                    *_states(doubtful),
-                ]
-            )
-        )
+    if run.doubtful and waves:
+        rules = count(len(run.doubtful), "rule")
+        lines = [f"unmeasured or uncharged for these requests: {rules}", *_states(run.doubtful)]
+        parts.append("\n".join(lines))
     if run.refused:
         parts.append(_refused(run.refused, count(len(groups), unit)))
     return parts
@@ -139,7 +167,7 @@ def reason(wave: Wave) -> str:
     elif stopped.plan is None:
         text = f"width {integer(stopped.width)} does not fit"
     elif stopped.plan.required <= stopped.available:
-        text = f"width {integer(stopped.width)} does not fit on another rank"
+        text = f"width {integer(stopped.width)} does not fit on another DP rank"
     else:
         text = f"width {integer(stopped.width)} requires {format_bytes(stopped.plan.required)}"
     parts = len(wave.plan.forwards)
@@ -162,12 +190,13 @@ def _why_not_wider(wave: Wave, unit: str) -> str:
         return ""
     wider = f"; {count(stopped.width, unit)}"
     if stopped.plan.required <= stopped.available:
-        return f"{wider} do not fit on another rank"
+        return f"{wider} do not fit on another DP rank"
     text = f"{wider} would require {format_bytes(stopped.plan.required)}"
     if binding is None:
         return text
     term = f"{binding.term or 'outputs'}, {format_bytes(binding.bytes)}"
-    return f"{text} (rank {binding.rank}, {binding.phase}; most of it {term})"
+    place = f"{stopped.where}CP rank {binding.rank}, {binding.phase}"
+    return f"{text} ({place}; most of it {term})"
 
 
 def _states(states: Sequence[Any]) -> list[str]:
@@ -179,18 +208,20 @@ def _states(states: Sequence[Any]) -> list[str]:
 
 
 def _refused(refused: Sequence[WaveRefused], of: str) -> str:
-    amounts = [item.required for item in refused]
+    amounts = [item.required for item in refused if item.required > item.available]
+    dropped = len(refused) - len(amounts)
     lines = [
-        f"refused: {integer(len(refused))} of {of}, which can never fit in "
+        f"refused: {integer(len(amounts))} of {of}, which can never fit in "
         f"{format_bytes(refused[0].available)}; they require {format_bytes(min(amounts))} to "
         f"{format_bytes(max(amounts))}"
+        + (f"; {integer(dropped)} more dropped with them" if dropped else "")
     ]
     for item in refused[:SHOWN]:
         which = ", ".join(str(i) for i in item.indices.tolist()[:4])
-        lines.append(
-            f"  request {which}: {count(item.plan.logical_tokens, 'token')}, requires "
-            f"{format_bytes(item.required)}"
-        )
+        why = f"requires {format_bytes(item.required)}"
+        if item.required <= item.available:
+            why = "dropped with its wave, as the reference planner does"
+        lines.append(f"  request {which}: {count(item.plan.logical_tokens, 'token')}, {why}")
     if len(refused) > SHOWN:
         lines.append(f"  and {integer(len(refused) - SHOWN)} more; --json has them all")
     hardest = max(refused, key=lambda item: item.required)
@@ -209,11 +240,10 @@ def parts(price: Price, most: int) -> tuple[list[tuple[str, int]], int, int, int
     return terms[:most], rest, margin, factor
 
 
-def states(planner: Planner) -> list[dict[str, str]]:
-    """Rules that charge nothing, or are not measured, for this job."""
+def states(doubtful: Sequence[Status]) -> list[dict[str, str]]:
+    """Rules that charge nothing, or are not measured, as JSON."""
     return [
-        {"rule": state.name, "state": state.state, "reason": state.reason}
-        for state in (*planner.bound.uncharged, *planner.bound.unmeasured)
+        {"rule": state.name, "state": state.state, "reason": state.reason} for state in doubtful
     ]
 
 
