@@ -6,6 +6,7 @@
 //! [`fields`] beside the types that Python sees.
 
 pub mod attention;
+pub mod balance;
 pub mod cancel;
 pub mod error;
 pub mod fields;

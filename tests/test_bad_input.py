@@ -128,6 +128,8 @@ CALLS = [
     call("Tree.restrict", waveplan.tree(SEQUENCES).restrict, {}, array="sequences"),
     call("Tree.packed", waveplan.tree(SEQUENCES).packed, {}, whole="sequences"),
     call("pack", waveplan.pack, {"sequences": SEQUENCES}, index="max_depth min_shared"),
+    call("balance", waveplan.balance, {"lengths": LENGTHS, "cap": 1000, "work": LENGTHS},
+         array="lengths", count="cap parts multiple_of"),
     call("Packing.from_segments", Packing.from_segments, COLUMNS, array="lengths parents"),
     call("Packing.from_ids", Packing.from_ids, {"group_ids": [1, 1, 2], "parent_ids": [1, 1, 1]},
          array="group_ids parent_ids"),

@@ -10,6 +10,7 @@ from waveplan.errors import DoubtfulError, InputError, InternalError, RankError,
 
 if _TYPE_CHECKING:
     from waveplan._core import (
+        Balance,
         Gdn,
         GdnSchedule,
         GdnSettings,
@@ -22,6 +23,7 @@ if _TYPE_CHECKING:
         Tree,
         WorkloadProfile,
         attention_slices,
+        balance,
         choose_layout,
         gdn,
         gdn_schedule,
@@ -48,8 +50,8 @@ if _TYPE_CHECKING:
 # Modules and their public names, imported when first read: `import waveplan` costs little more than
 # numpy.
 _NAMES = {
-    "_core": "Gdn GdnSchedule GdnSettings Layout Ownership OwnershipSettings Packing Score "
-    "StageWork Tree WorkloadProfile attention_slices choose_layout gdn gdn_schedule "
+    "_core": "Balance Gdn GdnSchedule GdnSettings Layout Ownership OwnershipSettings Packing Score "
+    "StageWork Tree WorkloadProfile attention_slices balance choose_layout gdn gdn_schedule "
     "gdn_schedule_per_rank own",
     "agreement.adapters": "Agreement AllShares Alone Mpi4py TorchDistributed",
     "agreement.protocol": "in_step",
@@ -100,6 +102,7 @@ __all__ = [
     "Agreement",
     "AllShares",
     "Alone",
+    "Balance",
     "Budget",
     "DoubtfulError",
     "Gdn",
@@ -134,6 +137,7 @@ __all__ = [
     "WorkloadProfile",
     "__version__",
     "attention_slices",
+    "balance",
     "choose_layout",
     "format_bytes",
     "gdn",

@@ -340,6 +340,42 @@ class ProfiledWork:
     sent_tokens: Final[_Ints]
     received_tokens: Final[_Ints]
 
+@final
+class Balance:
+    """Items dealt into parts by `balance`. P parts."""
+
+    __match_args__: Final[tuple[str, ...]]
+    parts: Final[tuple[_Ints, ...]]
+    largest: Final[int]
+    bound: Final[int]
+    fewest: Final[int]
+    oversized: Final[_Ints]
+
+def balance(
+    lengths: ArrayLike,
+    work: ArrayLike | None = None,
+    cap: int | None = None,
+    parts: int | None = None,
+    multiple_of: int | None = None,
+    equal_size: bool | None = None,
+) -> Balance:
+    """Deals items into the fewest parts, so that the largest work of a part is small.
+
+    Args:
+        lengths: tokens of each item.
+        work: what is balanced, by default the lengths.
+        cap: most length of a part. A longer item is a part of its own, listed in `oversized`.
+        parts: least number of parts; without a cap exactly this many.
+        multiple_of: the number of parts is a multiple of it, by default of 1.
+        equal_size: every part has as many items.
+
+    Returns the items of each part, ascending; parts by their first item. `largest` is the most
+    work of a part, `bound` what it is at least in as many parts, `fewest` the number of parts that
+    the cap needs at least. Integers alone decide: equal input gives equal parts on every machine.
+
+    InputError: neither cap nor parts; more parts than items; no such number of parts holds them.
+    """
+
 def own(
     packing: Packing,
     cp: int,

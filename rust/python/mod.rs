@@ -1,5 +1,6 @@
 //! The border to Python: array views in, columns out, errors mapped once.
 
+mod balance;
 mod convert;
 pub(crate) mod errors;
 pub(crate) mod fields;
@@ -31,6 +32,8 @@ mod _core {
     use pyo3::prelude::*;
 
     #[pymodule_export]
+    use super::balance::balance;
+    #[pymodule_export]
     use super::gdn::{gdn, schedule, schedule_per_rank};
     #[pymodule_export]
     use super::layout::choose_layout;
@@ -47,6 +50,8 @@ mod _core {
         build_tree, gather_tokens, hash_sequences, labelled_tokens, pack_sequences,
         packed_positions, projected_tokens, target_chunk_tokens,
     };
+    #[pymodule_export]
+    use crate::balance::Balance;
     #[pymodule_export]
     use crate::gdn::{Gdn, GdnSettings, Schedule, Shape as GdnShape};
     #[pymodule_export]
