@@ -34,6 +34,7 @@ if _TYPE_CHECKING:
     from waveplan.agreement.protocol import in_step
     from waveplan.budget import Budget, format_bytes, parse_bytes
     from waveplan.facts import models
+    from waveplan.facts.megatron import MegatronJob, read_megatron
     from waveplan.facts.model import Model
     from waveplan.facts.topology import Sharding, Topology
     from waveplan.facts.training import Training
@@ -56,6 +57,7 @@ _NAMES = {
     "agreement.adapters": "Agreement AllShares Alone Mpi4py TorchDistributed",
     "agreement.protocol": "in_step",
     "budget": "Budget format_bytes parse_bytes",
+    "facts.megatron": "MegatronJob read_megatron",
     "facts.model": "Model",
     "facts.topology": "Sharding Topology",
     "facts.training": "Training",
@@ -111,6 +113,7 @@ __all__ = [
     "InputError",
     "InternalError",
     "Layout",
+    "MegatronJob",
     "Model",
     "Mpi4py",
     "Ownership",
@@ -149,6 +152,7 @@ __all__ = [
     "owned_token_ms",
     "pack",
     "parse_bytes",
+    "read_megatron",
     "tree",
 ]
 # fmt: on

@@ -1,237 +1,317 @@
-"""Megatron-LM arguments by name, and the sizes of the model that they describe."""
+"""Megatron arguments by name: from words, a dict, or a file, with typed access.
+
+Every argument is read, known to be harmless, or refused by name; ``megatron.json`` has the lists.
+"""
 
 from __future__ import annotations
 
+import difflib
+import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
 
-from waveplan.checks import entries, integer, shown, text
+from waveplan.checks import entries, integer, real, shown, text
 from waveplan.errors import InputError
-from waveplan.facts.kinds import ATTENTION, GDN, LARGEST_SIZE, MOST_LAYERS
+from waveplan.facts.kinds import LARGEST_SIZE, MOST_LAYERS
+from waveplan.facts.yaml import read_yaml
+from waveplan.files import kind, read_json, read_text
 
-__all__ = ["Arguments", "sizes", "table"]
+__all__ = ["Arguments", "Source", "flags", "table"]
 
-# fmt: off
-_SWITCHES = {
-    "attention_output_gate", "add_bias_linear", "add_qkv_bias", "bf16", "disable_bias_linear",
-    "fp16", "group_query_attention", "moe_router_enable_expert_bias", "moe_shared_expert_gate",
-    "moe_shared_expert_overlap", "multi_latent_attention", "qk_layernorm", "sequence_parallel",
-    "swiglu", "untie_embeddings_and_output_weights", "use_distributed_optimizer",
-    "use_gated_attention",
-}
-_VALUES = {
-    "context_parallel_size", "expert_model_parallel_size", "expert_tensor_parallel_size",
-    "experimental_attention_variant", "ffn_hidden_size", "hidden_size", "kv_channels",
-    "kv_lora_rank", "linear_attention_freq", "linear_conv_kernel_dim", "linear_key_head_dim",
-    "linear_num_key_heads", "linear_num_value_heads", "linear_value_head_dim",
-    "moe_ffn_hidden_size", "moe_layer_freq", "moe_router_topk",
-    "moe_shared_expert_intermediate_size", "moe_token_dispatcher_type", "mtp_num_layers",
-    "normalization", "num_attention_heads", "num_experts", "num_layers", "num_query_groups",
-    "padded_vocab_size", "pipeline_model_parallel_size", "q_lora_rank", "qk_head_dim",
-    "qk_pos_emb_head_dim", "recompute_granularity", "recompute_method", "recompute_modules",
-    "recompute_num_layers", "tensor_model_parallel_size", "v_head_dim", "vocab_size",
-    "world_size",
-}
-# fmt: on
+Source: TypeAlias = "Sequence[str] | Mapping[str, Any] | str | os.PathLike[str]"
+
 _LIST = re.compile(r"\[([01](?:,[01])*)\](?:\*(\d{1,40}))?")
 _NUMBER = r"-?\d{1,40}"
+_VARIABLE = re.compile(r"\$\{(\w+)(?::?-([^{}]*))?\}|\$(\w+)|\$\{(\w+)\[[@*]\]\}")
+_MOST_WORDS = 1 << 16
 
 
-def table(arguments: Sequence[str] | Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Known arguments by name with underscores, and the names of the others."""
-    if isinstance(arguments, str):
-        raise InputError("Megatron arguments must be a list of words or a dict, not one text")
-    if isinstance(arguments, Mapping):
-        pairs = [(_name(key), value) for key, value in arguments.items()]
-    elif not isinstance(arguments, Iterable):
+@cache
+def flags() -> dict[str, Any]:
+    """The lists: ``switches`` and ``values`` are read, ``harmless`` ones matched by their names,
+    ``refused`` have a reason; ``aliases`` are other names, with "!" for the opposite."""
+    lists: dict[str, Any] = read_json(Path(__file__).parent / "megatron.json")
+    lists["harmless"] = re.compile("|".join(lists["harmless"]))
+    return lists
+
+
+def option(name: str) -> str:
+    """A name as it is written on a command line."""
+    return f"--{name.replace('_', '-')}"
+
+
+def table(source: Source) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Arguments that are read, by name with underscores, and the options known to be harmless.
+
+    Raises:
+        InputError: an argument is unknown, or one that changes memory in a way that is not read.
+    """
+    found: dict[str, Any] = {}
+    harmless: dict[str, None] = {}
+    unknown: list[str] = []
+    known = flags()
+    for given, value in _pairs(source):
+        name, opposite = given, False
+        if (alias := known["aliases"].get(given)) is not None:
+            name, opposite = alias.lstrip("!"), alias.startswith("!")
+        off = value is None or value is False or value in ([], "", "None")
+        if name in known["switches"]:
+            found[name] = not _on(given, value) if opposite else _on(given, value)
+        elif name in known["values"]:
+            if value is True:
+                raise InputError(f"{option(given)} needs a value")
+            if not off:
+                found[name] = value
+        elif off or known["harmless"].fullmatch(name):
+            harmless[option(given)] = None
+        elif name in known["refused"]:
+            raise InputError(f"{option(given)} is not read: {known['refused'][name]}")
+        else:
+            unknown.append(given)
+    if unknown:
+        raise InputError(_unknown(unknown))
+    return found, tuple(harmless)
+
+
+def _unknown(names: list[str]) -> str:
+    known = {*flags()["switches"], *flags()["values"], *flags()["aliases"]}
+    close = difflib.get_close_matches(names[0], known, n=2, cutoff=0.8)
+    hint = f" (did you mean {' or '.join(map(option, close))}?)" if close else ""
+    listed = ", ".join(option(name) for name in dict.fromkeys(names[:8]))
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return (
+        f"{listed}{more}: not known to be read or harmless{hint}; leave out what does not change "
+        "the model or its memory"
+    )
+
+
+def _on(name: str, value: Any) -> bool:
+    if isinstance(value, str) and value.strip().lower() in ("true", "false", "1", "0"):
+        return value.strip().lower() in ("true", "1")
+    if value is None or (isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    raise InputError(f"{option(name)} is a switch, not {shown(value)}")
+
+
+# -- sources ------------------------------------------------------------------------------------
+
+
+def _pairs(source: Source) -> list[tuple[str, Any]]:
+    if isinstance(source, str | os.PathLike):
+        return _file(source)
+    if isinstance(source, Mapping):
+        return _items(source)
+    if hasattr(source, "__dict__") and not isinstance(source, Iterable):
+        return _items(vars(source))  # an argparse.Namespace, as checkpoints hold it
+    if not isinstance(source, Iterable):
         raise InputError(
-            f"Megatron arguments must be a list of words or a dict, not {shown(arguments)}"
+            f"Megatron arguments must be a list of words, a dict or a file, not {shown(source)}"
         )
-    else:
-        words = entries("Megatron arguments", arguments)
-        # Numbers may stand for themselves.
-        pairs = _pairs([str(word) if type(word) is int else text("a word", word) for word in words])
-    known = _SWITCHES | _VALUES
-    found = {name: value for name, value in pairs if name in known and value is not None}
-    for name in found.keys() & _VALUES:
-        if found[name] is True:
-            raise InputError(f"--{name.replace('_', '-')} needs a value")
-    ignored = dict.fromkeys(f"--{name.replace('_', '-')}" for name, _ in pairs if name not in known)
-    return found, tuple(ignored)
+    words = entries("Megatron arguments", source)
+    # Numbers may stand for themselves.
+    return _words([str(one) if type(one) is int else text("a word", one) for one in words])
+
+
+def _items(values: Mapping[Any, Any]) -> list[tuple[str, Any]]:
+    """Names and values; sections of known names are opened."""
+    pairs: list[tuple[str, Any]] = []
+    for key, value in values.items():
+        name = _name(key)
+        if isinstance(value, Mapping):
+            name = name.lower()
+            if name not in flags()["sections"]:
+                raise InputError(
+                    f"{shown(key)} is a section: known are {', '.join(flags()['sections'])}"
+                )
+            if name not in flags()["sections_left_out"]:
+                pairs += _items(value)
+        else:
+            pairs.append((name, value))
+    return pairs
+
+
+def _file(path: str | os.PathLike[str]) -> list[tuple[str, Any]]:
+    if kind(path) == "folder":
+        raise InputError(f"{path} is a folder: give the file of arguments in it")
+    if isinstance(path, str) and path.lstrip().startswith("--"):
+        raise InputError("Megatron arguments must be a list of words, a dict or a file: split them")
+    suffix = Path(path).suffix.lower()
+    try:
+        if suffix in (".json", ".yaml", ".yml"):
+            value = read_json(path) if suffix == ".json" else read_yaml(path)
+            if isinstance(value, list):
+                return _words([str(word) for word in value])
+            if not isinstance(value, dict):
+                raise InputError("it must hold the arguments by name, or a list of words")
+            return _items(value)
+        return _words(_script(read_text(path)))
+    except InputError as error:
+        message = str(error)
+        raise InputError(message if str(path) in message else f"{path}: {message}") from None
 
 
 def _name(word: object) -> str:
     return str(word).lstrip("-").replace("-", "_")
 
 
-def _pairs(words: list[str]) -> list[tuple[str, Any]]:
-    """(name, value) of an argv; True for an argument without a value, a list for several."""
+def _words(words: list[str]) -> list[tuple[str, Any]]:
+    """(name, value) of an argv; True for an option without a value, a list for several."""
+    if len(words) > _MOST_WORDS:
+        raise InputError(f"{len(words)} words: at most {_MOST_WORDS} are read")
     pairs: list[tuple[str, Any]] = []
-    for word in words:
-        if word.startswith("--"):
+    switches = flags()["switches"]
+    opened = [part for word in words for part in (word.split() if word[:2] == "--" else [word])]
+    for word in opened:
+        if re.match("--[A-Za-z]", word):
             name, equals, value = word.partition("=")
             pairs.append((_name(name), value if equals else True))
         elif pairs:
             name, value = pairs[-1]
-            text = word if value is True else f"{value},{word}"
-            pairs[-1] = (name, True if name in _SWITCHES else text)
+            if flags()["aliases"].get(name, name).lstrip("!") in switches:
+                # What follows a switch in a script is the shell's.
+                if value is True and word.lower() in ("true", "false"):
+                    pairs[-1] = (name, word)
+                continue
+            several = [*value, word] if isinstance(value, list) else [value, word]
+            pairs[-1] = (name, word if value is True else several)
     return pairs
 
 
-class Arguments:
-    """Typed access; absent needed names are collected."""
+def _script(script: str) -> list[str]:
+    """The words of a launch script: arrays and variables that it sets are put in."""
+    plain = re.sub(r"\\\r?\n", " ", script)
+    lexer = shlex.shlex(plain, posix=True, punctuation_chars="();<>|&")
+    lexer.whitespace_split = True
+    try:
+        words = list(lexer)
+    except ValueError as error:
+        raise InputError(f"it is not a script that can be split into words: {error}") from None
+    variables: dict[str, str] = {}
+    left: list[str] = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals and re.fullmatch(r"\w+\+?", name) and not word.startswith("--"):
+            variables.setdefault(name.rstrip("+"), _expanded(value, variables))
+        else:
+            left.append(word)
+    expanded = " ".join(_expanded(word, variables) for word in left)
+    return [word for word in expanded.split() if word not in (")", "(", ";", "\\")]
 
-    def __init__(self, table: dict[str, Any]) -> None:
-        self.table = table
+
+def _expanded(word: str, variables: dict[str, str]) -> str:
+    """A word with the variables put in that are set, or have a default where they stand."""
+
+    def put(found: re.Match[str]) -> str:
+        return variables.get(found[1] or found[3] or "") or found[2] or found[0]
+
+    return _VARIABLE.sub(put, word)
+
+
+# -- values -------------------------------------------------------------------------------------
+
+
+class Arguments:
+    """Typed access; absent needed names are collected, and the names that were asked for."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.values = values
         self.missing: list[str] = []
 
+    def _value(self, name: str) -> Any:
+        value = self.values.get(name)
+        if isinstance(value, list | tuple) and len(value) == 1:
+            value = value[0]
+        if isinstance(value, str) and "$" in value:
+            raise InputError(f"{option(name)} is {shown(value)}: a variable that is not set here")
+        return value
+
     def number(self, name: str, absent: int = 0, least: int = 0) -> int:
-        value = self.table.get(name)
+        """An integer; ``absent`` without one."""
+        value = self._value(name)
         if value is None:
             return absent
         if isinstance(value, str) and re.fullmatch(_NUMBER, value.strip()):
             value = int(value)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
         most = MOST_LAYERS if name == "num_layers" else LARGEST_SIZE
-        return integer(f"--{name.replace('_', '-')}", value, least, most)
+        return integer(option(name), value, least, most)
 
-    def need(self, name: str, least: int = 0) -> int:
-        if self.table.get(name) is None:
-            self.missing.append(f"--{name.replace('_', '-')}")
+    def share(self, name: str, absent: float) -> float:
+        """A number within [0, 1]."""
+        value = self._value(name)
+        if isinstance(value, str):
+            try:
+                value = float(value)
+            except ValueError:
+                raise InputError(f"{option(name)} must be a number, not {shown(value)}") from None
+        return absent if value is None else real(option(name), value, 0, 1)
+
+    def need(self, name: str, least: int = 1) -> int:
+        """Like number; an absent name is noted and read as 1 until all are known."""
+        if self.values.get(name) is None:
+            self.missing.append(option(name))
             return 1
         return self.number(name, least=least)
 
-    def on(self, name: str) -> bool:
-        value = self.table.get(name, False)
-        if not isinstance(value, bool | int | str):
-            raise InputError(f"--{name.replace('_', '-')} is a switch, not {shown(value)}")
-        return bool(value)
+    def on(self, name: str, absent: bool = False) -> bool:
+        """A switch."""
+        value: bool = self.values.get(name, absent)
+        return value
 
     def word(self, name: str, absent: str) -> str:
-        """Text."""
-        return text(f"--{name.replace('_', '-')}", self.table.get(name, absent))
+        """Text; the class of an enumeration is left out."""
+        value = self._value(name)
+        if value is not None and not isinstance(value, str | list | tuple | bool):
+            value = str(value)
+        return (
+            absent if value is None else text(option(name), value).rpartition(".")[2].strip("'\"")
+        )
 
+    def words(self, name: str) -> tuple[str, ...]:
+        """Several words, however they are written."""
+        value = self.values.get(name)
+        if value is None:
+            return ()
+        listed = value if isinstance(value, list | tuple) else [value]
+        return tuple(
+            part for one in listed for part in re.split(r"[\s,]+", str(one).strip("[]")) if part
+        )
 
-def sizes(table: dict[str, Any]) -> dict[str, Any]:
-    """The fields of `Model` that the arguments state; all missing ones are listed."""
-    arguments = Arguments(table)
-    layers, hidden = arguments.need("num_layers"), arguments.need("hidden_size")
-    heads = arguments.need("num_attention_heads", least=1)
-    vocab = arguments.number("padded_vocab_size") or arguments.need("vocab_size")
-    grouped = arguments.on("group_query_attention") or "num_query_groups" in table
-    bias = arguments.on("add_bias_linear") or not arguments.on("disable_bias_linear")
-    if table.get("add_bias_linear") is False:
-        bias = False
-    values: dict[str, Any] = {
-        "hidden": hidden,
-        "layers": layers,
-        "vocab": vocab,
-        "heads": heads,
-        "kv_groups": arguments.need("num_query_groups") if grouped else heads,
-        "head_dim": arguments.number("kv_channels") or max(1, hidden // heads),
-        "attention_gate": arguments.on("attention_output_gate")
-        or arguments.on("use_gated_attention"),
-        "tied_embeddings": not arguments.on("untie_embeddings_and_output_weights"),
-        "gated_mlp": arguments.on("swiglu"),
-        "activation": "silu" if arguments.on("swiglu") else "gelu",
-        "qk_norm": arguments.on("qk_layernorm"),
-        "qkv_bias": bias or arguments.on("add_qkv_bias"),
-        "output_bias": bias,
-        "mlp_bias": bias,
-        "norm_bias": arguments.word("normalization", "LayerNorm") == "LayerNorm",
-        "mtp_layers": arguments.number("mtp_num_layers"),
-        "dtype": "bfloat16" if arguments.on("bf16") else _half(arguments),
-        "layer_kinds": _kinds(arguments, layers),
-    }
-    values.update(_latent(arguments), **_gdn(arguments, values["layer_kinds"]))
-    values.update(_feed_forward(arguments, layers, bias))
-    if arguments.missing:
-        raise InputError(f"Megatron arguments lack {', '.join(arguments.missing)}")
-    return values
+    def pattern(self, name: str, layers: int, absent: int = 1) -> int | tuple[bool, ...]:
+        """A period, or a flag a layer from a list or from text such as ``([0]*3+[1]*58)``."""
+        value = self.values.get(name, absent)
+        if isinstance(value, list | tuple) and not all(isinstance(one, str) for one in value):
+            marks = [bool(integer(option(name), one, 0, 1)) for one in value]
+        elif isinstance(value, str | list | tuple):
+            marks = self._marks(name, value if isinstance(value, str) else "".join(value), layers)
+        else:
+            return integer(option(name), value, 1)
+        if not marks:
+            return self.number(name, least=1)
+        if "--num-layers" in self.missing:
+            return 1
+        if len(marks) != layers:
+            raise InputError(f"{option(name)} has {len(marks)} entries for {layers} layers")
+        return tuple(marks)
 
-
-def _half(arguments: Arguments) -> str:
-    return "float16" if arguments.on("fp16") else "float32"
-
-
-def _kinds(arguments: Arguments, layers: int) -> tuple[str, ...]:
-    if arguments.table.get("linear_attention_freq") is None:
-        return (ATTENTION,) * layers
-    linear = _pattern(arguments, "linear_attention_freq", layers)
-    # A number n puts attention at every n-th layer; a pattern marks the linear layers.
-    if isinstance(linear, int):
-        return tuple(ATTENTION if (i + 1) % linear == 0 else GDN for i in range(layers))
-    return tuple(GDN if flag else ATTENTION for flag in linear)
-
-
-def _latent(arguments: Arguments) -> dict[str, int]:
-    if not arguments.on("multi_latent_attention"):
-        return {}
-    return {
-        "q_lora_rank": arguments.number("q_lora_rank"),
-        "kv_lora_rank": arguments.number("kv_lora_rank", 32),
-        "qk_nope_head_dim": arguments.number("qk_head_dim", 128),
-        "qk_rope_head_dim": arguments.number("qk_pos_emb_head_dim", 64),
-        "v_head_dim": arguments.number("v_head_dim", 128),
-    }
-
-
-def _gdn(arguments: Arguments, kinds: tuple[str, ...]) -> dict[str, int]:
-    if GDN not in kinds:
-        return {}
-    return {
-        "gdn_key_heads": arguments.need("linear_num_key_heads"),
-        "gdn_value_heads": arguments.need("linear_num_value_heads"),
-        "gdn_key_dim": arguments.need("linear_key_head_dim"),
-        "gdn_value_dim": arguments.need("linear_value_head_dim"),
-        "gdn_conv": arguments.need("linear_conv_kernel_dim"),
-    }
-
-
-def _feed_forward(arguments: Arguments, layers: int, bias: bool) -> dict[str, Any]:
-    experts = arguments.number("num_experts")
-    if not experts:
-        return {"ffn": arguments.need("ffn_hidden_size")}
-    pattern = _pattern(arguments, "moe_layer_freq", layers)
-    moe = pattern if isinstance(pattern, tuple) else tuple(i % pattern == 0 for i in range(layers))
-    # The experts' width defaults to the dense one.
-    own = "moe_ffn_hidden_size" if "moe_ffn_hidden_size" in arguments.table else "ffn_hidden_size"
-    return {
-        "experts": experts,
-        "topk": arguments.number("moe_router_topk", 2),
-        "expert_ffn": arguments.need(own),
-        "shared_ffn": arguments.number("moe_shared_expert_intermediate_size"),
-        "shared_gate": arguments.on("moe_shared_expert_gate"),
-        "router_bias": arguments.on("moe_router_enable_expert_bias"),
-        "expert_bias": bias,
-        "moe_layers": moe,
-        "ffn": 0 if all(moe) else arguments.need("ffn_hidden_size"),
-    }
-
-
-def _pattern(arguments: Arguments, name: str, layers: int) -> int | tuple[bool, ...]:
-    """A period, or a flag per layer from text such as ``([0]*3+[1]*58)``."""
-    value = arguments.table.get(name, 1)
-    option = f"--{name.replace('_', '-')}"
-    if isinstance(value, list | tuple):
-        flags = [bool(integer(option, item, 0, 1)) for item in value]
-    elif not isinstance(value, str):
-        return integer(option, value, 1)
-    elif re.fullmatch(_NUMBER, value.strip()):
-        return integer(option, int(value), 1)
-    else:
+    def _marks(self, name: str, value: str, layers: int) -> list[bool]:
+        if re.fullmatch(_NUMBER, value.strip()):
+            return []
         plain = re.sub(r"[\s'\"]", "", value)
         # One pair of parentheses around the whole sum is Megatron's own way to write it.
         inner = plain[1:-1] if plain.startswith("(") and plain.endswith(")") else plain
-        flags = []
+        marks: list[bool] = []
         for term in inner.split("+"):
             match = _LIST.fullmatch(term)
             if match is None:
-                raise InputError(f"{option} is {shown(value)}: write a number or [0]*3+[1]*58")
+                raise InputError(
+                    f"{option(name)} is {shown(value)}: write a number or [0]*3+[1]*58"
+                )
             once = [digit == "1" for digit in match[1].split(",")]
-            flags += once * min(int(match[2] or 1), layers + 1)
-    if "--num-layers" in arguments.missing:
-        return 1
-    if len(flags) != layers:
-        raise InputError(f"{option} has {len(flags)} entries for {layers} layers")
-    return tuple(flags)
+            marks += once * min(int(match[2] or 1), layers + 1)
+        return marks

@@ -15,15 +15,15 @@ from typing import Any
 
 from waveplan.checks import integer, shown, text
 from waveplan.errors import InputError
-from waveplan.facts.kinds import ATTENTION, GDN, LARGEST_SIZE, MOST_LAYERS
+from waveplan.facts.kinds import ATTENTION, GDN, LARGEST_SIZE, MOST_LAYERS, SLIDING, mtp_text
 from waveplan.files import kind, read_json
 
 __all__ = ["FAMILIES", "read"]
 
 _LAYER_TYPES = {
     "full_attention": ATTENTION,
-    "sliding_attention": ATTENTION,
-    "chunked_attention": ATTENTION,
+    "sliding_attention": SLIDING,
+    "chunked_attention": SLIDING,
     "attention": ATTENTION,
     "linear_attention": GDN,
 }
@@ -46,6 +46,7 @@ class _Family:
     attention_gate: bool | None = None
     shared_gate: bool = False
     activation: str = "eager"
+    function: str = ""
     expert_ffn: str = "moe_intermediate_size"
     interval: int | None = None
     """Value of an absent ``full_attention_interval``."""
@@ -174,7 +175,7 @@ def _decoder(keys: _Keys, family_name: str, name: str) -> dict[str, Any]:
         "head_dim": keys.count("head_dim", least=1) or _head_dim(keys, hidden, heads),
         "tied_embeddings": _tied(keys, fixed),
         "attention_gate": keys.yes("attn_output_gate", bool(fixed.attention_gate)),
-        "activation": "silu"
+        "activation": fixed.function or "silu"
         if keys.word("hidden_act", "hidden_activation") in ("", "silu", "swish")
         else "gelu",
         "mtp_layers": keys.count("num_nextn_predict_layers", "mtp_num_hidden_layers") or 0,
@@ -187,6 +188,8 @@ def _decoder(keys: _Keys, family_name: str, name: str) -> dict[str, Any]:
     sizes.update(_attention(keys, fixed))
     sizes.update(_mixers(keys, fixed, layers))
     sizes.update(_feed_forward(keys, fixed, layers, known=family is not None))
+    if sizes["mtp_layers"]:
+        sizes["not_counted"] = (mtp_text(sizes["mtp_layers"]),)
     if keys.missing:
         kind = f"model_type {family_name!r}" if family_name else "the config"
         raise InputError(f"{kind} lacks {', '.join(keys.missing)}")

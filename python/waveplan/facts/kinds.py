@@ -6,7 +6,7 @@ from waveplan.checks import choice, shown
 
 __all__ = [
     *("ATTENTION", "DTYPE_BYTES", "FUNCTIONS", "GDN", "KINDS", "LARGEST_SIZE", "MOST_LAYERS"),
-    *("NONE", "NORMS", "SLIDING", "UNITS", "UNPRICED", "dtype_name"),
+    *("NONE", "NORMS", "SLIDING", "UNITS", "UNPRICED", "dtype_name", "mtp_text"),
 ]
 
 ATTENTION = "attention"
@@ -65,3 +65,12 @@ def dtype_name(name: str, value: object) -> str:
     given = value if isinstance(value, str) or type(value).__module__ == "torch" else shown(value)
     known = str(given).removeprefix("torch.").lower()
     return choice(name, _DTYPE_ALIASES.get(known, known), DTYPE_BYTES)
+
+
+def mtp_text(modules: int) -> str:
+    """How modules that predict further tokens are named where they are not counted."""
+    return (
+        "1 module that predicts a further token"
+        if modules == 1
+        else (f"{modules} modules that predict further tokens")
+    )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from waveplan.checks import choice, entries, flag, integer, text
 from waveplan.errors import InputError
@@ -25,6 +25,9 @@ from waveplan.facts.kinds import (
     UNPRICED,
     dtype_name,
 )
+
+if TYPE_CHECKING:
+    from waveplan.facts.arguments import Source
 
 __all__ = ["ATTENTION", "DTYPE_BYTES", "GDN", "UNITS", "Model"]
 
@@ -98,6 +101,7 @@ class Model:
     mtp_layers: int = _size("multi-token-prediction modules, beside the decoder's layers")
     qk_norm: bool = switch()
     qk_norm_wide: bool = switch(doc="with qk_norm: over all heads, not within each")
+    latent_norm: bool = switch(True, "with latent attention: norms of what is compressed")
     qkv_bias: bool = switch()
     output_bias: bool = switch()
     mlp_bias: bool = switch()
@@ -273,12 +277,14 @@ class Model:
         return made
 
     @classmethod
-    def from_megatron(cls, arguments: Sequence[str] | Mapping[str, Any]) -> Model:
-        """Read Megatron arguments: an argv list, or a dict of argument names and values.
+    def from_megatron(cls, arguments: Source, padded_vocab: int | None = None) -> Model:
+        """Read Megatron arguments: words, a dict, or a file (see `waveplan.read_megatron`).
+
+        ``padded_vocab``: rows of the embedding, where the arguments leave them to a tokenizer.
 
         Raises:
-            InputError: a needed argument is missing (all are listed).
+            InputError: an argument is unknown, missing (all are listed), or has a wrong value.
         """
-        from waveplan.facts import arguments as _megatron
+        from waveplan.facts import decoder
 
-        return cls(**_megatron.sizes(_megatron.table(arguments)[0]))
+        return cls(**decoder.read(arguments, padded_vocab))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+from waveplan.facts.mixers import latent_parameters
 from waveplan.facts.model import Model
 
-__all__ = ["layer_parameters"]
+__all__ = ["layer_parameters", "parameter_counts"]
 
 
 def layer_parameters(model: Model) -> dict[str, int]:
@@ -12,7 +15,7 @@ def layer_parameters(model: Model) -> dict[str, int]:
 
     "Whole" parts are replicated on every tensor-parallel rank, the others are divided.
     """
-    attention, attention_whole = _latent(model) if model.mla else _grouped(model)
+    attention, attention_whole = latent_parameters(model) if model.mla else _grouped(model)
     gdn, gdn_whole = _gdn(model)
     matrices = 3 if model.gated_mlp else 2
     hidden, ffn, expert = model.hidden, model.ffn, model.expert_ffn
@@ -36,6 +39,27 @@ def layer_parameters(model: Model) -> dict[str, int]:
     }
 
 
+def parameter_counts(model: Model) -> dict[str, int]:
+    """Parameters of the whole model by part, without modules that predict further tokens."""
+    layer = SimpleNamespace(**layer_parameters(model))
+    moe, embedding = sum(model.moe_layers), model.vocab * model.hidden
+    other = {kind: divided + whole for kind, divided, whole in model.mixer_parameters}
+    return {
+        "embedding": embedding + model.positions * model.hidden,
+        "attention": model.attention_layers
+        * (layer.attention_parameters + layer.attention_whole_parameters),
+        "gdn": model.gdn_layers * (layer.gdn_parameters + layer.gdn_whole_parameters),
+        "other_mixers": sum(other.get(kind, 0) for kind in model.layer_kinds),
+        "dense_mlp": model.dense_layers * (layer.mlp_parameters + layer.mlp_whole_parameters),
+        "routed": layer.expert_parameters * moe * model.experts,
+        "shared": moe * (layer.shared_parameters + layer.shared_whole_parameters),
+        "router": moe * layer.router_parameters,
+        "norms": model.layers * layer.norm_parameters + layer.final_norm_parameters,
+        "extra": sum(number for _, number in model.extra_parameters),
+        "head": 0 if model.tied_embeddings else embedding,
+    }
+
+
 def _grouped(model: Model) -> tuple[int, int]:
     """(divided, replicated) parameters of grouped-query attention."""
     queries = model.heads * model.head_dim
@@ -48,30 +72,8 @@ def _grouped(model: Model) -> tuple[int, int]:
         divided += model.heads
     replicated = model.hidden if model.output_bias else 0
     if model.qk_norm:
-        replicated += queries + keys if model.qk_norm_wide else 2 * model.head_dim
-    return divided, replicated
-
-
-def _latent(model: Model) -> tuple[int, int]:
-    """(divided, replicated) parameters of multi-head latent attention.
-
-    The down projections and their norms are whole on every rank, the up projections are
-    divided over heads.
-    """
-    query_dim = model.heads * (model.qk_nope_head_dim + model.qk_rope_head_dim)
-    value_dim = model.heads * model.v_head_dim
-    rank = model.kv_lora_rank
-    replicated = model.hidden * (rank + model.qk_rope_head_dim) + rank
-    divided = rank * (model.heads * model.qk_nope_head_dim + value_dim) + value_dim * model.hidden
-    if model.q_lora_rank:
-        replicated += model.hidden * model.q_lora_rank + model.q_lora_rank
-        divided += model.q_lora_rank * query_dim
-    else:
-        divided += model.hidden * query_dim
-    if model.qkv_bias:
-        replicated += rank + model.qk_rope_head_dim + model.q_lora_rank
-    if model.output_bias:
-        replicated += model.hidden
+        width = queries + keys if model.qk_norm_wide else 2 * model.head_dim
+        replicated += width * (2 if model.norm_bias else 1)
     return divided, replicated
 
 
