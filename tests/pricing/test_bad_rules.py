@@ -187,8 +187,8 @@ def test_definitions_that_multiply_are_priced_but_not_explained(tmp_path: Path) 
 
 def test_conditions_that_multiply_still_say_why(tmp_path: Path) -> None:
     """Facts to blame are sought once in each definition, not in each mention of it."""
-    text = '[define]\nmoe_ffn_width = "' + " and ".join(["pp"] * 20) + '"\n'
-    names = ["moe_ffn_width", "recomputed_mlps", "kept_common"]
+    text = '[define]\nkept_shared = "' + " and ".join(["pp"] * 20) + '"\n'
+    names = ["kept_shared", "recomputed_mlps", "kept_common"]
     for before, name in itertools.pairwise(names):
         text += f'{name} = "{" + ".join([before] * 30)}"\n'
     text += rule("1 * B", more=f'where = "{" and ".join(["kept_common > 10000000"] * 60)}"')

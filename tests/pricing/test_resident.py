@@ -118,7 +118,7 @@ def test_allowances_are_stated_and_say_what_they_hold() -> None:
     one = resident(MODEL_A, Topology(cp=2, ep=2), Training())
     stated = {term.name: term for term in one.terms if "allowance" in term.why}
     assert set(stated) == {
-        "resident.workspaces_ep",
+        "resident.first_use",
         "resident.context",
         "resident.collectives",
     }

@@ -19,7 +19,7 @@ def layer_parameters(model: Model) -> dict[str, int]:
     gdn, gdn_whole = _gdn(model)
     matrices = 3 if model.gated_mlp else 2
     hidden, ffn, expert = model.hidden, model.ffn, model.expert_ffn
-    expert_biases = (matrices - 1) * expert + hidden if model.expert_bias else 0
+    expert_biases = (matrices - 1) * expert if model.expert_bias else 0
     norm = 0 if model.norm == "plain" else hidden * (2 if model.norm_bias else 1)
     latent = model.moe_latent or hidden
     return {
@@ -30,6 +30,7 @@ def layer_parameters(model: Model) -> dict[str, int]:
         "mlp_parameters": matrices * hidden * ffn + ((matrices - 1) * ffn if model.mlp_bias else 0),
         "mlp_whole_parameters": hidden if model.mlp_bias else 0,
         "expert_parameters": matrices * latent * expert + expert_biases if model.experts else 0,
+        "expert_whole_parameters": latent if model.expert_bias else 0,
         "shared_parameters": matrices * hidden * model.shared_ffn,
         "shared_whole_parameters": (hidden if model.shared_gate else 0)
         + 2 * hidden * model.moe_latent,
@@ -51,7 +52,7 @@ def parameter_counts(model: Model) -> dict[str, int]:
         "gdn": model.gdn_layers * (layer.gdn_parameters + layer.gdn_whole_parameters),
         "other_mixers": sum(other.get(kind, 0) for kind in model.layer_kinds),
         "dense_mlp": model.dense_layers * (layer.mlp_parameters + layer.mlp_whole_parameters),
-        "routed": layer.expert_parameters * moe * model.experts,
+        "routed": (layer.expert_parameters + layer.expert_whole_parameters) * moe * model.experts,
         "shared": moe * (layer.shared_parameters + layer.shared_whole_parameters),
         "router": moe * layer.router_parameters,
         "norms": model.layers * layer.norm_parameters + layer.final_norm_parameters,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 
 from waveplan.checks import instance, integer
@@ -13,7 +14,7 @@ from waveplan.facts.parameters import layer_parameters
 from waveplan.facts.topology import RANKS, SHARDED, Topology
 from waveplan.facts.training import HEADS, RECOMPUTE_MODULES, Training
 
-__all__ = ["facts"]
+__all__ = ["facts", "stages"]
 
 _MODEL_SIZES = (
     *("hidden", "layers", "vocab", "heads", "kv_groups", "head_dim", "attention_gate", "ffn"),
@@ -31,6 +32,7 @@ _TRAINING_SIZES = (
 )
 _WORDS = {"head": HEADS, "optimizer": ("adam8bit", "muon"), "gpu": ("ampere", "hopper")}
 """Facts of training that are one word: those words that rules read, as flags."""
+_OF_STAGE = ("stage_", "held_", "in_flight")
 _PARTS = {
     "recompute_modules": ("recompute", RECOMPUTE_MODULES),
     "offload": ("offload", ("activations", "optimizer")),
@@ -57,6 +59,22 @@ def facts(model: Model, topology: Topology, training: Training, stage: int = 0) 
         **_training(model, topology, training),
         **_stage(model, topology, training, stage),
     }
+
+
+def stages(model: Model, topology: Topology, training: Training) -> dict[int, dict[str, int]]:
+    """The facts of each pipeline stage that can need the most memory, by its number.
+
+    A stage that has no more of anything than another is left out: with equal layers the first two
+    and the last remain.
+    """
+    table = facts(model, topology, training)
+    parts = {0: {name: table[name] for name in table if name.startswith(_OF_STAGE)}}
+    for stage in range(1, topology.pp):
+        made = _stage(model, topology, training, stage)
+        counts = made.values()
+        if not any(all(map(operator.le, counts, other.values())) for other in parts.values()):
+            parts[stage] = made
+    return {stage: {**table, **made} for stage, made in parts.items()}
 
 
 def _modules(model: Model, training: Training) -> None:
@@ -89,7 +107,7 @@ def _stage(model: Model, topology: Topology, training: Training, stage: int) -> 
     held count once for each micro-batch whose activations the stage holds."""
     chunks = topology.chunks(model.layers, stage)
     held = topology.in_flight(stage, training.microbatches)
-    if training.expert_overlap:
+    if training.expert_overlap and topology.virtual > 1:
         held[-1] += 1
     count = sum(map(len, chunks))
     known, parts = model.layer_kinds, model.feed_forward
@@ -125,6 +143,7 @@ def _stage(model: Model, topology: Topology, training: Training, stage: int) -> 
         "stage_gdn_layers": sum(n for (kind, _), n in here.items() if kind == GDN),
         "stage_moe_layers": units[True],
         "stage_dense_layers": units[False],
+        "last_layer_moe": int(bool(model.moe_layers and model.moe_layers[-1])),
         "stage_mtp_layers": model.mtp_layers if training.mtp and last else 0,
         "stage_other_elements": sum(n * others.get(kind, 0) for (kind, _), n in here.items())
         + -(-extra // topology.pp),

@@ -80,6 +80,11 @@ class Price:
         return explain(self.bound, self.measures, self.results, notes)
 
     @property
+    def stage(self) -> int:
+        """The pipeline stage that needs it."""
+        return self.bound.stage(self.measures)
+
+    @property
     def terms(self) -> dict[str, int]:
         """Bytes by rule, where it counts most; rules that charged nothing are left out."""
         return self.explanation.terms()
@@ -94,6 +99,7 @@ class Price:
             "required": self.required,
             "estimate": self.estimate,
             "margin": self.margin,
+            "stage": self.stage,
             "rules": self.bound.rules.name,
             "results": dict(self.results),
             **self.explanation.to_dict(),

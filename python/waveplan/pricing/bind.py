@@ -13,6 +13,7 @@ from waveplan.checks import instance
 from waveplan.errors import InputError
 from waveplan.facts.model import Model
 from waveplan.facts.table import facts as facts_of
+from waveplan.facts.table import stages as stages_of
 from waveplan.facts.topology import RANKS, Topology
 from waveplan.facts.training import Training
 from waveplan.pricing import language as lang
@@ -102,13 +103,18 @@ class Compiler:
         self._positive: list[bool] = []
         self._done: dict[tuple[Expr, tuple[tuple[str, int], ...]], int] = {}
 
+    def beside(self, facts: Mapping[str, int], states: Mapping[str, Status]) -> Compiler:
+        """A compiler into the same nodes for other facts."""
+        other = Compiler(self.rules, facts, states)
+        other.nodes, other._ids, other._positive = self.nodes, self._ids, self._positive
+        return other
+
     def as_if(self) -> Compiler:
         """A compiler into the same nodes that charges uncharged rules too."""
-        other = Compiler(self.rules, self.facts, {})
+        other = self.beside(self.facts, {})
         other.charged = {
             name for name, state in self.states.items() if state.state != "does not apply"
         }
-        other.nodes, other._ids, other._positive = self.nodes, self._ids, self._positive
         return other
 
     # -- nodes ------------------------------------------------------------------------------
@@ -340,7 +346,10 @@ class BoundRules:
     """Rules with every fact folded in: a program for the core, and which charge and why not.
 
     Args:
-        program: evaluates measures to the results named in `waveplan._core.PRICE_ROOTS`.
+        program: evaluates measures to the results named in `waveplan._core.PRICE_ROOTS`, each the
+            largest of all pipeline stages.
+        compilers: of each pipeline stage that can need the most, by its number.
+        states: of every rule, on the stage where it is most doubtful.
         doubtful: rules uncharged (needed outside where they hold, charged 0), then unmeasured
             (charged outside where they were checked). What each would charge follows the named
             results.
@@ -350,8 +359,30 @@ class BoundRules:
     facts: Mapping[str, int]
     states: Mapping[str, Status]
     program: Program
-    compiler: Compiler = field(repr=False)
+    compilers: Mapping[int, Compiler] = field(repr=False)
     doubtful: tuple[Status, ...] = ()
+
+    def values(self, measures: Measures, *names: str) -> dict[int, list[int]]:
+        """Return rules, definitions or totals of a whole plan on each of the stages."""
+        every = self.program.every(instance("measures", measures, Measures))
+        nodes = {
+            stage: [compiler.compile(lang.parse(name)) for name in names]
+            for stage, compiler in self.compilers.items()
+        }
+        if any(node >= len(every) for found in nodes.values() for node in found):
+            table = self.compilers[min(nodes)].nodes
+            every = program(table, [0]).every(measures)
+        return {
+            stage: [max((value or 0 for value in every[node]), default=0) for node in found]
+            for stage, found in nodes.items()
+        }
+
+    def stage(self, measures: Measures) -> int:
+        """Return the pipeline stage that needs the most for a plan."""
+        if len(self.compilers) == 1:
+            return next(iter(self.compilers))
+        required = self.values(measures, "required")
+        return max(required, key=lambda stage: required[stage][0])
 
     @property
     def uncharged(self) -> tuple[Status, ...]:
@@ -373,48 +404,83 @@ class BoundRules:
 
 
 def bind(
-    model: Model, topology: Topology, training: Training, rules: RuleSet | None = None
+    model: Model,
+    topology: Topology,
+    training: Training,
+    rules: RuleSet | None = None,
+    stage: int | None = None,
 ) -> BoundRules:
     """Fold the facts of a job into rules (by default the default rules).
+
+    Args:
+        stage: the pipeline stage to price, by default the one that needs the most.
 
     Raises:
         InputError: the topology cannot divide the model, or a formula cannot be computed.
     """
-    return bind_facts(facts_of(model, topology, training), rules)
+    if stage is not None:
+        return bind_facts({stage: facts_of(model, topology, training, stage)}, rules)
+    return bind_facts(stages_of(model, topology, training), rules)
 
 
-def bind_facts(facts: Mapping[str, int], rules: RuleSet | None = None) -> BoundRules:
-    """`bind` from a table of facts (see `waveplan.facts.facts`)."""
+def bind_facts(stages: Mapping[int, Mapping[str, int]], rules: RuleSet | None = None) -> BoundRules:
+    """`bind` from the facts of pipeline stages (see `waveplan.facts.table`)."""
     rules = default_rules() if rules is None else instance("rules", rules, RuleSet)
     needed = {*_RESULTS, "split_required", "safety_factor"}
     if lacking := needed - rules.definitions.keys():
         raise InputError(f"the rule set {rules.name} lacks the total {min(lacking)}")
-    states = states_of(rules, facts)
-    compiler = Compiler(rules, facts, states)
-    doubtful = [
-        one
-        for wanted in ("uncharged", "unmeasured")
-        for one in states.values()
-        if one.state == wanted
-    ]
-    roots = _roots(compiler, [one.name for one in doubtful])
-    safety = compiler.factor(rules.definitions["safety_factor"].formula)
-    made = program(compiler.nodes, roots, safety)
-    return BoundRules(rules, dict(facts), states, made, compiler, tuple(doubtful))
+    compilers: dict[int, Compiler] = {}
+    for stage, facts in stages.items():
+        states = states_of(rules, facts)
+        base = next(iter(compilers.values()), None)
+        compilers[stage] = (
+            Compiler(rules, facts, states) if base is None else base.beside(facts, states)
+        )
+    every = [one.states for one in compilers.values()]
+    states = {name: max((one[name] for one in every), key=_doubt) for name in rules.rules}
+    doubtful = [one for wanted in _DOUBTFUL for one in states.values() if one.state == wanted]
+    roots = _roots([*compilers.values()], states, [one.name for one in doubtful])
+    first = next(iter(compilers.values()))
+    safety = first.factor(rules.definitions["safety_factor"].formula)
+    made = program(first.nodes, roots, safety)
+    return BoundRules(rules, dict(first.facts), states, made, compilers, tuple(doubtful))
 
 
-def _roots(compiler: Compiler, doubtful: Sequence[str]) -> list[int]:
-    """Nodes of the named results, then of what each doubtful rule would charge."""
-    rules, assumed = compiler.rules, compiler.as_if()
+_DOUBTFUL = ("uncharged", "unmeasured")
+
+
+def _doubt(status: Status) -> int:
+    return ("does not apply", "charged", "unmeasured", "uncharged").index(status.state)
+
+
+def _roots(
+    compilers: Sequence[Compiler], states: Mapping[str, Status], doubtful: Sequence[str]
+) -> list[int]:
+    """Nodes of the named results, then of what each doubtful rule would charge; of each the
+    largest over the stages."""
+    compiler, assumed = compilers[0], [one.as_if() for one in compilers]
+    rules = compiler.rules
+
+    def most(of: Sequence[Compiler], formula: Expr, *, free: bool = False) -> int:
+        found = [one.compile(formula) for one in of]
+        if free:
+            found = [compiler.emit("max_packs", node) for node in found]
+        result = found[0]
+        for node in found[1:]:
+            result = compiler.binary("max", result, node)
+        return result
+
     watched = []
     for name in doubtful:
-        node = assumed.compile(rules.rules[name].formula())
-        watched.append(compiler.emit("max_packs", node) if rules.kinds[name].free else node)
+        of = [
+            one for one in assumed if compilers[assumed.index(one)].states[name].state in _DOUBTFUL
+        ]
+        watched.append(most(of, rules.rules[name].formula(), free=bool(rules.kinds[name].free)))
 
-    def named(of: Compiler, name: str) -> int:
-        return of.compile(rules.definitions[name].formula)
+    def named(of: Sequence[Compiler], name: str) -> int:
+        return most(of, rules.definitions[name].formula)
 
-    nodes = {name: named(compiler, name) for name in (*_RESULTS, "split_required")}
+    nodes = {name: named(compilers, name) for name in (*_RESULTS, "split_required")}
     nodes["margin"] = compiler.const(0)
     if rules.margin and doubtful:
         raised = {
@@ -428,18 +494,22 @@ def _roots(compiler: Compiler, doubtful: Sequence[str]) -> list[int]:
         )
         nodes["margin"] = compiler.binary("-", raised["required"], nodes["required"])
         nodes |= raised
-    nodes["doubtful"] = _doubtful(compiler, doubtful, watched, nodes["margin"])
+    nodes["doubtful"] = _doubtful(compiler, states, doubtful, watched, nodes["margin"])
     return [*(nodes[name] for name in PRICE_ROOTS), *watched]
 
 
 def _doubtful(
-    compiler: Compiler, doubtful: Sequence[str], watched: Sequence[int], margin: int
+    compiler: Compiler,
+    states: Mapping[str, Status],
+    doubtful: Sequence[str],
+    watched: Sequence[int],
+    margin: int,
 ) -> int:
     """Count the doubtful rules that matter: unmeasured ones that charge; uncharged ones that would
     charge and, where the set states a margin, would raise the price."""
     one, counts = compiler.const(1), dict.fromkeys(("uncharged", "unmeasured"), compiler.const(0))
     for name, node in zip(doubtful, watched, strict=True):
-        state = compiler.states[name].state
+        state = states[name].state
         counts[state] = compiler.binary("+", counts[state], compiler.binary("min", one, node))
     if compiler.rules.margin:
         raises = compiler.binary("min", one, margin)

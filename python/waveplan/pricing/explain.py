@@ -126,7 +126,7 @@ def explain(
     reader = _Reader(bound, measures)
     tree, estimate = reader.total("required"), reader.total("estimate")
     binding = {term.name for term in _binding(estimate)}
-    backward = "selective" in binding or (
+    backward = binding & {"selective", "kept_retained"} or (
         "with_backward" in binding and results["input_gradient"] > 0
     )
     return Explanation(tree, estimate, "backward" if backward else "forward", tuple(notes))
@@ -146,7 +146,8 @@ class _Reader:
     """Walks the total's formulas with the values that one plan gives their nodes."""
 
     def __init__(self, bound: BoundRules, measures: Measures) -> None:
-        self.bound, self.rules, self.compiler = bound, bound.rules, bound.compiler
+        self.bound, self.rules = bound, bound.rules
+        self.compiler = bound.compilers[bound.stage(measures)]
         # Of every node: one value, or one per pack.
         self.values = bound.program.every(measures)
         self.packs = len(measures.packs)
@@ -208,7 +209,7 @@ class _Reader:
         name, env = str(expr.value), self.compiler.replaced(expr, env)
         rule = self.rules.rules.get(name)
         if rule is not None:
-            state = self.bound.states[name]
+            state = self.compiler.states[name]
             why = rule.why if state.state == "charged" else state.reason or state.state
             return Term(name, value, "rule", why=why, pack=pack)
         definition = self.rules.definitions.get(name)

@@ -11,7 +11,7 @@ from waveplan.facts.model import Model
 from waveplan.facts.table import facts
 from waveplan.facts.topology import Topology
 from waveplan.facts.training import Training
-from waveplan.pricing.bind import Compiler, program, states_of
+from waveplan.pricing.bind import Compiler, Status, program, states_of
 from waveplan.pricing.language import parse
 from waveplan.pricing.rules import resident_rules
 
@@ -40,7 +40,11 @@ class Resident:
     total: int
     allocated: int
     """Inside the framework's allocator; the rest is context, collectives, held buffers."""
+    after_step: int
+    """The same between an optimizer step and the next backward."""
     terms: tuple[Term, ...]
+    uncharged: tuple[Status, ...] = ()
+    """Rules that would be needed but are outside where they hold."""
 
     def to_dict(self) -> dict[str, Any]:
         """Totals and terms as plain JSON values."""
@@ -48,11 +52,16 @@ class Resident:
 
 
 def resident(
-    model: Model, topology: Topology, training: Training, rules: RuleSet | None = None
+    model: Model,
+    topology: Topology,
+    training: Training,
+    rules: RuleSet | None = None,
+    stage: int | None = None,
 ) -> Resident:
     """Return the bytes that stay allocated between waves on the fullest pipeline stage.
 
     Args:
+        stage: another stage than the fullest.
         rules: the rules of a job, or a set of rules over facts with the totals ``resident`` and
             ``resident_allocated``; by default `waveplan.pricing.resident_rules`.
 
@@ -62,25 +71,30 @@ def resident(
     chosen = resident_rules() if rules is None else rules.resident or rules
     # Most stages are alike: one of each kind is enough.
     kinds: dict[tuple[int, ...], tuple[dict[str, int], int]] = {}
-    for stage in range(topology.pp):
-        table = facts(model, topology, training, stage)
-        kinds.setdefault(tuple(table.values()), (table, stage))
-    stages = (_stage(table, chosen, stage) for table, stage in kinds.values())
+    for at in range(topology.pp) if stage is None else (stage,):
+        table = facts(model, topology, training, at)
+        kinds.setdefault(tuple(table.values()), (table, at))
+    stages = (_stage(table, chosen, at) for table, at in kinds.values())
     return max(stages, key=lambda one: one.total)
 
 
 def _stage(table: dict[str, int], rules: RuleSet, stage: int) -> Resident:
     states = states_of(rules, table)
     compiler = Compiler(rules, table, states)
-    names = ("resident", "resident_allocated", *rules.rules)
+    totals = ("resident", "resident_allocated", "after_step")
+    names = (*(name for name in totals if name in rules.definitions), *rules.rules)
     nodes = [compiler.compile(parse(name)) for name in names]
     for name, node in zip(names, nodes, strict=True):
         if compiler.value(node) is None:
             raise InputError(f"{name} depends on a plan: a resident rule may read facts only")
-    total, allocated, *charges = program(compiler.nodes, nodes).evaluate(Measures.of())
+    made = program(compiler.nodes, nodes).evaluate(Measures.of())
+    charges = made[-len(rules.rules) :]
+    total, allocated = made[:2]
     terms = (
         Term(rule.name, charge, rule.why, states[rule.name].state)
         for rule, charge in zip(rules.rules.values(), charges, strict=True)
         if charge
     )
-    return Resident(stage, total, allocated, tuple(terms))
+    after_step = made[2] if "after_step" in rules.definitions else allocated
+    uncharged = tuple(one for one in states.values() if one.state == "uncharged")
+    return Resident(stage, total, allocated, after_step, tuple(terms), uncharged)

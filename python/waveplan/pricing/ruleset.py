@@ -68,6 +68,8 @@ class Rule:
     why: str = ""
     source: str = ""
     reference: Mapping[str, str] | None = None
+    from_records: bool = False
+    """A bound read off measured peaks, not derived: their class does not check the price."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or _NAME.fullmatch(self.name) is None:

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 __all__ = ["default_rules", "reference_rules", "resident_rules"]
 
 PARTS = (
-    *("checkpoint", "moe", "gdn", "layer", "head", "dense", "selective", "mixers", "buffers"),
+    *("checkpoint", "moe", "gdn", "layer", "head", "dense", "selective", "kept", "mixers"),
+    *("buffers", "trainer"),
     *("adapters", "totals"),
 )
 

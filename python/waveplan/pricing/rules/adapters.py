@@ -26,7 +26,7 @@ TABLE = [
     ),
     Definition(
         "expert_adapters",
-        "experts_per_rank * (lora_expert_fc1 * (hidden + 2 * expert_ffn) + lora_expert_fc2"
+        "experts_per_rank * (lora_expert_fc1 * (hidden + fc1_out) + lora_expert_fc2"
         " * (expert_ffn + hidden)) + 2 * lora_shared_fc1 * (hidden + shared_ffn) +"
         " lora_shared_fc2 * (shared_ffn + hidden)",
         "adapter parameters of an expert layer",
@@ -43,21 +43,25 @@ TABLE = [
     ),
     Definition(
         "adapter_net",
-        "layers * (layer_adapters - layer_boundary) if gradient else 0",
+        "stage_layers * (layer_adapters - layer_boundary) if gradient else 0",
         "all adapter gradients of a pack less all its boundaries",
+        reference="layers * (layer_adapters - layer_boundary) if gradient else 0",
     ),
     Definition(
         "adapter_walk",
-        "max(layer_adapters, layers * layer_adapters - (layers - 1) * layer_boundary) if"
-        " gradient else 0",
+        "max(layer_adapters, stage_layers * layer_adapters - (stage_layers - 1) *"
+        " layer_boundary) if gradient else 0",
         "the worst layer of a pack's backward: gradients so far less boundaries released",
+        reference="max(layer_adapters, layers * layer_adapters - (layers - 1) * layer_boundary) if"
+        " gradient else 0",
     ),
     Rule(
         "adapter.gradient",
         "max_packs(adapter_walk - max(0, adapter_net)) + sum_packs(max(0, adapter_net)) if"
         " adapter_pending else 0",
         where="checkpoint_holds",
-        applies="lora and recompute_full and backward",
+        checked="traced",
+        applies="lora and recompute_full and backward and not derived",
         lives="gradient",
         why="gradients allocated during the first backward, beyond boundaries already released",
         source="measured: 830 to 900 MB at layer 0 (256 experts, rank 8: 23.07 MB a layer)",

@@ -41,9 +41,15 @@ TABLE = [
     Rule(
         "hybridep.combine",
         "ceildiv(max_packs(local_tokens), 4) * 4 * hidden * dtype_bytes if has_gradient else 0",
-        where="checkpoint_holds and moe_holds and tp == 1 and cp == 2 and ep == 2 and etp == 1",
-        applies="ep > 1 and moe_layers > 0 and recompute_full",
+        where="checkpoint_holds and moe_holds",
+        checked="pp == 1 and cp == 2 and ep == 2",
+        applies="ep > 1 and moe_layers > 0 and recompute_full and not derived",
         why="a fresh combine buffer during recomputation",
         source=REFERENCE,
+        reference={
+            "where": "checkpoint_holds and moe_holds and tp == 1 and cp == 2 and ep == 2 and etp"
+            " == 1",
+            "checked": "1",
+        },
     ),
 ]

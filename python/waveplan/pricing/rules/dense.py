@@ -7,8 +7,9 @@ from waveplan.pricing.ruleset import Definition, Rule
 TABLE = [
     Definition(
         "attention_width",
-        "(7 if attention_gate else 5) * heads * head_dim + 3 * kv_groups * head_dim",
+        "(7 if attention_gate else 5) * heads * head_dim + 3 * key_features",
         "features of an attention layer's projections and their copies",
+        reference="(7 if attention_gate else 5) * heads * head_dim + 3 * kv_groups * head_dim",
     ),
     Definition(
         "gdn_width",
@@ -17,7 +18,7 @@ TABLE = [
     ),
     Definition(
         "fc1_stage",
-        "max(7 if dense_cp else 6, activation) * ffn",
+        "(max(7 if dense_cp else 6, activation) if gated_mlp else 4 if dense_cp else 3) * ffn",
         "features live in the MLP's first stage",
         reference="max(6, activation) * ffn",
     ),
@@ -62,16 +63,18 @@ TABLE = [
     ),
     Rule(
         "dense.no_grad_stage",
-        "max_packs(0 if gradient else local_tokens * dtype_bytes * (max(6, activation) * ffn"
-        " + (4 * hidden if cp == 1 else ceildiv(17 * hidden, 4))))",
-        where="tp == 1 and lora_fc1",
-        applies="experts == 0 and ffn > 0",
+        "max_packs(0 if gradient else local_tokens * dtype_bytes * (ceildiv((max(6, activation)"
+        " if gated_mlp else 3) * ffn, tp) + (4 * hidden if cp == 1 else ceildiv(17 * hidden, 4))))",
+        checked="tp == 1 and cp <= 2 and pp == 1 and lora_fc1 and moe_layers == 0",
+        applies="dense_layers > 0 and not derived",
         why="FC1 base, adapter and sum beside residual pair, embedding and norm output",
         source="traced at CP 1: 6 ffn + 4 hidden; at CP 2: 4.04 hidden beside 6 ffn",
         reference={
             "bytes": "max_packs(0 if gradient else local_tokens * dtype_bytes * (max(6,"
             " activation) * ffn + 4 * hidden))",
             "where": "tp == 1 and cp == 1 and lora_fc1",
+            "checked": "1",
+            "applies": "experts == 0 and ffn > 0",
         },
     ),
     Rule(
@@ -79,8 +82,8 @@ TABLE = [
         "max(0, layer_features * dtype_bytes - (shard_tokens * (layers - 1) * hidden *"
         " dtype_bytes if dense_alone and backward else 0)) if gradient else 0",
         where="checkpoint_holds and (tp_sp or dense_cp or dense_alone)",
-        checked="mla == 0 and not dense_alone",
-        applies="moe_layers == 0 and recompute_full",
+        checked="mla == 0 and gated_mlp and traced",
+        applies="moe_layers == 0 and recompute_full and not derived",
         why="the recomputed layer at its FC1 stage",
         source="traced at TP 4 (25,728 tokens) and TP 2 (20,816 to 66,284 tokens), cold and warm",
         reference={
@@ -95,8 +98,8 @@ TABLE = [
         "max_packs(local_tokens * layer_modules * slot_rank * dtype_bytes * (2 if dense_cp"
         " else 1) if gradient else 0)",
         where="checkpoint_holds and (tp_sp or dense_cp or dense_alone)",
-        checked="not dense_alone",
-        applies="lora and moe_layers == 0 and recompute_full",
+        checked="traced",
+        applies="lora and moe_layers == 0 and recompute_full and not derived",
         why="rank-wide intermediates of the recomputed layer's adapters; under CP their"
         " gradients as well",
         source="measured: 16 bytes a token for FC1 gate and up at rank 4",

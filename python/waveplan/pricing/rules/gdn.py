@@ -37,8 +37,8 @@ TABLE = [
     ),
     Definition(
         "gdn_holds",
-        "recompute_one_layer and dtype_bytes == 2 * B and tp == 1 and pp == 1 and"
-        " (moe_layers == 0 or moe_holds)",
+        "recompute_one_layer and dtype_bytes == 2 * B and tp == 1 and (moe_layers == 0 or"
+        " moe_holds)",
         "where the gdn layers' pending saves are priced",
         reference="recompute_one_layer and dtype_bytes == 2 * B and tp == 1 and cp == 1 and"
         " pp == 1 and ep == 1 and etp == 1 and (moe_layers == 0 or moe_holds)",
@@ -48,7 +48,8 @@ TABLE = [
         "gdn_rank_executed_tokens * executed_token + gdn_rank_packed_tokens * output_token +"
         " gdn_rank_states * state",
         where="gdn_holds",
-        applies="gdn_layers > 0 and recompute_full and not (tp_sp or dense_cp)",
+        checked="traced",
+        applies="gdn_layers > 0 and recompute_full and not (tp_sp or dense_cp) and not derived",
         why="saves of the gdn mixer being recomputed, beside its MoE stage",
         source="saves of the reference at CP 1, over the segments and chain pieces of each rank",
         reference={
@@ -62,7 +63,9 @@ TABLE = [
         "(sum_packs(segments if gradient else 0) + (tp - 1) * sum_packs(gradient)) *"
         " segment_layer if has_gradient else 0",
         where="checkpoint_holds and (tp_sp or dense_cp)",
-        applies="gdn_layers > 0 and recompute_full and moe_layers == 0 and (tp > 1 or cp > 1)",
+        checked="traced",
+        applies="gdn_layers > 0 and recompute_full and moe_layers == 0 and (tp > 1 or cp > 1) and"
+        " not derived",
         why="gdn states of each segment in the layer being recomputed; padding adds roots",
         source=REFERENCE,
     ),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from waveplan.pricing.ruleset import REFERENCE, Definition, Rule, total
+from waveplan.pricing.ruleset import NOTHING, REFERENCE, Definition, Rule, total
 
 TABLE = [
-    Definition("head_chunk", "min(head_tokens, 512)", "tokens the head runs at once"),
+    Definition(
+        "head_chunk",
+        "min(head_tokens, head_chunk_size)",
+        "tokens the head runs at once",
+        reference="min(head_tokens, 512)",
+    ),
     Definition(
         "largest_head_chunk",
         "head_chunk(head_tokens=1000000000)",
@@ -52,11 +57,57 @@ TABLE = [
     Rule(
         "head.workspace",
         "0 if head_tokens == 0 else head_rejection if head_bound else head_exact",
-        where="pp == 1 and dtype_bytes == 2 * B and vocab // tp * tp == vocab and (tp == 1 or"
-        " checkpoint_holds)",
-        applies="output_layer",
-        why="logits of one chunk of 512 tokens with their statistics",
+        where="dtype_bytes == 2 * B and vocab // tp * tp == vocab",
+        checked="pp == 1 and head_chunk_size == 512 and (tp == 1 or checkpoint_holds)",
+        applies="output_layer and head_chunked and stage_last",
+        why="logits of one chunk of tokens with their statistics",
         source=f"{REFERENCE}; index vectors measured on CPU and H200",
+        reference={
+            "where": "pp == 1 and dtype_bytes == 2 * B and vocab // tp * tp == vocab and (tp == 1"
+            " or checkpoint_holds)",
+            "checked": "1",
+            "applies": "output_layer",
+        },
+    ),
+    Definition(
+        "head_row",
+        "layer_tokens * (vocab // tp)",
+        "logits of all tokens of a pack on a rank",
+    ),
+    Rule(
+        "head.logits",
+        "head_row * ((2 * dtype_bytes + 12 * B if gradient else dtype_bytes + 4 * B) if head_full"
+        " else dtype_bytes + 4 * B + (4 * B if head_fused_loss and gradient else 0))",
+        checked="not head_full and (not head_fused_loss or not gpu_ampere)",
+        applies="output_layer and stage_last and (head_full or head_vocab_parallel or"
+        " head_fused_loss)",
+        why="logits of all tokens: in 16 bits, and in fp32 the softmax in place of a"
+        " vocabulary-parallel loss, also its gradient where the loss is fused; as plain PyTorch"
+        " keeps them a copy, its softmax and its gradient in fp32, and the gradient in 16 bits",
+        source="derived; Megatron-LM's functional tests, fused losses on Hopper and Blackwell"
+        " (on Ampere more was measured, cause unknown)",
+        reference=NOTHING,
+    ),
+    Rule(
+        "head.fused",
+        "min(head_row, ceildiv(layer_tokens, ceildiv(vocab, hidden)) * 2 * (vocab // tp)) *"
+        " (dtype_bytes + 4 * B)",
+        checked="0",
+        applies="output_layer and stage_last and head_fused",
+        why="projection and loss in one kernel: logits of a chunk whose logits are as large as"
+        " the hidden states of all tokens, rounded up to a power of two",
+        source="derived; no record measures it",
+        reference=NOTHING,
+    ),
+    Rule(
+        "head.deferred",
+        "wgrad_deferral * (head_row + layer_tokens * hidden) * dtype_bytes if gradient else 0",
+        checked="pp > 1",
+        applies="output_layer and stage_last and wgrad_deferral > 0",
+        lives="retained",
+        why="gradient of the logits and input of the head, kept for each deferred weight gradient",
+        source="derived; Megatron-LM's functional tests",
+        reference=NOTHING,
     ),
     Rule(
         "output.targets",

@@ -12,13 +12,15 @@ TABLE = [
     ),
     Definition(
         "routed_per_token",
-        "topk if ep == 1 or routing_balanced else ceildiv(3 * topk, 2)",
-        "routed tokens of one token on its rank: one and a half times balanced at EP > 1",
+        "topk if ep == 1 or routing_balanced else topk * ep if routing_worst else ceildiv(3 *"
+        " topk, 2)",
+        "routed tokens of one token on its rank: at EP > 1 its share, one and a half times that,"
+        " or those of all ranks",
         reference="topk if ep == 1 else ceildiv(3 * topk, 2)",
     ),
     Definition(
         "routed_width",
-        "expert_ffn + 5 * hidden + 2 * expert_ffn if fused_fc1 else expert_ffn + 3 *"
+        "expert_ffn + 5 * hidden + fc1_out if fused_fc1 else expert_ffn + 3 *"
         " hidden if expert_path_known else 2 * hidden",
         "features live at the FC2 sum: input, base, adapter and sum; both dispatched inputs"
         " and the gate/up sum when FC1 is the fused adapter path",
@@ -39,7 +41,12 @@ TABLE = [
         "kernel_rank if expert_fc1_known else 0",
         "padded rank of the fused FC1 adapter; 0 if it is not known",
     ),
-    Definition("fc1_out", "2 * expert_ffn", "width of the fused gate/up output"),
+    Definition(
+        "fc1_out",
+        "fc1_widths * expert_ffn",
+        "width of the fused gate/up output",
+        reference="2 * expert_ffn",
+    ),
     Definition(
         "fc2_transposes",
         "experts_per_rank * kernel_rank * (expert_ffn + hidden) * dtype_bytes",
@@ -102,14 +109,17 @@ TABLE = [
     ),
     Definition(
         "moe_recomputed",
-        "recompute_one_layer and pp == 1 and dtype_bytes == 2 * B and moe_layers > 0 and moe_holds",
-        "where the parts of a recomputed MoE layer are measured",
+        "recompute_one_layer and dtype_bytes == 2 * B and moe_layers > 0 and moe_holds",
+        "where the parts of a recomputed MoE layer are priced",
+        reference="recompute_one_layer and pp == 1 and dtype_bytes == 2 * B and moe_layers > 0 and"
+        " moe_holds",
     ),
     Rule(
         "moe.routed_tokens",
         "local_tokens * routed_per_token * routed_width * dtype_bytes",
         where="moe_holds",
-        applies="moe_layers > 0",
+        checked="pp == 1 and (cp == 1 or cp == 2 or cp == 4) and ep <= 2",
+        applies="moe_layers > 0 and not derived",
         why="one expert layer at its widest: dispatched inputs, FC1 sum, FC2 base, adapter, sum",
         source="measured at 11,792 of 11,776 priced features a routed token (CP 2); 1.35 times"
         " balanced tokens on the busiest rank of a pretrained CP 2 / EP 2 run, charged"
@@ -118,11 +128,16 @@ TABLE = [
     Rule(
         "moe.shared_expert_return",
         "local_tokens * hidden * dtype_bytes * (2 if shared_gate and gradient else 1)",
-        where="tp == 1 and pp == 1 and etp == 1 and gated_mlp and silu and not shared_overlap"
-        " and not shared_recompute",
-        applies="shared_ffn > 0",
+        where="tp == 1 and etp == 1 and gated_mlp and silu and not shared_overlap and not"
+        " shared_recompute",
+        checked="pp == 1 and (cp == 1 or cp == 2 or cp == 4) and ep <= 2",
+        applies="shared_ffn > 0 and not derived",
         why="the shared expert's result, held across the routed compute; a gate saves it twice",
         source="measured at CP 1, CP 2 and CP 2 / EP 2: the same bytes per local token",
+        reference={
+            "where": "tp == 1 and pp == 1 and etp == 1 and gated_mlp and silu and not"
+            " shared_overlap and not shared_recompute",
+        },
     ),
     Rule(
         "moe.slot_stages",
@@ -130,7 +145,7 @@ TABLE = [
         " if gradient else 0, fc2_backward if gradient and expert_fc1_known and slot_rank <"
         " 8 else 0) if local_tokens > 0 else 0",
         where="moe_holds and slot_rank_known",
-        applies="moe_layers > 0 and expert_slots",
+        applies="moe_layers > 0 and expert_slots and not derived",
         why="expert adapters converted for the grouped kernel: transposed and padded copies",
         source=REFERENCE,
     ),
@@ -139,8 +154,8 @@ TABLE = [
         "local_tokens * (4 * B * experts + B * experts + 4 * B * (2 * experts + 1) + 3 *"
         " shared_ffn * dtype_bytes)",
         where="moe_holds",
-        checked="ep == 1",
-        applies="moe_layers > 0",
+        checked="ep == 1 and (cp == 1 or cp == 2 or cp == 4)",
+        applies="moe_layers > 0 and not derived",
         why="router scores (fp32), routing map, token map; shared FC1 sum and unit output",
         source="traced: 3,332 bytes a token at 256 experts, and 3,072 of the shared expert",
         reference=NOTHING,

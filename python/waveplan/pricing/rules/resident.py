@@ -13,9 +13,10 @@ TABLE = [
     Definition(
         "embedding_elements",
         "ceildiv(vocab, tp) * hidden * (stage_first + (stage_last if output_layer and not"
-        " (tied_embeddings and pp == 1) else 0)) + stage_first * positions * hidden",
-        "embedding and learned positions of the first stage, head of the last; tied ones are one"
-        " on a single stage",
+        " (tied_embeddings and stage_first) else 0) + (1 if stage_mtp_layers > 0 and not"
+        " stage_first and not tied_embeddings else 0)) + stage_first * positions * hidden",
+        "embedding and learned positions of the first stage, head of the last, which has a copy of"
+        " a tied embedding; of an untied one multi-token prediction has a copy",
     ),
     Definition(
         "mixer_elements",
@@ -42,12 +43,23 @@ TABLE = [
     ),
     Definition(
         "expert_elements",
-        "stage_moe_layers * experts_per_rank * ceildiv(expert_parameters, etp)",
+        "(stage_moe_layers + (stage_mtp_layers if last_layer_moe else 0)) * experts_per_rank *"
+        " (ceildiv(expert_parameters, etp) + expert_whole_parameters)",
         "routed experts",
     ),
     Definition(
+        "mtp_elements",
+        "stage_mtp_layers * (ceildiv(attention_parameters, tp) + attention_whole_parameters +"
+        " norm_parameters + 3 * final_norm_parameters + ceildiv(2 * hidden * hidden, tp) +"
+        " (ceildiv(shared_parameters, tp) + shared_whole_parameters + router_parameters if"
+        " last_layer_moe else ceildiv(mlp_parameters, tp) + mlp_whole_parameters))",
+        "modules of multi-token prediction: a layer as the last one, the projection of two norms,"
+        " and a norm behind it",
+    ),
+    Definition(
         "dense_elements",
-        "embedding_elements + mixer_elements + mlp_elements + shared_elements + norm_elements",
+        "embedding_elements + mixer_elements + mlp_elements + shared_elements + norm_elements +"
+        " mtp_elements",
         "everything but the routed experts",
     ),
     Definition(
@@ -60,23 +72,47 @@ TABLE = [
         "max(1, expert_dp // sharding_instances)",
         "ranks that divide that of an expert",
     ),
+    Definition(
+        "saved_elements",
+        "ceildiv(vocab, tp) * hidden * ((stage_first if saved_embedding else 0) + (stage_last if"
+        " saved_head and output_layer else 0))",
+        "embedding and head that are trained beside adapters: a second copy of each",
+    ),
+    Definition(
+        "trained_dense",
+        "(dense_elements if full_finetuning else 0) + stage_adapter_elements + saved_elements",
+        "trained parameters but those of routed experts",
+    ),
+    Definition(
+        "trained_experts",
+        "expert_elements if full_finetuning else 0",
+        "trained parameters of routed experts",
+    ),
+    Definition(
+        "weight_shards", "dense_shards if parameters_sharded else 1", "ranks that divide weights"
+    ),
+    Definition(
+        "weight_expert_shards",
+        "expert_shards if parameters_sharded else 1",
+        "ranks that divide those of an expert",
+    ),
     Rule(
         "resident.embeddings",
-        "embedding_elements * dtype_bytes",
+        "ceildiv(embedding_elements, weight_shards) * dtype_bytes",
         lives="resident",
         why="embedding and head, divided over TP",
         source="frozen bases measured at TP 1, 2, 4 and 8",
     ),
     Rule(
         "resident.mixers",
-        "mixer_elements * dtype_bytes",
+        "ceildiv(mixer_elements, weight_shards) * dtype_bytes",
         lives="resident",
         why="attention and gdn layers, divided over TP",
         source="frozen bases measured at TP 1, 2, 4 and 8",
     ),
     Rule(
         "resident.mlp",
-        "mlp_elements * dtype_bytes",
+        "ceildiv(mlp_elements, weight_shards) * dtype_bytes",
         applies="dense_layers > 0",
         lives="resident",
         why="dense feed-forward layers, divided over TP",
@@ -84,7 +120,7 @@ TABLE = [
     ),
     Rule(
         "resident.experts",
-        "expert_elements * dtype_bytes",
+        "ceildiv(expert_elements, weight_expert_shards) * dtype_bytes",
         applies="experts > 0",
         lives="resident",
         why="routed experts, divided over EP and ETP and not over TP",
@@ -92,7 +128,7 @@ TABLE = [
     ),
     Rule(
         "resident.shared_experts",
-        "shared_elements * dtype_bytes",
+        "ceildiv(shared_elements, weight_shards) * dtype_bytes",
         applies="experts > 0",
         lives="resident",
         why="shared experts, divided over TP; gates and routers whole",
@@ -100,7 +136,7 @@ TABLE = [
     ),
     Rule(
         "resident.norms",
-        "norm_elements * dtype_bytes",
+        "ceildiv(norm_elements, weight_shards) * dtype_bytes",
         lives="resident",
         why="norms, whole on every rank",
         source="frozen bases measured at TP 1, 2, 4 and 8",
@@ -114,26 +150,52 @@ TABLE = [
         source="shapes of the adapters",
     ),
     Rule(
-        "resident.gradients",
-        "((dense_elements + expert_elements if full_finetuning else 0) +"
-        " stage_adapter_elements) * grad_bytes",
+        "resident.mtp",
+        "ceildiv(mtp_elements, weight_shards) * dtype_bytes",
+        applies="stage_mtp_layers > 0",
+        lives="resident",
+        why="modules of multi-token prediction, their experts apart",
+        source="sizes of the layers; Megatron-LM's functional tests",
+    ),
+    Rule(
+        "resident.saved_modules",
+        "saved_elements * dtype_bytes",
         checked="0",
+        applies="saved_embedding or saved_head",
+        lives="resident",
+        why="embedding and head that are trained beside adapters, each beside its frozen one",
+        source="sizes of the matrices; no record measures it",
+    ),
+    Rule(
+        "resident.gradients",
+        "0 if fused_optimizer else (ceildiv(trained_dense, dense_shards if gradients_sharded else"
+        " 1) + ceildiv(trained_experts, expert_shards if gradients_sharded else 1)) * grad_bytes",
+        checked="full_finetuning and not gradients_sharded",
         applies="backward",
         lives="resident",
         why="gradients of what is trained, kept between the waves of a step",
-        source="sizes of the trained parameters; no record measures it",
+        source="sizes of the trained parameters; Megatron-LM's functional tests",
     ),
     Rule(
         "resident.optimizer",
-        "(ceildiv((dense_elements if full_finetuning else 0) + stage_adapter_elements,"
-        " dense_shards if optimizer_sharded else 1) + ceildiv(expert_elements if"
-        " full_finetuning else 0, expert_shards if optimizer_sharded else 1)) *"
-        " optimizer_bytes",
-        checked="0",
+        "(ceildiv(trained_dense, dense_shards if optimizer_sharded else 1) +"
+        " ceildiv(trained_experts, expert_shards if optimizer_sharded else 1)) * optimizer_bytes",
+        checked="full_finetuning and not optimizer_adam8bit",
+        where="not optimizer_muon",
         applies="backward",
         lives="resident",
         why="moments and fp32 copies of what is trained",
-        source="sizes of the trained parameters; no record measures it",
+        source="sizes of the trained parameters; Megatron-LM's functional tests",
+    ),
+    Rule(
+        "resident.quantised_moments",
+        "ceildiv(ceildiv(trained_dense, dense_shards if optimizer_sharded else 1) +"
+        " ceildiv(trained_experts, expert_shards if optimizer_sharded else 1), 256) * 8 * B",
+        checked="0",
+        applies="optimizer_adam8bit and backward",
+        lives="resident",
+        why="the scale of each block of 256 moments of 8 bits, fp32, for both moments",
+        source="block size of bitsandbytes; no record measures it alone",
     ),
     Rule(
         "resident.hybridep_buffer",
@@ -143,23 +205,52 @@ TABLE = [
         why="the HybridEP buffer that is already held, outside the allocator",
         source="as stated by the caller",
     ),
-    Rule(
-        "resident.workspaces",
-        "500 * MiB",
-        applies="ep == 1",
-        lives="resident",
-        why="allowance inside the allocator: five grouped-GEMM workspaces of 32 MiB, those of"
-        " the compute stream's libraries, rotary tables, small first-use buffers",
-        source="stated; the frozen bases hold 160 MB (1.7 B) to 532 MB (27 B) beside their weights",
+    Definition(
+        "blas_workspace",
+        "32 * MiB if cublas_config or gpu_hopper else 8 * MiB + 128 * KiB",
+        "cuBLAS workspace of a thread: PyTorch's on Hopper or with CUBLAS_WORKSPACE_CONFIG=:4096:8,"
+        " else its default",
+    ),
+    Definition(
+        "engine_workspace",
+        "4 * MiB if gpu_ampere else 32 * MiB",
+        "Transformer Engine's workspace of a stream",
     ),
     Rule(
-        "resident.workspaces_ep",
-        "2 * GiB",
-        checked="0",
-        applies="ep > 1",
+        "resident.blas",
+        "2 * blas_workspace",
         lives="resident",
-        why="allowance inside the allocator: the same, and expert buffers that earlier calls keep",
-        source="stated; 0.63 GB before and 1.96 GB after several calls were seen at TP 4, EP 4",
+        why="cuBLAS workspaces of the forward and of the autograd thread",
+        source="constants of PyTorch; Megatron-LM's functional tests",
+    ),
+    Rule(
+        "resident.engine",
+        "engine_workspace",
+        applies="not kernels_local",
+        lives="resident",
+        why="the workspace of fused products",
+        source="constant of Transformer Engine; Megatron-LM's functional tests",
+    ),
+    Rule(
+        "resident.grouped_products",
+        "4 * engine_workspace",
+        applies="experts > 0 and grouped_gemm and not kernels_local",
+        lives="resident",
+        why="the same for four streams of grouped products",
+        source="constant of Transformer Engine; Megatron-LM's functional tests",
+    ),
+    Rule(
+        "resident.first_use",
+        "(500 * MiB if ep == 1 else 2 * GiB) - 2 * blas_workspace - engine_workspace - (4 *"
+        " engine_workspace if experts > 0 and grouped_gemm else 0)",
+        checked="ep == 1",
+        applies="kernels_eager",
+        lives="resident",
+        why="allowance inside the allocator of eager jobs: rotary tables, small first-use buffers,"
+        " under EP expert buffers that earlier calls keep",
+        source="stated; the frozen bases hold 160 MB (1.7 B) to 532 MB (27 B) beside their weights,"
+        " workspaces included; under EP 0.63 GB before and 1.96 GB after several calls were seen",
+        from_records=True,
     ),
     Rule(
         "resident.context",
@@ -182,9 +273,10 @@ TABLE = [
     total(
         "resident_allocated",
         "resident.embeddings + resident.mixers + resident.mlp + resident.experts +"
-        " resident.shared_experts + resident.norms + resident.adapters +"
-        " resident.gradients + resident.optimizer + resident.workspaces +"
-        " resident.workspaces_ep",
+        " resident.shared_experts + resident.norms + resident.mtp + resident.adapters +"
+        " resident.saved_modules + resident.gradients + resident.optimizer +"
+        " resident.quantised_moments + resident.blas + resident.engine +"
+        " resident.grouped_products + resident.first_use",
         "inside the framework's allocator",
     ),
     total(
@@ -192,5 +284,13 @@ TABLE = [
         "resident.hybridep_buffer + resident.context + resident.collectives",
         "what the allocator does not see",
     ),
+    Definition(
+        "step_copies",
+        "(ceildiv(trained_dense, dense_shards if optimizer_sharded else 1) +"
+        " ceildiv(trained_experts, expert_shards if optimizer_sharded else 1)) * 4 * B if"
+        " full_finetuning and grad_bytes < 4 * B and dtype_bytes < 4 * B else 0",
+        "fp32 copies of 16-bit gradients, from an optimizer step to the next backward",
+    ),
+    total("after_step", "resident_allocated + step_copies", "in the allocator after a step"),
     total("resident", "resident_allocated + resident_outside", "not available to waves"),
 ]

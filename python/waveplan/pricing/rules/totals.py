@@ -33,12 +33,55 @@ TABLE = [
         " and has_gradient else 0",
         "pending saves of a gdn layer beside its MoE stage",
     ),
-    total("head", "max_packs(head.workspace)", "the largest pack's head"),
+    total(
+        "pack_head",
+        "head.workspace + head.logits + head.fused + head.norm",
+        "a pack's head, of one kind, and the last norm",
+    ),
+    total("head", "max_packs(pack_head)", "the largest pack's head"),
+    total(
+        "kept_retained",
+        "sum_packs(kept + embedding.dropout if gradient else 0)",
+        "what the layers of all packs keep",
+    ),
+    total(
+        "beside",
+        "max_packs(pipeline.tensors + sequence_parallel.gather + attention.score_buffer)",
+        "tensors and buffers that stay with a pack's shape",
+    ),
+    total(
+        "stays",
+        "max_packs(pipeline.tensors * (1 if virtual == 1 else 2) + sequence_parallel.gather +"
+        " attention.score_buffer)",
+        "what of a pack stays allocated behind its wave",
+    ),
+    total(
+        "fused_layers",
+        "kept_retained + beside + max(max_packs(pack_head + layer.transient),"
+        " max_packs(layer.recomputed)) if derived else 0",
+        "fused layers: all that they keep, beside the head or the layer that runs",
+    ),
     total("added_retained", "0", "added rules whose bytes stay until backward, summed over packs"),
     total("added_workspace", "0", "added rules of one stage, the largest pack of each"),
+    total(
+        "trainer_retained",
+        "sum_packs(mtp.kept + mtp.loss + head.deferred + eager.scores + eager.dropout)",
+        "parts that some trainers add, whose bytes stay until backward",
+    ),
+    total(
+        "trainer_workspace",
+        "max_packs(attention.mask) + max_packs(trainer.fp8) + max_packs(trainer.graphs) +"
+        " max_packs(trainer.user_buffers) + max_packs(trainer.offload) + max_packs(trainer.units)"
+        " + max_packs(trainer.deepep)",
+        "the same of one stage, the largest pack of each",
+    ),
     total("added_gradient", "0", "added rules of the backward, the largest pack of each"),
     total("floor_retained", "max(checkpoint_retained, gdn_retained)", "boundaries, however known"),
-    total("retained", "floor_retained + added_retained", "kept from forward to backward"),
+    total(
+        "retained",
+        "floor_retained + kept_retained + trainer_retained + added_retained",
+        "kept from forward to backward",
+    ),
     total(
         "workspace",
         "max(checkpoint_workspace, head, gdn_workspace) + cold.libraries",
@@ -72,8 +115,11 @@ TABLE = [
     total(
         "selective",
         "selective.activations + selective.segment_states + selective.first_call"
+        " + selective.first_use + (head if selective.activations > 0 else 0) if has_gradient"
+        " else 0",
+        "activations kept without full recompute, and the head that runs beside them",
+        reference="selective.activations + selective.segment_states + selective.first_call"
         " + selective.first_use if has_gradient else 0",
-        "activations kept without full recompute",
     ),
     total(
         "moe_forward",
@@ -94,13 +140,15 @@ TABLE = [
     total(
         "forward",
         "max(generic.activations, selective, moe_forward, floor_retained + workspace,"
-        " no_grad_stage) + mixer.other + added_retained + added_workspace + gathered_output",
+        " no_grad_stage, fused_layers) + mixer.other + trainer_retained + trainer_workspace +"
+        " added_retained + added_workspace + gathered_output",
         "compute without the backward part",
     ),
     total(
         "static",
-        "max(generic.activations, selective, moe_forward, with_backward, no_grad_stage)"
-        " + mixer.other + added_retained + added_workspace + added_gradient + gathered_output",
+        "max(generic.activations, selective, moe_forward, with_backward, no_grad_stage,"
+        " fused_layers) + mixer.other + trainer_retained + trainer_workspace + added_retained +"
+        " added_workspace + added_gradient + gathered_output",
         "compute as the rules see it",
     ),
     total("compute", "max(static, learned_bytes)", "the rules, or what a profile has seen"),
@@ -123,7 +171,8 @@ TABLE = [
     ),
     total(
         "split_workspace",
-        "workspace + first_call + cold.first_call + added_workspace + added_gradient",
+        "workspace + first_call + cold.first_call + trainer_workspace + added_workspace +"
+        " added_gradient",
         "workspace of a split's part",
     ),
     total(
