@@ -326,7 +326,7 @@ mod tests {
                 let mask: Vec<bool> = (0..sequence.len())
                     .map(|i| mask >> (i * 16 / sequence.len().max(1)) & 1 == 1)
                     .collect();
-                crate::measures::requests::runs_of(&mask, &mut pool.runs).unwrap();
+                crate::measures::requests::runs_of(&mask, |&set| set, &mut pool.runs).unwrap();
                 pool.run_offsets.push(pool.runs.len() as u32);
             }
             for (logits, &draw) in pool.logits.iter_mut().zip(&whole) {

@@ -5,14 +5,14 @@
 
 use crate::cancel;
 use crate::error::{Error, Result};
+use crate::measures::requests::runs_of;
 use crate::pack::Packing;
+use crate::segments::NONE;
 
 /// A label that asks for nothing.
 const NO_LABEL: i64 = -100;
 /// Bits of one word of [`Marks`].
 const BITS: usize = u64::BITS as usize;
-/// One past the largest packed position: a bit map holds them all.
-const LARGEST: i64 = 1 << 28;
 
 /// Odd 64-bit constants with well-mixed bits (fractions of the golden ratio, e, pi).
 const MIX: [u64; 4] = [
@@ -123,31 +123,13 @@ pub fn positions(packing: &Packing) -> Result<(Vec<i64>, Vec<i64>)> {
     Ok((flat, offsets))
 }
 
-/// The tokens of one request that the head may project.
+/// What the head projects of one request.
 #[derive(Debug, Clone, Copy)]
 pub struct HeadTokens<'a> {
-    /// Packed position of each token.
-    pub positions: &'a [i64],
     /// Labels, the same number for each token; `None` without targets.
     pub labels: Option<&'a [i64]>,
     /// Every token is projected (logits, top-k).
     pub every: bool,
-}
-
-impl HeadTokens<'_> {
-    /// Positions that are projected; those with a label alone if `labelled`.
-    fn projected(&self, labelled: bool) -> impl Iterator<Item = i64> {
-        let width = match self.labels {
-            Some(labels) if !self.positions.is_empty() => labels.len() / self.positions.len(),
-            _ => 0,
-        };
-        let all = self.every && !labelled;
-        (self.positions.iter().enumerate())
-            .filter(move |&(i, _)| {
-                all || (self.labels).is_some_and(|labels| asks(&labels[i * width..(i + 1) * width]))
-            })
-            .map(|(_, &position)| position)
-    }
 }
 
 fn asks(labels: &[i64]) -> bool {
@@ -167,143 +149,209 @@ pub fn labelled(labels: &[i64], tokens: usize) -> usize {
     labels.chunks_exact(width).filter(|l| asks(l)).count()
 }
 
-/// Checks positions and labels; returns one past the largest position.
-fn check(requests: &[HeadTokens<'_>]) -> Result<usize> {
-    let mut size = 0;
+/// Intervals of a sequence's tokens that the head projects.
+fn projected(request: &HeadTokens<'_>, tokens: i64) -> Result<Vec<(i64, i64)>> {
+    let mut runs = Vec::new();
+    match request.labels {
+        _ if request.every => runs.push((0, tokens)),
+        Some(labels) if tokens > 0 => {
+            labelled_runs(labels, labels.len() / tokens as usize, &mut runs)?;
+        }
+        _ => {}
+    }
+    Ok(runs)
+}
+
+/// Appends the intervals of tokens that have a label, of `width` labels each.
+pub(crate) fn labelled_runs(
+    labels: &[i64],
+    width: usize,
+    runs: &mut Vec<(i64, i64)>,
+) -> Result<()> {
+    if width == 1 {
+        return runs_of(labels, |&label| label != NO_LABEL, runs);
+    }
+    let asked: Vec<bool> = labels.chunks(width.max(1)).map(asks).collect();
+    runs_of(&asked, |&set| set, runs)
+}
+
+/// Checks that there is one request a sequence, with the same number of labels for each token.
+fn check(packing: &Packing, requests: &[HeadTokens<'_>]) -> Result<()> {
+    packing.refuse_absent()?;
+    let sequences = packing.last.len();
+    if requests.len() != sequences {
+        return Err(Error::input(format!(
+            "there are {} requests, but the pack has {sequences} sequences: give one each",
+            requests.len()
+        )));
+    }
     for (i, request) in requests.iter().enumerate() {
-        let tokens = request.positions.len();
-        let labels = request.labels.map_or(0, <[i64]>::len);
-        if labels > 0 && (tokens == 0 || labels % tokens != 0) {
+        let (tokens, labels) = (
+            tokens_of(packing, i),
+            request.labels.map_or(0, <[i64]>::len),
+        );
+        if labels > 0 && (tokens == 0 || labels % tokens as usize != 0) {
             return Err(Error::input(format!(
                 "request {i} has {labels} labels for {tokens} tokens: give the same number for each"
             )));
         }
-        for &position in request.positions {
-            if !(0..LARGEST).contains(&position) {
-                return Err(Error::input(format!(
-                    "request {i} has a token at packed position {position}: it must be from 0 to below 2^28"
-                )));
-            }
-            size = size.max(position as usize + 1);
-        }
     }
-    Ok(size)
+    Ok(())
 }
 
-/// A set of positions.
-struct Marks {
-    words: Vec<u64>,
-    count: usize,
+/// Tokens of a sequence of a pack.
+fn tokens_of(packing: &Packing, sequence: usize) -> i64 {
+    match packing.last[sequence] {
+        NONE => 0,
+        s => packing.sequence_start[s as usize] + packing.segments.length(s as usize),
+    }
 }
+
+/// A set of packed positions.
+struct Marks(Vec<u64>);
 
 impl Marks {
-    fn new(size: usize) -> Self {
-        Self {
-            words: vec![0; size.div_ceil(BITS)],
-            count: 0,
+    fn new(packing: &Packing) -> Self {
+        Self(vec![0; (packing.segments.tokens() as usize).div_ceil(BITS)])
+    }
+
+    /// Adds the packed positions of ascending intervals of a sequence.
+    fn insert(&mut self, packing: &Packing, sequence: usize, runs: &[(i64, i64)]) {
+        let mut runs = runs.iter().copied().peekable();
+        for s in packing.path(sequence) {
+            let (s, start) = (s as usize, packing.sequence_start[s as usize]);
+            let (end, packed) = (
+                start + packing.segments.length(s),
+                packing.segments.starts[s],
+            );
+            while let Some(&(from, to)) = runs.peek() {
+                if from < end {
+                    let (from, to) = (from.max(start), to.min(end));
+                    self.fill(
+                        (from - start + packed) as usize,
+                        (to - start + packed) as usize,
+                    );
+                }
+                if to > end {
+                    break;
+                }
+                runs.next();
+            }
         }
     }
 
-    fn insert(&mut self, position: i64) {
-        let at = position as usize;
-        let (word, bit) = (&mut self.words[at / BITS], 1_u64 << (at % BITS));
-        self.count += usize::from(*word & bit == 0);
-        *word |= bit;
+    fn fill(&mut self, from: usize, to: usize) {
+        for word in from / BITS..to.div_ceil(BITS) {
+            let below = |at: usize| match at.saturating_sub(word * BITS) {
+                bits if bits >= BITS => u64::MAX,
+                bits => (1 << bits) - 1,
+            };
+            self.0[word] |= below(to) & !below(from);
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
     /// Members before `at`.
     fn rank(&self, at: usize) -> usize {
-        let whole: u32 = (self.words[..at / BITS].iter())
-            .map(|w| w.count_ones())
-            .sum();
-        let rest = self.words[at / BITS] & ((1_u64 << (at % BITS)) - 1);
-        (whole + rest.count_ones()) as usize
+        let rest = self.0[at / BITS] & ((1_u64 << (at % BITS)) - 1);
+        let whole = self.0[..at / BITS].iter().map(|word| word.count_ones());
+        (whole.sum::<u32>() + rest.count_ones()) as usize
     }
 }
 
-/// Distinct positions that the head projects; counts no further than `most`.
-pub fn projected_tokens(requests: &[HeadTokens<'_>], most: usize) -> Result<usize> {
-    let mut marks = Marks::new(check(requests)?);
-    for request in requests {
-        for position in request.projected(false) {
-            marks.insert(position);
-            if marks.count >= most {
-                return Ok(most);
-            }
-        }
+/// Distinct packed positions that the head projects, `requests` those of the pack's sequences.
+pub fn projected_tokens(packing: &Packing, requests: &[HeadTokens<'_>]) -> Result<usize> {
+    check(packing, requests)?;
+    let mut marks = Marks::new(packing);
+    for (i, request) in requests.iter().enumerate() {
+        cancel::check_at(i)?;
+        marks.insert(packing, i, &projected(request, tokens_of(packing, i))?);
     }
-    Ok(marks.count)
+    Ok(marks.count())
 }
 
 /// Tokens of the head's first chunk that holds a position of a request with labels: the largest
 /// chunk whose backward runs, as only the last may be short.
-pub fn target_chunk(requests: &[HeadTokens<'_>], chunk: usize) -> Result<usize> {
-    let size = check(requests)?;
-    let (mut projected, mut targeted) = (Marks::new(size), Marks::new(size));
-    for request in requests {
-        for position in request.projected(false) {
-            projected.insert(position);
-        }
+pub fn target_chunk(packing: &Packing, requests: &[HeadTokens<'_>], chunk: usize) -> Result<usize> {
+    check(packing, requests)?;
+    let (mut marks, mut targeted) = (Marks::new(packing), Marks::new(packing));
+    for (i, request) in requests.iter().enumerate() {
+        cancel::check_at(i)?;
+        let tokens = tokens_of(packing, i);
+        marks.insert(packing, i, &projected(request, tokens)?);
         if request.labels.is_some() {
-            for &position in request.positions {
-                targeted.insert(position);
-            }
+            targeted.insert(packing, i, &[(0, tokens)]);
         }
     }
-    let both = (projected.words.iter().zip(&targeted.words)).map(|(a, b)| a & b);
+    let both = (marks.0.iter().zip(&targeted.0)).map(|(a, b)| a & b);
     let Some((at, word)) = both.enumerate().find(|&(_, word)| word != 0) else {
         return Ok(0);
     };
-    let first = projected.rank(at * BITS + word.trailing_zeros() as usize);
-    Ok(chunk.min(projected.count - first / chunk * chunk))
+    let first = marks.rank(at * BITS + word.trailing_zeros() as usize);
+    Ok(chunk.min(marks.count() - first / chunk * chunk))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn head<'a>(positions: &'a [i64], labels: Option<&'a [i64]>, every: bool) -> HeadTokens<'a> {
-        HeadTokens {
-            positions,
-            labels,
-            every,
-        }
+    /// Two sequences of 70 and 4 tokens that share the first 2, and one of 1 token.
+    fn forked() -> Packing {
+        let mut long: Vec<i64> = vec![0; 70];
+        long[69] = 9;
+        let sequences: [&[i64]; 3] = [&long, &[0, 0, 1, 1], &[5]];
+        crate::pack::pack_scattered(&sequences, &crate::pack::PackOptions::default()).unwrap()
+    }
+
+    fn head(labels: Option<&[i64]>, every: bool) -> HeadTokens<'_> {
+        HeadTokens { labels, every }
     }
 
     #[test]
     fn counts_each_position_once() {
-        let shared = [0, 1, 2, 3];
-        let labels = [-100, 7, 7, -100];
-        let requests = [
-            head(&shared, Some(&labels), false),
-            head(&[0, 1, 64, 65], Some(&[7, -100, -100, 7]), false),
-            head(&[200], None, false),
+        let packing = forked();
+        assert_eq!(packing.segments.tokens(), 73);
+        let mut labels = vec![-100; 70];
+        labels[1] = 7;
+        labels[66..].fill(7);
+        let count = |requests: &[HeadTokens<'_>]| projected_tokens(&packing, requests).unwrap();
+        let some = [
+            head(Some(&labels), false),
+            head(Some(&[3, 3, -100, 3]), false),
         ];
-        let count = |most| projected_tokens(&requests, most).unwrap();
-        assert_eq!((count(usize::MAX), count(3)), (4, 3));
-        assert_eq!(labelled(&labels, 4), 2);
-        assert_eq!(labelled(&labels, 2), 2);
+        assert_eq!(count(&[some[0], some[1], head(None, false)]), 7);
+        assert_eq!(count(&[some[0], head(None, true), head(None, true)]), 9);
+        assert_eq!(labelled(&labels, 70), 5);
+        assert_eq!(labelled(&labels, 35), 3);
         assert_eq!(labelled(&[], 0), 0);
     }
 
     #[test]
     fn the_target_chunk_starts_at_a_multiple() {
-        let every: Vec<i64> = (0..10).collect();
-        let requests = [head(&every, None, true), head(&[9], Some(&[1]), false)];
-        let chunk = |size| target_chunk(&requests, size).unwrap();
-        assert_eq!((chunk(4), chunk(3), chunk(100)), (2, 1, 10));
-        assert_eq!(target_chunk(&requests[..1], 4), Ok(0));
+        let packing = forked();
+        let requests = [head(None, true), head(None, false), head(Some(&[1]), false)];
+        let chunk = |size| target_chunk(&packing, &requests, size).unwrap();
+        assert_eq!((chunk(64), chunk(70), chunk(100)), (7, 1, 71));
+        let none = [head(None, true); 3];
+        assert_eq!(target_chunk(&packing, &none, 4), Ok(0));
     }
 
     #[test]
-    fn refuses_positions_and_labels_that_lie() {
+    fn refuses_requests_of_another_pack() {
+        let packing = forked();
         for bad in [
-            head(&[-1], None, true),
-            head(&[i64::MAX], None, true),
-            head(&[0, 1], Some(&[1, 2, 3]), false),
-            head(&[], Some(&[1]), false),
+            &[head(None, true); 2][..],
+            &[
+                head(Some(&[1, 2, 3]), false),
+                head(None, true),
+                head(None, true),
+            ],
         ] {
-            assert!(projected_tokens(&[bad], 9).is_err());
+            assert!(projected_tokens(&packing, bad).is_err());
+            assert!(target_chunk(&packing, bad, 3).is_err());
         }
     }
 

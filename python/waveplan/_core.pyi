@@ -216,19 +216,13 @@ def labelled_tokens(labels: _Ints, tokens: int) -> int:
     """Tokens with a label; each has ``len(labels) / tokens`` of them, -100 for none."""
 
 def projected_tokens(
-    positions: Sequence[_Ints],
-    labels: Sequence[_Ints | None],
-    every: Sequence[bool],
-    most: int,
+    packing: Packing, labels: Sequence[_Ints | None], every: Sequence[bool]
 ) -> int:
-    """Distinct packed positions that requests project, counted up to `most`: `every` one of a
+    """Distinct packed positions that the requests of a pack's sequences project: `every` one of a
     request, or those with a label."""
 
 def target_chunk_tokens(
-    positions: Sequence[_Ints],
-    labels: Sequence[_Ints | None],
-    every: Sequence[bool],
-    chunk: int,
+    packing: Packing, labels: Sequence[_Ints | None], every: Sequence[bool], chunk: int
 ) -> int:
     """Tokens of the first head chunk that holds a position of a request with labels."""
 
@@ -470,11 +464,12 @@ class Requests:
     label_mask: Final[NDArray[bool_] | None]  # [T], None where first targets were given
     def __new__(
         cls,
-        tokens: _Ints,
-        offsets: _Ints,
+        tokens: _Ints | Sequence[_Ints],
+        offsets: _Ints | None = None,  # None: an array a sequence
         *,
         first_target: _Ints | None = None,
         label_mask: NDArray[bool_] | None = None,
+        labels: Sequence[_Ints | None] | None = None,  # all labels of each request
         **columns: Any,
     ) -> Self: ...
     def __len__(self) -> int: ...

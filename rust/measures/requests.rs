@@ -7,6 +7,7 @@ use super::mixes::{mix_of, mixes};
 use crate::cancel;
 use crate::error::{Error, Result};
 use crate::fields::result;
+use crate::scattered::labelled_runs;
 use crate::tree::Tree;
 
 /// The adapter slot of requests that run the model's own weights.
@@ -22,6 +23,8 @@ pub enum Labels<'a> {
     From(&'a [i64]),
     /// One flag per token of the pool, requests one after another.
     Mask(&'a [bool]),
+    /// The labels of each request, so many for each of its tokens; -100 asks for nothing.
+    Each(&'a [Option<&'a [i64]>]),
 }
 
 result! {
@@ -94,25 +97,30 @@ result! {
     }
     python {
         #[new]
-        #[pyo3(signature = (tokens, offsets, *, first_target=None, label_mask=None, **columns))]
+        #[pyo3(signature = (
+            tokens, offsets=None, *, first_target=None, label_mask=None, labels=None, **columns
+        ))]
         #[allow(clippy::needless_pass_by_value)] // so PyO3 hands arrays over
         fn py_new(
-            tokens: Ints<'_>,
-            offsets: Ints<'_>,
+            tokens: &Bound<'_, PyAny>,
+            offsets: Option<Ints<'_>>,
             first_target: Option<Ints<'_>>,
             label_mask: Option<Flags<'_>>,
+            labels: Option<List<Option<Ints<'_>>>>,
             columns: Option<&Bound<'_, pyo3::types::PyDict>>,
         ) -> PyResult<Self> {
             // Copied, so that what was checked stays true while other threads run.
             let from = first_target.map(|from| slice("first_target", &from).map(<[i64]>::to_vec));
             let mask = label_mask.map(|mask| slice("label_mask", &mask).map(<[bool]>::to_vec));
             let (from, mask) = (from.transpose()?, mask.transpose()?);
-            let labels = match (&from, &mask) {
-                (Some(from), None) => Labels::From(from),
-                (None, Some(mask)) => Labels::Mask(mask),
+            let each = labels.as_ref().map(|labels| optional("labels", labels)).transpose()?;
+            let labels = match (&from, &mask, &each) {
+                (Some(from), None, None) => Labels::From(from),
+                (None, Some(mask), None) => Labels::Mask(mask),
+                (None, None, Some(each)) => Labels::Each(each),
                 _ => {
                     return Err(refused(
-                        "give either first_target or label_mask, and None for the other",
+                        "give one of first_target, label_mask and labels, and None for the others",
                     ));
                 }
             };
@@ -120,7 +128,18 @@ result! {
             for (name, column) in columns.into_iter().flatten() {
                 given.set(name.extract()?, &column)?;
             }
-            let tokens_of = slice("tokens", &tokens)?;
+            let Some(offsets) = offsets else {
+                let arrays: Arrays<'_> = tokens.extract()?;
+                let sequences = slices(&arrays)?;
+                let made = detached(tokens.py(), || {
+                    given.tree = Arc::new(Tree::build_scattered(&sequences, None)?);
+                    given.lengths = sequences.iter().map(|tokens| tokens.len() as i64).collect();
+                    given.complete(labels)
+                })?;
+                return Ok(Self(Arc::new(made)));
+            };
+            let tokens_of: Ints<'_> = tokens.extract()?;
+            let tokens_of = slice("tokens", &tokens_of)?;
             let offsets = slice("offsets", &offsets)?.to_vec();
             let sequences = crate::sequences::Sequences::new(tokens_of, &offsets)?;
             let short = sequences.len() <= FEW_SEQUENCES && tokens_of.len() <= FEW_TOKENS;
@@ -251,7 +270,11 @@ impl Requests {
                     Labels::From(from) if from[r] < length => self.runs.push((from[r], length)),
                     Labels::From(_) => {}
                     Labels::Mask(mask) => {
-                        runs_of(&mask[at..end], &mut self.runs)?;
+                        runs_of(&mask[at..end], |&set| set, &mut self.runs)?;
+                    }
+                    Labels::Each(each) => {
+                        let labels = each[r].unwrap_or_default();
+                        labelled_runs(labels, self.target_width[r] as usize, &mut self.runs)?;
                     }
                 }
             }
@@ -364,16 +387,20 @@ impl Requests {
     }
 }
 
-/// Appends the intervals of true entries.
-pub(crate) fn runs_of(mask: &[bool], runs: &mut Vec<(i64, i64)>) -> Result<()> {
+/// Appends the intervals of entries that are set.
+pub(crate) fn runs_of<T>(
+    entries: &[T],
+    set: impl Fn(&T) -> bool,
+    runs: &mut Vec<(i64, i64)>,
+) -> Result<()> {
     let mut at = 0;
-    while let Some(gap) = mask[at..].iter().position(|&set| set) {
+    while let Some(gap) = entries[at..].iter().position(&set) {
         cancel::check_at(runs.len())?;
         let start = at + gap;
-        let length = mask[start..]
+        let length = entries[start..]
             .iter()
-            .position(|&set| !set)
-            .unwrap_or(mask.len() - start);
+            .position(|entry| !set(entry))
+            .unwrap_or(entries.len() - start);
         at = start + length;
         runs.push((start as i64, at as i64));
     }
@@ -450,6 +477,10 @@ fn check_lengths(columns: &Requests, labels: &Labels<'_>) -> Result<()> {
                 mask.len()
             )))
         }
+        Labels::Each(each) if each.len() != count => Err(Error::input(format!(
+            "labels has {} entries for {count} requests: give one each",
+            each.len()
+        ))),
         _ => Ok(()),
     }
 }
@@ -477,6 +508,15 @@ fn check_values(columns: &Requests, labels: &Labels<'_>) -> Result<()> {
             return Err(Error::input(format!(
                 "slot[{r}] is {}: it must be at most {adapters}, the number of adapters",
                 columns.slot[r]
+            )));
+        }
+        if let Labels::Each(each) = *labels
+            && let Some(given) = each[r]
+            && usize::try_from(length.saturating_mul(width)) != Ok(given.len())
+        {
+            return Err(Error::input(format!(
+                "request {r} has {} labels for {length} tokens of {width} each: give so many for each token",
+                given.len()
             )));
         }
         if let Labels::From(from) = *labels
@@ -511,7 +551,7 @@ pub(crate) mod tests {
         let mut runs = Vec::new();
         let mask = [true, true, false, true, false, false];
         for mask in [&mask[..], &[], &[false], &[false, true]] {
-            runs_of(mask, &mut runs).unwrap();
+            runs_of(mask, |&set| set, &mut runs).unwrap();
         }
         assert_eq!(runs, [(0, 2), (3, 4), (1, 2)]);
     }

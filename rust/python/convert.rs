@@ -54,7 +54,7 @@ impl<'py, T: Element> FromPyObject<'_, 'py> for Array<'py, T> {
 }
 
 /// A list or tuple. Other sequences may claim any length, and memory is taken for it.
-pub(super) struct List<T>(pub(super) Vec<T>);
+pub(crate) struct List<T>(pub(super) Vec<T>);
 
 impl<'py, T: FromPyObjectOwned<'py>> FromPyObject<'_, 'py> for List<T> {
     type Error = PyErr;

@@ -16,11 +16,11 @@ use pyo3::prelude::*;
 
 /// Imports of the pymethods beside the core's types.
 pub(crate) mod prelude {
-    pub(crate) use super::convert::{Flags, Ints, index, ints, picked, ragged, slice};
+    pub(crate) use super::convert::{Flags, Ints, List, index, ints, picked, ragged, slice};
     pub(crate) use super::errors::{FEW_SEQUENCES, FEW_TOKENS, detached, detached_unless, refused};
     pub(crate) use super::fields::{Give, Take};
     pub(crate) use super::ownership::ranks;
-    pub(crate) use super::sequences::refuse_empty;
+    pub(crate) use super::sequences::{Arrays, optional, refuse_empty, slices};
     pub(crate) use pyo3::prelude::*;
 
     pub(crate) type Object<'py> = Bound<'py, PyAny>;

@@ -18,11 +18,19 @@ use crate::sequences::Sequences;
 use crate::tree::Tree;
 
 type Column<'py> = Bound<'py, PyArray1<i64>>;
-type Arrays<'py> = List<Ints<'py>>;
+pub(crate) type Arrays<'py> = List<Ints<'py>>;
 
-fn slices<'a>(sequences: &'a Arrays<'_>) -> PyResult<Vec<&'a [i64]>> {
+pub(crate) fn slices<'a>(sequences: &'a Arrays<'_>) -> PyResult<Vec<&'a [i64]>> {
     let one = |sequence| slice("sequences", sequence);
     sequences.0.iter().map(one).collect()
+}
+
+pub(crate) fn optional<'a>(
+    name: &str,
+    given: &'a List<Option<Ints<'_>>>,
+) -> PyResult<Vec<Option<&'a [i64]>>> {
+    let one = |entry: &'a Option<Ints<'_>>| entry.as_ref().map(|entry| slice(name, entry));
+    given.0.iter().map(|entry| one(entry).transpose()).collect()
 }
 
 /// Works on the sequences `tokens[offsets[i]..offsets[i + 1]]`, or without offsets on the arrays
@@ -141,50 +149,41 @@ pub(super) fn labelled_tokens(py: Python<'_>, labels: Ints<'_>, tokens: usize) -
     Ok(py.detach(|| scattered::labelled(labels, tokens)))
 }
 
-/// The head tokens of requests, of which one entry each is given.
+/// What the head projects of requests, of which one entry each is given.
 fn heads<'a>(
-    positions: &'a Arrays<'_>,
     labels: &'a List<Option<Ints<'_>>>,
     every: &List<bool>,
 ) -> PyResult<Vec<HeadTokens<'a>>> {
-    let requests = positions.0.len();
-    for (name, entries) in [("labels", labels.0.len()), ("every", every.0.len())] {
-        if entries != requests {
-            let message = format!("{name} has {entries} entries for {requests} requests");
-            return Err(refused(format!("{message}: give one each")));
-        }
+    if labels.0.len() != every.0.len() {
+        let (labels, every) = (labels.0.len(), every.0.len());
+        return Err(refused(format!(
+            "labels has {labels} entries, every has {every}: give one each for each request"
+        )));
     }
-    let one = |((positions, labels), every): ((&'a Ints<'_>, &'a Option<Ints<'_>>), &bool)| {
-        let labels = labels.as_ref().map(|labels| slice("labels", labels));
-        Ok(HeadTokens {
-            positions: slice("positions", positions)?,
-            labels: labels.transpose()?,
-            every: *every,
-        })
-    };
-    (positions.0.iter().zip(&labels.0).zip(&every.0))
-        .map(one)
-        .collect()
+    let labels = optional("labels", labels)?;
+    let both = labels.into_iter().zip(&every.0);
+    Ok(both
+        .map(|(labels, &every)| HeadTokens { labels, every })
+        .collect())
 }
 
-/// Distinct positions that the head projects, counted up to `most`.
+/// Distinct packed positions that the head projects.
 #[pyfunction]
 pub(super) fn projected_tokens(
     py: Python<'_>,
-    positions: Arrays<'_>,
+    packing: &Packing,
     labels: List<Option<Ints<'_>>>,
     every: List<bool>,
-    most: usize,
 ) -> PyResult<usize> {
-    let requests = heads(&positions, &labels, &every)?;
-    detached(py, || scattered::projected_tokens(&requests, most))
+    let requests = heads(&labels, &every)?;
+    detached(py, || scattered::projected_tokens(packing, &requests))
 }
 
 /// Tokens of the first head chunk with a position of a request that has labels.
 #[pyfunction]
 pub(super) fn target_chunk_tokens(
     py: Python<'_>,
-    positions: Arrays<'_>,
+    packing: &Packing,
     labels: List<Option<Ints<'_>>>,
     every: List<bool>,
     chunk: usize,
@@ -192,6 +191,6 @@ pub(super) fn target_chunk_tokens(
     if chunk == 0 {
         return Err(refused("chunk is 0: it must be at least 1"));
     }
-    let requests = heads(&positions, &labels, &every)?;
-    detached(py, || scattered::target_chunk(&requests, chunk))
+    let requests = heads(&labels, &every)?;
+    detached(py, || scattered::target_chunk(packing, &requests, chunk))
 }

@@ -66,7 +66,7 @@ def in_place():
 def ours(in_place):
     """The report of ours in place, with fresh counts."""
     for seam in in_place.seams:
-        seam.calls = seam.declined = 0
+        seam.calls = seam.declined = seam.disagreed = seam.failed = 0
     return in_place
 
 

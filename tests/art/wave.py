@@ -40,7 +40,7 @@ def part_of(rank, plan, full):
     """Return every figure that the price of one forward depends on."""
     tokens = rank._plan_group_rows(plan)
     return {
-        "memory_minimal": full,
+        **({} if full is None else {"memory_minimal": full}),
         "packed_tokens": plan.packed_tokens,
         "group_rows": [list(group) for group in tokens],
         "segments": sum(len(group.packed.segments) for group in plan.groups),
@@ -51,9 +51,12 @@ def part_of(rank, plan, full):
     }
 
 
-def search(rank, groups, start=0):
-    """Return the chosen wave, or the refusal, with every memory check in order."""
-    checks, modes = watched(rank)
+def search(rank, groups, start=0, watch=True):
+    """Return the chosen wave, or the refusal; watched, with every memory check in order.
+
+    A watched rank searches by itself, with the smaller seams: it has methods of its own.
+    """
+    checks, modes = watched(rank) if watch else ([], {})
     try:
         chosen = rank._select_next_micro_batch(groups, start)
     except TrainerRankMemoryError as refusal:
@@ -65,7 +68,8 @@ def search(rank, groups, start=0):
             "probes": checks,
         }
     finally:
-        del rank._plan_flat_forward, rank._memory_check
+        if watch:
+            del rank._plan_flat_forward, rank._memory_check
     plan = chosen.plan
     whole = isinstance(plan, _impl._FlatForwardPlan)
     parts = (plan,) if whole else plan.subforwards
@@ -83,11 +87,11 @@ def search(rank, groups, start=0):
         "selected_max_depth": plan.selected_max_depth,
         "subforward_requests": None if whole else [list(part) for part in plan.request_indices],
         "probes": checks,
-        "parts": [part_of(rank, part, modes[id(part)][1]) for part in parts],
+        "parts": [part_of(rank, part, modes[id(part)][1] if watch else None) for part in parts],
     }
 
 
-def run(case, sequences):
+def run(case, sequences, watch=True):
     """The search of one golden case."""
     stub.forget()
     cp, gdn = case.get("cp", 1), case.get("gdn", True)
@@ -106,4 +110,4 @@ def run(case, sequences):
     if case.get("profile"):
         stub.learn(rank, made, **case["profile"])
     rank._last_global_micro_batch_size = case.get("last_width")
-    return search(rank, groups, case.get("start", 0)), rank, made
+    return search(rank, groups, case.get("start", 0), watch), rank, made

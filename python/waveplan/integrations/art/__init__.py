@@ -17,7 +17,7 @@ from waveplan.checks import choice, flag
 from waveplan.errors import InputError
 
 from ._seams import Seam, release, take
-from ._shadow import Difference, Shadow
+from ._shadow import Difference, Shadow, forget
 
 __all__ = ["VERSIONS", "Difference", "Report", "install", "installed", "uninstall"]
 
@@ -104,6 +104,8 @@ def uninstall() -> None:
     global _current
     if _current is not None:
         release(_current.seams)
+        if _current.shadow is not None:
+            forget()
     _current = None
 
 
@@ -123,6 +125,8 @@ def version() -> str:
 
 def _seams() -> list[Seam]:
     """Return all seams. These modules import torch and the package."""
-    from . import _gdn, _heads, _packs, _ranks, _trees
+    from . import _gdn, _heads, _packs, _ranks, _search, _trees
 
-    return [seam for part in (_trees, _packs, _ranks, _gdn, _heads) for seam in part.seams()]
+    return [
+        seam for part in (_search, _trees, _packs, _ranks, _gdn, _heads) for seam in part.seams()
+    ]

@@ -6,17 +6,31 @@ from typing import Any
 
 import numpy as np
 from art.megatron.gdn import gdn_prefix_tree as gdn
+from art.trainer_rank import _gdn_memory as gdn_memory
 
 from waveplan import _core
 
-from ._seams import Declined, Seam
+from ._seams import Declined, Function, Seam
 from ._settings import gdn_settings
-from ._values import Int64
+from ._values import SEARCH, Int64
 
 
 def seams() -> list[Seam]:
-    """Return the seam of gdn layers."""
-    return [Seam("gdn decision", gdn, "build_gdn_global_execution_decision", decide)]
+    """Return the seams of gdn layers: their shapes, and the decision where segments run."""
+    return [
+        Seam("gdn shapes", gdn_memory, "model_shapes", shapes, needs_original=True),
+        Seam("gdn decision", gdn, "build_gdn_global_execution_decision", decide),
+    ]
+
+
+def shapes(original: Function, rank: Any, slot_ref: Any = None) -> Any:
+    """Read the shapes of a model's gdn layers, once a search."""
+    if SEARCH.arrays is None:
+        return original(rank, slot_ref)
+    key = (id(rank.runtime), slot_ref)
+    if key not in SEARCH.shapes:
+        SEARCH.shapes[key] = original(rank, slot_ref)
+    return SEARCH.shapes[key]
 
 
 def decide(

@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from art.trainer_rank import _impl as impl
+from art.trainer_rank import _memory as memory
 
 from waveplan import _core
 
+from ._packs import Positions, Split, pack_class
 from ._seams import Declined, Function, Seam
-from ._values import array
-
-_ALL = 1 << 62
+from ._shadow import twin
+from ._values import Int64, array
 
 
 def seams() -> list[Seam]:
-    """Return the seams that count head tokens: all, and those of the first chunk with labels."""
+    """Return the seams that count head tokens: of a plan, of requests, and of the first chunk with
+    labels."""
     chunk = "TrainerRank._head_target_chunk_rows"
     return [
+        Seam("head bytes", memory, "_plan_head_workspace_bytes", head_bytes),
         Seam("head tokens", impl, "TrainerRank._head_projection_rows", projected),
         Seam("head tokens with targets", impl, chunk, target_chunk, needs_original=True),
     ]
+
+
+def head_bytes(rank: Any, plan: Any) -> int:
+    """Return the largest pack's head bytes, its tokens counted from its layout."""
+    most = 0
+    for group in plan.groups:
+        packed = twin(group.packed)
+        if type(packed) is not pack_class:
+            raise Declined
+        requests = tuple(item.request for item in group.items)
+        positions = Positions(packed)
+        tokens = rank._head_projection_rows(requests, positions=positions)
+        found = rank._group_head_workspace_bytes(
+            tokens, requests, grad_enabled=group.grad_enabled, positions=positions
+        )
+        most = max(most, found)
+    return most
 
 
 def projected(
@@ -35,11 +56,18 @@ def projected(
     """Count packed positions that requests project; without positions, bound them."""
     if not rank._head_workspace_bytes(1):
         return 0
-    most = _ALL if uncapped else impl._HEAD_CHUNK_TOKENS
-    if _on_cpu(positions):
-        return _core.projected_tokens(**_head_tokens(requests, positions), most=most)
-    counts = [_own_tokens(request, lower_bound) for request in requests]
-    return min(most, max(counts, default=0) if lower_bound else sum(counts))
+    most = math.inf if uncapped else impl._HEAD_CHUNK_TOKENS
+    if isinstance(positions, Positions | Split):
+        if positions.counted is None or positions.counted[0] is not requests:
+            found = _core.projected_tokens(positions.packing, *_heads(requests))
+            positions.counted = (requests, found)
+        count = positions.counted[1]
+    elif positions is not None:
+        raise Declined
+    else:
+        counts = [_own_tokens(request, lower_bound) for request in requests]
+        count = max(counts, default=0) if lower_bound else sum(counts)
+    return int(min(most, count))
 
 
 def target_chunk(
@@ -51,29 +79,22 @@ def target_chunk(
     lower_bound: bool = False,
 ) -> int:
     """Count head tokens of the first chunk that holds a position with a label."""
-    if not _on_cpu(positions):
+    if not isinstance(positions, Positions | Split):
         # its bounds, through the counts above
         found: int = original(rank, requests, positions=positions, lower_bound=lower_bound)
         return found
-    heads, chunk = _head_tokens(requests, positions), impl._HEAD_CHUNK_TOKENS
-    return _core.target_chunk_tokens(**heads, chunk=chunk)
+    labels, every = _heads(requests)
+    chunk = impl._HEAD_CHUNK_TOKENS
+    return _core.target_chunk_tokens(positions.packing, labels, every, chunk)
 
 
-def _on_cpu(positions: Sequence[Any] | None) -> bool:
-    return positions is not None and all(of.device.type == "cpu" for of in positions)
-
-
-def _head_tokens(requests: Sequence[Any], positions: Any) -> dict[str, list[Any]]:
-    """Return positions, labels, and whether every position is projected, of each request."""
-    places = [array(of) for of in positions]
-    if [request.input_tokens.numel() for request in requests] != list(map(len, places)):
-        raise Declined
-    labels = [request.target_tokens for request in requests]
-    return {
-        "positions": places,
-        "labels": [None if given is None else array(given) for given in labels],
-        "every": [bool(request.logits or request.top_k is not None) for request in requests],
-    }
+def _heads(requests: Sequence[Any]) -> tuple[list[Int64 | None], list[bool]]:
+    """Return labels, and whether every position is projected, of each request."""
+    given = [request.target_tokens for request in requests]
+    return (
+        [None if labels is None else array(labels) for labels in given],
+        [bool(request.logits or request.top_k is not None) for request in requests],
+    )
 
 
 def _own_tokens(request: Any, lower_bound: bool) -> int:

@@ -13,8 +13,9 @@ from art.trainer_rank import _prefix_tree_materializer as materializer
 from waveplan import _core
 
 from ._seams import Declined, Seam
+from ._shadow import twin
 from ._trees import layout_class
-from ._values import Int64, arrays, filled, integers, late, members
+from ._values import SEARCH, Int64, arrays, filled, integers, late, members
 
 
 def seams() -> list[Seam]:
@@ -53,6 +54,7 @@ def pack_layout(
     sequences: Sequence[Any], tree: Any, layout: Any, *, verify_shared_tokens: bool = True
 ) -> Any:
     """Pack sequences by one of our layouts."""
+    tree, layout = twin(tree), twin(layout)
     if verify_shared_tokens or type(layout) is not layout_class or layout._tree is not tree:
         raise Declined
     tokens = arrays(sequences)
@@ -104,18 +106,57 @@ def _segments(packed: _core.Packing) -> tuple[Any, ...]:
 
 
 def _pack(packed: _core.Packing, tokens: list[Int64]) -> Any:
-    line = torch.from_numpy(_core.gather_tokens(packed, tokens)).unsqueeze(0)
-    return filled(pack_class, tokens=line, _packing=packed)
+    made = filled(pack_class, _packing=packed, _tokens=tokens)
+    if SEARCH.trees is None:
+        made.tokens  # noqa: B018 - gathered now, whatever happens to the sequences later
+    return made
+
+
+def _for_now(pack: Any) -> Any:
+    """Return a line of the right length for a plan in the making."""
+    if SEARCH.trees is None:
+        return None
+    return torch.zeros(1, dtype=torch.long).expand(1, pack._packing.packed_tokens)
+
+
+class Positions(Sequence[Any]):
+    """Packed positions of the sequences of one of our packs, computed when first read."""
+
+    def __init__(self, pack: Any) -> None:
+        self.packing = pack._packing
+        self.counted: tuple[Any, int] | None = None
+        """Requests, and how many positions they project."""
+        self._pack = pack
+
+    def __len__(self) -> int:
+        return int(self.packing.sequence_count)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._pack.positions_by_sequence[index]
+
+
+class Split(tuple[Any, ...]):
+    """The same, computed: a tuple of tensors that knows its pack."""
+
+    packing: _core.Packing
+    counted: tuple[Any, int] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, (list(self),)
 
 
 def _part(pack: Any, name: str) -> Any:
     packed = pack._packing
     if name == "segments":
         return _segments(packed)
+    if name == "tokens":
+        return torch.from_numpy(_core.gather_tokens(packed, pack._tokens)).unsqueeze(0)
     if name == "positions_by_sequence":
         flat, offsets = _core.packed_positions(packed)
-        return torch.split(torch.from_numpy(flat), np.diff(offsets).tolist())
+        split = Split(torch.split(torch.from_numpy(flat), np.diff(offsets).tolist()))
+        split.packing = packed
+        return split
     return torch.from_numpy(getattr(packed, name)).unsqueeze(0)
 
 
-pack_class = late(packing.PrefixTreePack, _part)
+pack_class = late(packing.PrefixTreePack, _part, for_now={"tokens": _for_now})

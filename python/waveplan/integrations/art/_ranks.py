@@ -14,6 +14,7 @@ from waveplan import _core
 from ._packs import pack_class
 from ._seams import Declined, Seam
 from ._settings import gdn_settings, ownership_settings
+from ._shadow import twin
 from ._values import array
 
 
@@ -67,28 +68,34 @@ def rank_tokens(
 
 def busiest_rank(rank: Any, batch: Any, *, topology: Any) -> int:
     """Count the tokens of the busiest rank of one of our packs; keep the count with the pack."""
+    ranks = int(topology.cp)
+    if ranks <= 1:
+        return int(batch.tokens.shape[1])
+    batch = twin(batch)
+    if type(batch) is not pack_class:
+        raise Declined
+    known: dict[Any, int] = batch.__dict__.setdefault("_rank_tokens", {})
+    key = (ranks, *configurations(rank))
+    if key not in known:
+        known[key] = max(_rank_tokens(batch._packing, *key))
+    return known[key]
+
+
+def configurations(rank: Any) -> tuple[Any, Any]:
+    """Return a rank's configurations of context parallelism and of gdn layers, if it has those."""
     from art.megatron.training.microbatches import (
         _context_parallel_config_for_provider,
         _gdn_planner_config_for_provider,
     )
 
-    ranks = int(topology.cp)
-    if ranks <= 1:
-        return int(batch.tokens.shape[1])
-    if type(batch) is not pack_class:
-        raise Declined
     handler, provider = rank.runtime.model_support_handler, rank.runtime.provider
     config = _context_parallel_config_for_provider(provider, rank.device, handler)
-    gdn_config = None
-    if handler.build_gdn_execution_spec:
-        gdn_config = _gdn_planner_config_for_provider(provider, handler)
-        if gdn_config is None:
-            raise Declined
-    known: dict[Any, int] = batch.__dict__.setdefault("_rank_tokens", {})
-    key = (ranks, config, gdn_config)
-    if key not in known:
-        known[key] = max(_rank_tokens(batch._packing, *key))
-    return known[key]
+    if not handler.build_gdn_execution_spec:
+        return config, None
+    gdn_config = _gdn_planner_config_for_provider(provider, handler)
+    if gdn_config is None:
+        raise Declined
+    return config, gdn_config
 
 
 def _rank_tokens(

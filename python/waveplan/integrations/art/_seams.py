@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import functools
+import logging
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from waveplan.errors import WaveplanError
+from waveplan.errors import WaveplanError, one_line
 
 PACKAGE = "art"
+LOG = logging.getLogger("waveplan.art")
 Function = Callable[..., Any]
 
 
 class Declined(Exception):  # noqa: N818 - not an error: the other package answers instead
     """Ours leaves this input to the function that it replaced."""
+
+
+class Disagreed(Declined):
+    """Ours and the other package price something differently: the other package answers."""
+
+
+class Passed(Exception):  # noqa: N818 - carries an error
+    """Its cause is an error of the original, which must not run again."""
 
 
 @dataclass(eq=False)
@@ -33,10 +44,20 @@ class Seam:
     """Ours takes the replaced function as its first argument."""
     differ: Callable[[Any, Any], str | None] | None = None
     """Returns the difference between ours and the reference's result; None: compare by value."""
+    shadow: Function | None = None
+    """What a shadow run computes instead of ours, and `differ` compares."""
     original: Function = field(init=False)
     wrapped: Function = field(init=False)
+    taken: bool = False
+    """The wrapper answers; else it calls the original, wherever it is still held."""
     calls: int = 0
     declined: int = 0
+    """Calls left to the original by rule."""
+    disagreed: int = 0
+    """Of these, calls that ours and the original price differently."""
+    failed: int = 0
+    """Calls left to the original because ours raised an unexpected error."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
     def path(self) -> str:
@@ -46,7 +67,7 @@ class Seam:
     def prepare(self, compare: Callable[..., Any] | None = None) -> bool:
         """Make the wrapper; return False if the function is absent.
 
-        In a shadow run, ``compare(seam, ours, args, kwargs)`` returns the result to go on with.
+        In a shadow run, ``compare(seam, ours, args, kwargs)`` returns the original's result.
         """
         found: Any = self.module
         for part in self.attribute.split("."):
@@ -54,23 +75,57 @@ class Seam:
         if not callable(found):
             return False
         original = self.original = found
-        if self.needs_original:
-            self.ours = functools.partial(self.ours, found)
+        ours = self.ours if compare is None or self.shadow is None else self.shadow
+        if self.needs_original and ours is self.ours:
+            ours = functools.partial(ours, found)
+        self.ours = ours
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
-            args = self._listed(args, kwargs)
-            self.calls += 1
+            if not self.taken:
+                return original(*args, **kwargs)
+            self._count("calls")
+            fault, passed = None, None
             try:
-                ours = self.ours(*args, **kwargs)
-            except (Declined, WaveplanError, TypeError, OverflowError):
-                self.declined += 1
-            else:
-                return ours if compare is None else compare(self, ours, args, kwargs)
-            return original(*args, **kwargs)
+                args = self._listed(args, kwargs)
+                answer = self.ours(*args, **kwargs)
+            except Passed as error:
+                passed = error.__cause__
+            except Exception as error:
+                fault = error
+            if passed is not None:
+                raise passed
+            if fault is not None:
+                return self._left(fault, args, kwargs)
+            return answer if compare is None else compare(self, answer, args, kwargs)
 
         self.wrapped = call
         return True
+
+    def _count(self, name: str) -> bool:
+        """Count one more, and say whether it is the first."""
+        with self._lock:
+            setattr(self, name, getattr(self, name) + 1)
+            return bool(getattr(self, name) == 1)
+
+    def _left(self, fault: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the original's answer; count why, and log the first disagreement and fault.
+
+        Ours is at fault only where the original has an answer: else the input is.
+        """
+        try:
+            answer = self.original(*args, **kwargs)
+        except BaseException:
+            self._count("declined")
+            raise
+        if not isinstance(fault, Declined | WaveplanError):
+            if self._count("failed"):
+                LOG.warning("%s: ours failed, the original answers", self.name, exc_info=fault)
+            return answer
+        self._count("declined")
+        if isinstance(fault, Disagreed) and self._count("disagreed"):
+            LOG.warning("%s: %s; the original decides", self.name, one_line(str(fault)))
+        return answer
 
     def _listed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Return positional arguments, iterators read into tuples; read keyword ones in place."""
@@ -84,11 +139,16 @@ class Seam:
 
 def take(seams: Sequence[Seam]) -> None:
     """Put every prepared wrapper wherever its original is."""
+    for seam in seams:
+        seam.taken = True
     _swap({id(seam.original): seam.wrapped for seam in seams})
 
 
 def release(seams: Sequence[Seam]) -> None:
-    """Put the originals back wherever ours is now, also in modules imported since."""
+    """Put the originals back wherever ours is now, also in modules imported since; a wrapper that
+    is held elsewhere calls its original from now on."""
+    for seam in seams:
+        seam.taken = False
     _swap({id(seam.wrapped): seam.original for seam in seams})
 
 

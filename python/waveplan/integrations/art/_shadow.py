@@ -1,4 +1,8 @@
-"""Compare both planners at every seam: count equal results, raise or log differences."""
+"""Compare both planners at every seam: count equal results, raise or log differences.
+
+The replaced function's result always goes on. Ours is kept beside it, so that the later seams
+compare on it.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,42 @@ from ._seams import Seam
 LOG = logging.getLogger("waveplan.art")
 KEPT = 3
 """Differences of one seam that are logged and kept; later ones are counted."""
+MOST = 500
+"""Characters of one of them."""
+NAMES = 1 << 12
+"""Names of groups of sequences that are remembered."""
+
+
+_TWINS: dict[int, tuple[Any, Any]] = {}
+_MOST_TWINS = 64
+_pairing = threading.Lock()
+
+
+def pair(theirs: Any, ours: Any) -> None:
+    """Remember, in a shadow run, that ours equals a value of the other package that goes on."""
+    if isinstance(theirs, tuple):
+        for one, other in zip(theirs, ours, strict=True):
+            pair(one, other)
+    elif dataclasses.is_dataclass(theirs):
+        with _pairing:
+            _TWINS[id(theirs)] = (theirs, ours)
+            while len(_TWINS) > _MOST_TWINS:
+                del _TWINS[next(iter(_TWINS))]
+
+
+def twin(value: Any) -> Any:
+    """Return our value that equals one of the other package, if a shadow run has made it."""
+    if not _TWINS:
+        return value
+    with _pairing:
+        theirs, ours = _TWINS.get(id(value), (None, None))
+    return ours if theirs is value else value
+
+
+def forget() -> None:
+    """Forget all such values."""
+    with _pairing:
+        _TWINS.clear()
 
 
 class Difference(WaveplanError):  # noqa: N818 - a finding
@@ -23,7 +63,7 @@ class Difference(WaveplanError):  # noqa: N818 - a finding
 
 
 class Shadow:
-    """Runs the replaced function beside ours; its result goes on if the two differ."""
+    """Runs the replaced function beside ours; its result goes on."""
 
     def __init__(self, *, raises: bool) -> None:
         self.raises = raises
@@ -38,8 +78,6 @@ class Shadow:
     def __call__(self, seam: Seam, ours: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             theirs = seam.original(*args, **kwargs)
-        except RecursionError:
-            return ours  # their walk exhausted the stack; ours uses none
         except Exception as error:
             self._report(seam, f"a result where the original raises {type(error).__name__}")
             raise
@@ -47,12 +85,13 @@ class Shadow:
         if what is None:
             with self._lock:
                 self.equal += 1
-            return ours
-        self._report(seam, what)
+            pair(theirs, ours)
+        else:
+            self._report(seam, what)
         return theirs
 
     def _report(self, seam: Seam, what: str) -> None:
-        found = Difference(one_line(f"{seam.name}: {what}"))
+        found = Difference(one_line(f"{seam.name}: {what}")[:MOST])
         with self._lock:
             self.different[seam.name] += 1
             first = self.different[seam.name] <= KEPT
@@ -74,7 +113,7 @@ def difference(ours: Any, theirs: Any, at: str = "result") -> str | None:
             return f"{at}: a {type(ours).__name__}, not a {type(theirs).__name__}"
         pairs = ((f".{n}", getattr(ours, n, None), getattr(theirs, n)) for n in fields)
         return _first(pairs, at)
-    if type(ours) is not type(theirs):
+    if not isinstance(ours, type(theirs)):
         return f"{at}: {ours!r:.80} is not {theirs!r:.80}"
     if isinstance(theirs, Mapping):
         if set(ours) != set(theirs):
@@ -117,4 +156,6 @@ class SameNames:
         for key, value in ((("ours", ours), theirs), (("theirs", theirs), ours)):
             if self.pairs.setdefault(key, value) != value:
                 return "two groups of sequences share a name"
+        while len(self.pairs) > 2 * NAMES:
+            del self.pairs[next(iter(self.pairs))]
         return None

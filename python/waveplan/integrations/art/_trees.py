@@ -21,8 +21,8 @@ from waveplan import _core
 from waveplan.scoring import TERMS, Scoring
 
 from ._seams import Declined, Function, Seam
-from ._shadow import SameNames
-from ._values import Int64, arrays, filled, late, members
+from ._shadow import SameNames, twin
+from ._values import SEARCH, Int64, arrays, filled, late, members
 
 _KEY = (secrets.randbits(64), secrets.randbits(64))
 _MOST_DIGESTS = 1 << 16
@@ -38,7 +38,7 @@ def seams() -> list[Seam]:
     return [
         Seam("canonical tree", planner, "build_canonical_prefix_tree", build, ("sequences",)),
         Seam("layout selection", planner, chosen, select, needs_original=True),
-        Seam("layout of a pack", impl, of_pack, pack_layout, needs_original=True),
+        Seam("layout of a pack", impl, of_pack, pack_layout, needs_original=True, shadow=anchored),
         Seam("layout key", impl, key, layout_key, differ=SameNames()),
     ]
 
@@ -49,18 +49,19 @@ def build(sequences: Iterable[Any]) -> Any:
     return filled(
         tree_class,
         _core=_core.build_tree(tokens),
+        _tokens=tokens,
         sequence_lengths=tuple(map(len, tokens)),
-        row_fingerprints=_fingerprints(tokens),
     )
 
 
 def select(original: Function, tree: Any, **facts: Any) -> Any:
     """Choose the layout of one of our trees that scores best under the other package's facts."""
+    tree = twin(tree)
     if facts.get("reranker") is not None or type(tree) is not tree_class:
         raise Declined
     found = _core.choose_layout(
         tree._core,
-        _scoring(facts),
+        scoring(facts),
         "reference",
         budget=facts["refinement_work_budget"],
         counts=False,
@@ -75,24 +76,29 @@ def select(original: Function, tree: Any, **facts: Any) -> Any:
 
 
 def pack_layout(original: Function, rank: Any, input_ids: Sequence[Any], key: Any) -> Any:
-    """Return the memory-minimal or unshared layout of a pack; keep it in the rank's own caches."""
+    """Return the layout of a pack; keep a memory-minimal or unshared one in the rank's caches."""
     content, _, anchor = key
     if anchor is None:
         return original(rank, input_ids, key)
+    tree, layout = anchored(rank, input_ids, key)
+    with rank._layout_cache_lock:
+        _remember(rank._tree_cache, content, tree)
+        _remember(rank._layout_selection_cache, key, (tree, layout))
+    return tree, layout
+
+
+def anchored(rank: Any, input_ids: Sequence[Any], key: Any) -> tuple[Any, Any]:
+    """Return a pack's tree and its memory-minimal or unshared layout."""
+    content, _, anchor = key
     if anchor not in _ANCHORS:
         raise Declined
     with rank._layout_cache_lock:
         tree = rank._tree_cache.get(content)
-    if tree is None:
-        tree = steps.build_canonical_prefix_tree(input_ids)
+    tree = steps.build_canonical_prefix_tree(input_ids) if tree is None else twin(tree)
     if type(tree) is not tree_class:
         raise Declined
     found = _core.choose_layout(tree._core, Scoring(version=1, layers=1), _ANCHORS[anchor])
-    answer = (tree, _layout(tree, found))
-    with rank._layout_cache_lock:
-        _remember(rank._tree_cache, content, tree)
-        _remember(rank._layout_selection_cache, key, answer)
-    return answer
+    return tree, _layout(tree, found)
 
 
 def layout_key(
@@ -118,7 +124,7 @@ def _remember(cache: Any, key: Any, value: Any) -> None:
         cache.popitem(last=False)
 
 
-def _scoring(facts: dict[str, Any]) -> Scoring:
+def scoring(facts: dict[str, Any]) -> Scoring:
     """Convert the other package's facts to our score."""
     version = facts.get("coefficient_version")
     version = cost.COEFFICIENT_VERSION if version is None else version
@@ -179,6 +185,8 @@ def _layout(tree: Any, found: _core.Layout) -> Any:
 
 def _tree_part(tree: Any, name: str) -> Any:
     core = tree._core
+    if name == "row_fingerprints":
+        return _fingerprints(tree._tokens)
     if name == "segments":
         columns, through = (core.parent, core.start, core.end, core.depth), core.sequences
         return tuple(
@@ -204,6 +212,14 @@ def _tree_part(tree: Any, name: str) -> Any:
     return getattr(whole, name)
 
 
+def _later(tree: Any) -> tuple[str, ...] | None:
+    """Return nothing yet for a plan in the making, which gets them late."""
+    if SEARCH.trees is None:
+        return None
+    SEARCH.trees.append(tree)
+    return ("",) * len(tree.sequence_lengths)
+
+
 def _layout_part(layout: Any, name: str) -> Any:
     tree, picked = layout._tree, np.flatnonzero(layout._flags).tolist()
     if name == "tree_fingerprint":
@@ -223,7 +239,12 @@ def _choice_part(choice: Any, name: str) -> Any:
     return getattr(choice._again(), name)
 
 
-tree_class = late(planner.CanonicalPrefixTree, _tree_part, ("_core",))
+tree_class = late(
+    planner.CanonicalPrefixTree,
+    _tree_part,
+    ("_core", "_tokens"),
+    {"row_fingerprints": _later},
+)
 layout_class = late(planner.PrefixTreeLayout, _layout_part, ("_tree", "_flags", "_count"))
 choice_class = late(search.NonuniformSearchCandidate, _choice_part, ("_layout", "_again"))
 # the base class reads its layout through fields that are computed late

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,8 +19,59 @@ from ._seams import Declined
 Int64 = NDArray[np.int64]
 
 
+class Search(threading.local):
+    """What one search of this thread has read already, in every part of a plan."""
+
+    arrays: dict[tuple[int, int], Int64] | None = None
+    """Arrays of int64 tensors, by address and length; None outside of a search."""
+    shapes: dict[Any, Any]
+    """Shapes of the model's gdn layers by adapter slot."""
+    trees: list[Any] | None = None
+    """Trees of the groups of the plan being made: its fingerprints and tensors are made late."""
+
+
+SEARCH = Search()
+
+
+@contextlib.contextmanager
+def searching() -> Iterator[None]:
+    """Keep what is read until the search ends."""
+    SEARCH.arrays, SEARCH.shapes = {}, {}
+    try:
+        yield
+    finally:
+        SEARCH.arrays, SEARCH.shapes = None, {}
+
+
+@contextlib.contextmanager
+def planning() -> Iterator[list[Any]]:
+    """Collect the trees of a plan's groups, and make nothing of them that can be made late."""
+    trees: list[Any] = []
+    SEARCH.trees = trees
+    try:
+        yield trees
+    finally:
+        SEARCH.trees = None
+
+
 def array(tensor: Any) -> Int64:
     """Return the numbers of a CPU tensor as int64; copy only those of another type."""
+    known = SEARCH.arrays
+    if (
+        known is None
+        or tensor.dtype is not torch.long
+        or tensor.device.type != "cpu"
+        or not tensor.is_contiguous()
+    ):
+        return _array(tensor)
+    key = (tensor.data_ptr(), tensor.numel())
+    found = known.get(key)
+    if found is None:
+        found = known[key] = _array(tensor)  # holds the memory, so that no other takes its address
+    return found
+
+
+def _array(tensor: Any) -> Int64:
     if tensor.device.type != "cpu":
         raise Declined
     if tensor.dtype is not torch.long or tensor.ndim != 1 or not tensor.is_contiguous():
@@ -55,17 +109,25 @@ def filled(cls: type, **values: Any) -> Any:
     return made
 
 
-def late(base: type, part: Callable[[Any, str], Any], extra: tuple[str, ...] = ()) -> Any:
+def late(
+    base: type,
+    part: Callable[[Any, str], Any],
+    extra: tuple[str, ...] = (),
+    for_now: Mapping[str, Callable[[Any], Any]] = MappingProxyType({}),
+) -> Any:
     """Make a subclass of a frozen dataclass whose missing fields are computed when first read.
 
-    ``part(value, name)`` returns a field; ``extra`` names attributes of our own. An instance
-    equals the plain one with the same fields, hashes alike, and pickles as the plain one.
+    ``part(value, name)`` returns a field; ``extra`` names attributes of our own; a function of
+    ``for_now`` returns what a field is read as for the time being, or None. An instance equals the
+    plain one with the same fields, hashes alike, and pickles as the plain one.
     """
     names = tuple(field.name for field in dataclasses.fields(base))
 
     def missing(self: Any, name: str) -> Any:
         if name not in names:
             raise AttributeError(name)
+        if name in for_now and (value := for_now[name](self)) is not None:
+            return value
         value = part(self, name)
         object.__setattr__(self, name, value)
         return value

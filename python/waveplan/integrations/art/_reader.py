@@ -1,0 +1,430 @@
+"""Read a live rank of the other package into our reference planner.
+
+Sizes and formulas are the rank's own: its geometry, what its functions price of its modules, and
+its settings of ownership. What our rules cannot express is declined.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from art.trainer_rank import _gdn_memory, _memory
+from art.trainer_rank import _impl as impl
+
+from waveplan import _core
+from waveplan.facts.kinds import ATTENTION, DTYPE_BYTES, GDN, UNITS
+from waveplan.facts.model import Model
+from waveplan.facts.topology import Topology
+from waveplan.facts.training import Training
+from waveplan.pricing import bind, reference_rules
+from waveplan.scoring import Scoring
+
+from ._ranks import configurations
+from ._seams import Declined
+from ._settings import gdn_settings, ownership_settings
+from ._trees import scoring
+from ._values import Int64, array
+
+Terms = tuple[int, tuple[tuple[int, int], ...]]
+"""Bytes a token of an expert layer, and its further stages: (bytes a token, fixed bytes)."""
+CONTEXT = "art"
+_IDLE = np.zeros(1, np.int64)
+
+
+class Job(NamedTuple):
+    """What prices depend on, before any token is seen."""
+
+    geometry: Any
+    layers: int
+    gdn_layers: int
+    moe_layers: int
+    vocab: int
+    dtype_bytes: int
+    gated: bool
+    activation: int
+    recompute: tuple[str | None, str | None, int | None, frozenset[str]]
+    ranks: tuple[int, int, int, int, int, int]
+    """dp, tp, cp, pp, ep, etp."""
+    sequence_parallel: bool
+    moe: tuple[Terms, Terms]
+    """Of packs without gradients, and with."""
+    checkpointed: bool
+    one_layer: bool
+    gdn_shape: Any
+    head: bool
+    adapted_fc1: bool
+    dense_cp: bool
+    tp_sp: bool
+    gaps: tuple[int | None, int | None] | None
+    modules: int
+    lora_rank: int
+    pending: tuple[int, ...]
+    """Adapter gradients to be allocated: of each layer, and outside of them."""
+
+
+class Reading(NamedTuple):
+    """A pool with everything needed to search it."""
+
+    pool: _core.Requests
+    engine: _core.Engine
+    profiles: list[tuple[_core.Signature, _core.Rates]]
+
+
+def read(rank: Any, groups: Sequence[Sequence[Any]], unread: int, checkpoint: Any) -> Reading:
+    """Read requests by group, the rank's job and its profiles.
+
+    Of so many groups more nothing is read: an idle request of one token stands for each.
+    """
+    requests = [request for group in groups for request in group]
+    sizes = [*map(len, groups), *[1] * unread]
+    pool, slots = _pool(rank, requests, sizes, unread, checkpoint)
+    shapes = {ref: rank._slot_memory_shapes(ref) for ref in slots}
+    job = _job(rank, slots, shapes, bool(pool.gradient.any()))
+    firsts = np.unique(pool.mix[: len(requests)], return_index=True)[1].tolist()
+    known = {impl._request_mix_key(requests[i]): pool.mixes[pool.mix[i]] for i in firsts}
+    engine = _core.Engine(pool, _settings(rank, job, shapes), _program(job))
+    return Reading(pool, engine, _profiles(rank, job, shapes, known))
+
+
+def _pool(
+    rank: Any, requests: Sequence[Any], sizes: list[int], unread: int, checkpoint: Any
+) -> tuple[_core.Requests, list[Any]]:
+    """Return the requests, and the adapter slots in the order of their numbers."""
+    if not requests or 0 in sizes:
+        raise Declined
+    enabled, count = torch.is_grad_enabled(), len(requests)
+    tokens: list[Int64] = []
+    labels: list[Int64 | None] = []
+    width, numbers = [1] * (count + unread), [0] * (count + unread)
+    slots: dict[Any, int] = {}
+    named: dict[Any, int] = {}
+    most = rank._padded_vocab_size
+    for i, request in enumerate(requests):
+        line = array(request.input_tokens)
+        tokens.append(line)
+        target = request.target_tokens
+        if target is None:
+            labels.append(None)
+        else:
+            labels.append(array(target))
+            if target.shape != request.input_tokens.shape:
+                width[i] = _labels_per_token(target, request.input_tokens)
+        if target is not None or request.logits or request.top_k or request.hidden_states:
+            selection = request.checkpoint
+            if selection not in named:
+                ref = rank._resolve_slot_ref(request, checkpoint=checkpoint)
+                named[selection] = slots.setdefault(ref, len(slots))
+            numbers[i] = named[selection]
+        if request.top_k is not None and (most is None or request.top_k > most):
+            raise Declined
+    if not all(map(len, tokens)):
+        raise Declined
+    refs = list(slots)
+    names = [f"slot {number}" for number, ref in enumerate(refs) if not _unnamed(ref)]
+    places = [0 if _unnamed(ref) else names.index(f"slot {n}") + 1 for n, ref in enumerate(refs)]
+    if len(refs) - len(names) > 1:
+        raise Declined
+    no, idle = [False] * unread, [0] * unread
+    pool = _core.Requests(
+        [*tokens, *[_IDLE] * unread],
+        labels=[*labels, *[None] * unread],
+        targets=np.array([*(given is not None for given in labels), *no]),
+        target_width=np.array(width),
+        top_k=np.array([*(request.top_k or 0 for request in requests), *idle]),
+        logits=np.array([*(bool(request.logits) for request in requests), *no]),
+        hidden=np.array([*(bool(request.hidden_states) for request in requests), *no]),
+        gradient=np.array(
+            [*(enabled if r.no_grad is None else not r.no_grad for r in requests), *no]
+        ),
+        adapters=names,
+        slot=np.array(places or [0])[numbers],
+        routed=np.array(
+            [
+                *(0 if r.routed_experts is None else r.routed_experts.numel() for r in requests),
+                *idle,
+            ]
+        ),
+        group_sizes=np.array(sizes),
+    )
+    return pool, refs
+
+
+def _unnamed(ref: Any) -> bool:
+    return ref is None or ref.name is None
+
+
+def _labels_per_token(target: Any, tokens: Any) -> int:
+    """Return how many labels a token has; decline labels that are no vector of each token."""
+    shape, own = tuple(target.shape), tuple(tokens.shape)
+    if shape[: len(own)] == own:
+        rest = shape[len(own) :]
+    elif shape and shape[0] == tokens.numel():
+        rest = shape[1:]
+    else:
+        raise Declined
+    if len(rest) != 1 or rest[0] < 2:
+        raise Declined
+    return int(rest[0])
+
+
+def _job(rank: Any, slots: list[Any], shapes: dict[Any, Any], gradient: bool) -> Job:
+    """Read a rank; decline what our rules do not have."""
+    slots = slots or [None]
+    _, tp, cp, pp = rank._topology_key()
+    shape = rank._parallel_shape
+    named = [ref for ref in slots if not _unnamed(ref)]
+    terms = (
+        {
+            tuple(
+                _memory._moe_workspace_terms(rank, checkpoint_grad=with_gradient, slot_ref=ref)
+                for with_gradient in (False, True)
+            )
+            for ref in slots
+        }
+        if rank._moe_layers
+        else {((0, ()), (0, ()))}
+    )
+    models = {_gdn_memory.model_shapes(rank, ref) for ref in slots} if gradient else {None}
+    pending = rank._pending_adapter_gradient_bytes(named) if named and gradient else ()
+    head = rank._head_workspace_bytes(1) > 0
+    if (
+        rank._planner_reranker is not None
+        or shape.ep > 1
+        or pp > 1
+        or len(terms) > 1
+        or len(models) > 1
+        or (pending and len(slots) > 1)
+        or (head and not _memory._head_target_backward(rank))
+        or len({of for of in shapes.values() if of}) > 1
+    ):
+        raise Declined
+    layers_shapes = models.pop()
+    kinds = set() if layers_shapes is None else set(layers_shapes[1])
+    if len(kinds) > 1:
+        raise Declined
+    adapters = [one for of in shapes.values() for one in of]
+    return Job(
+        geometry=rank._geometry,
+        layers=rank._num_layers,
+        gdn_layers=rank._gdn_layers,
+        moe_layers=rank._moe_layers,
+        vocab=rank._padded_vocab_size or 1,
+        dtype_bytes=rank._param_dtype_size,
+        gated=rank._attention_output_gate,
+        activation=rank._mlp_activation_factor,
+        recompute=(
+            rank._recompute_granularity,
+            rank._recompute_method,
+            rank._recompute_num_layers,
+            rank._recompute_modules,
+        ),
+        ranks=(*rank._dp_rank_and_size()[1:], tp, cp, pp, shape.ep, shape.etp),
+        sequence_parallel=rank._sequence_parallel,
+        moe=terms.pop(),
+        checkpointed=_memory._checkpoint_layers(rank, ((1, True),)) > 0,
+        one_layer=rank._one_layer_recompute(),
+        gdn_shape=kinds.pop() if kinds else None,
+        head=head,
+        adapted_fc1=rank._dense_fc1_adapted,
+        dense_cp=_memory._native_dense_cp(rank),
+        tp_sp=tp > 1 and rank._sequence_parallel_floor_covered(tp, cp),
+        gaps=rank._mixer_top_gaps,
+        modules=rank._lora_modules_per_layer,
+        lora_rank=max((one[2] for one in adapters if len(one) == 5), default=8),
+        pending=pending,
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _program(job: Job) -> _core.Program:
+    """Bind the reference rules with the coefficients of a job."""
+    moe, gdn = job.moe_layers > 0, job.gdn_shape
+    rules = reference_rules()
+    for name, holds in (
+        ("checkpoint_holds", job.checkpointed),
+        ("recompute_one_layer", job.one_layer),
+        ("dense_cp", job.dense_cp),
+        ("tp_sp", job.tp_sp),
+        ("gdn_holds", gdn is not None),
+        ("moe_holds", moe),
+    ):
+        rules = rules.redefine(name, int(holds))
+    (forward, stages), (backward, backward_stages) = job.moe
+    rules = rules.override("moe.shared_expert_return", applies=0)
+    rules = rules.override(
+        "moe.routed_tokens",
+        bytes=f"local_tokens * ({backward} * B if gradient else {forward} * B)",
+    )
+    rules = rules.override(
+        "moe.slot_stages",
+        bytes=f"({_stages(backward_stages)} if gradient else {_stages(stages)}) "
+        "if local_tokens > 0 else 0",
+        where=1,
+        applies=int(moe and bool(stages or backward_stages)),
+    )
+    if job.modules:
+        rules = rules.redefine("layer_modules", job.modules)
+    if job.pending:
+        *layers, after = job.pending
+        walk, reached = [f"{after} * B"], after
+        for released, size in enumerate(reversed(layers)):
+            reached += size
+            walk.append(f"{reached} * B - {released} * layer_boundary")
+        rules = rules.redefine("adapter_walk", f"max({', '.join(walk)}) if gradient else 0")
+        net = f"{sum(job.pending)} * B - layers * layer_boundary"
+        rules = rules.redefine("adapter_net", f"{net} if gradient else 0")
+    return bind(_model(job), _topology(job), _training(job), rules).program
+
+
+def _stages(stages: Sequence[tuple[int, int]]) -> str:
+    parts = [f"local_tokens * {per_token} * B + {fixed} * B" for per_token, fixed in stages]
+    return f"max({', '.join(parts)})" if len(parts) > 1 else "".join(parts) or "0 * B"
+
+
+def _model(job: Job) -> Model:
+    sizes, gdn, moe = job.geometry, job.gdn_layers > 0, job.moe_layers > 0
+    dtypes = {DTYPE_BYTES[name]: name for name in ("float32", "bfloat16")}
+    units = {factor: name for name, factor in UNITS.items()}
+    if job.dtype_bytes not in dtypes:
+        raise Declined
+    return Model(
+        hidden=sizes.hidden_size,
+        layers=job.layers,
+        vocab=job.vocab,
+        heads=sizes.num_attention_heads,
+        kv_groups=sizes.num_query_groups,
+        head_dim=sizes.kv_channels,
+        attention_gate=job.gated,
+        ffn=sizes.ffn_hidden_size or 4 * sizes.hidden_size,
+        experts=sizes.moe_experts if moe else 0,
+        topk=sizes.moe_topk if moe else 0,
+        expert_ffn=sizes.moe_ffn_hidden_size if moe else 0,
+        shared_ffn=sizes.moe_shared_expert_ffn if moe else 0,
+        gdn_layers=job.gdn_layers,
+        gdn_key_heads=sizes.gdn_key_heads if gdn else 0,
+        gdn_value_heads=sizes.gdn_value_heads if gdn else 0,
+        gdn_key_dim=sizes.gdn_key_head_dim if gdn else 0,
+        gdn_value_dim=sizes.gdn_value_head_dim if gdn else 0,
+        gdn_conv=sizes.gdn_conv_kernel if gdn else 0,
+        dtype=dtypes[job.dtype_bytes],
+        layer_kinds=_kinds(job),
+        moe_layers=tuple(i < job.moe_layers for i in range(job.layers)) if moe else (),
+        unit=units[job.activation],
+    )
+
+
+def _kinds(job: Job) -> tuple[str, ...]:
+    """Return an order of layers, bottom first, with the gaps above the highest of each kind."""
+    attention, gdn = job.gaps or (None, None)
+    if attention is None or gdn is None or not 0 < job.gdn_layers < job.layers:
+        return ()
+    above = max(attention, gdn)
+    top, below = (GDN, ATTENTION) if gdn == 0 else (ATTENTION, GDN)
+    left = {GDN: job.gdn_layers, ATTENTION: job.layers - job.gdn_layers}
+    left[top] -= above
+    left[below] -= 1
+    if min(left.values()) < 0:
+        raise Declined
+    return (top,) * left[top] + (below,) * (left[below] + 1) + (top,) * above
+
+
+def _topology(job: Job) -> Topology:
+    dp, tp, cp, pp, ep, etp = job.ranks
+    return Topology(
+        dp=dp,
+        tp=tp,
+        cp=cp,
+        pp=pp,
+        ep=ep,
+        etp=etp,
+        sequence_parallel=job.sequence_parallel and tp > 1,
+    )
+
+
+def _training(job: Job) -> Training:
+    granularity, method, number, modules = job.recompute
+    options: dict[str, Any] = {}
+    if granularity == "selective" and modules:
+        options["recompute_modules"] = tuple(sorted(modules))
+    return Training(
+        recompute=granularity or "none",
+        recompute_method=method or "uniform",
+        recompute_num_layers=number or 1,
+        output_layer=job.head,
+        lora_rank=job.lora_rank,
+        gdn_output_rank=0 if job.gdn_shape is None else job.gdn_shape.output_lora_rank,
+        lora_modules=("mlp.gate", "mlp.up", "mlp.down") if job.adapted_fc1 else ("attention.o",),
+        gradients_pending=bool(job.pending),
+        **options,
+    )
+
+
+def _settings(rank: Any, job: Job, shapes: dict[Any, Any]) -> _core.PlannerSettings:
+    dp, tp, cp, *_ = job.ranks
+    config, gdn = configurations(rank)
+    return _core.PlannerSettings(
+        context=CONTEXT,
+        reference=True,
+        trust_rules=False,
+        dp=dp,
+        dp_rank=rank._dp_rank_and_size()[0],
+        tp=tp,
+        cp=cp,
+        split=True,
+        moe=job.moe_layers > 0,
+        gdn_pending=job.gdn_shape is not None,
+        adapter_pending=bool(job.pending) and job.recompute[0] == "full",
+        adapter_rank=job.lora_rank if any(shapes.values()) else 0,
+        scoring=_scoring(rank),
+        ownership=ownership_settings(config),
+        gdn=None if gdn is None else gdn_settings(gdn),
+    )
+
+
+def _scoring(rank: Any) -> Scoring:
+    facts = rank._planner_topology_facts()._asdict()
+    table = facts["coefficient_table"]
+    return scoring({**facts, "coefficients": rank._planner_coefficients if table else None})
+
+
+def _profiles(
+    rank: Any, job: Job, shapes: dict[Any, Any], known: dict[str, str]
+) -> list[tuple[_core.Signature, _core.Rates]]:
+    """Return the profiles of plans that this pool can have."""
+    topology = rank._topology_key()
+    score = (rank._coefficient_version, rank._coefficient_table)
+    present = {of for of in shapes.values() if of}
+    found = []
+    for signature, profile in rank._memory_profiles.items():
+        if type(signature) is not impl._MemorySignature or type(profile) is not impl._MemoryProfile:
+            raise Declined
+        if (
+            signature.topology != topology
+            or signature.planner_coefficients != score
+            or signature.slot_group_count != len(signature.grad_modes)
+            or not known.keys() >= set(signature.request_mix)
+            or not {of for _, of in signature.slot_shapes if of} <= present
+        ):
+            continue
+        ours = _core.Signature(
+            CONTEXT,
+            tuple(sorted(known[mix] for mix in signature.request_mix)),
+            tuple(signature.grad_modes),
+            tuple(sorted((grad, job.lora_rank if of else 0) for grad, of in signature.slot_shapes)),
+        )
+        rates = _core.Rates(
+            bytes_per_token=profile.bytes_per_token,
+            packed_tokens=profile.packed_tokens,
+            logical_per_packed=profile.logical_per_packed,
+            retained=profile.retained_compute_bytes_per_token,
+            warm_bytes_per_token=profile.warm_bytes_per_token,
+            warm_packed_tokens=profile.warm_packed_tokens,
+            warm_logical_per_packed=profile.warm_logical_per_packed,
+            whole_waves=profile.caller_plans,
+        )
+        found.append((ours, rates))
+    return found

@@ -1,0 +1,401 @@
+"""The width search: ours proposes, the other package's own functions decide.
+
+Our search prices every probe of this rank. The package's own plan and check then price the width
+that it proposes and the next wider one. Where both agree, the package's own search runs on our
+prices, with every reduction over the ranks in its place; else it runs on its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from art.trainer_rank import _impl as impl
+
+from waveplan import _core
+
+from ._reader import read
+from ._seams import Declined, Disagreed, Function, Passed, Seam
+from ._values import filled, late, planning, searching
+
+_KEPT = frozenset(
+    (
+        *("_plan_flat_forward", "_memory_check", "_memory_check_required", "_plan_cost"),
+        *("_estimate_flat_forward", "_estimate_required_memory_bytes_from_values"),
+        *("_plan_group_rows", "_select_group_layout", "_compute_group_layout"),
+        *("_all_ranks_true", "_all_ranks_have_memory_profile", "_group_active_request_indices"),
+    )
+)
+"""Methods that price: a rank with one of its own is left to it."""
+_ESTIMATES = {
+    "bound:unshared": (False, False),
+    "bound:shared": (False, True),
+    "estimate:optimal": (True, False),
+    "estimate:full": (True, True),
+}
+"""Probes without a plan: (exact, memory minimal)."""
+_KINDS = {key: kind for kind, key in _ESTIMATES.items()}
+
+
+def seams() -> list[Seam]:
+    """Return the seam of the search for one wave."""
+    method = "TrainerRank._search_next_micro_batch"
+    options: dict[str, Any] = {"shadow": propose, "differ": _differ}
+    return [Seam("width search", impl, method, search, needs_original=True, **options)]
+
+
+def search(
+    original: Function,
+    rank: Any,
+    items: Sequence[Any],
+    start: int,
+    *,
+    checkpoint: Any = impl.Unset,
+) -> Any:
+    """Find the next wave: the package's own search on our prices, once two of them are checked."""
+    with searching():
+        began = time.perf_counter()
+        proposal = Proposal(rank, items, start, checkpoint)
+        rank._planning_seconds_accum += time.perf_counter() - began
+        proposal.check()
+        try:
+            found = original(_Probed(rank, proposal), items, start, checkpoint=checkpoint)
+        except Exception as error:
+            if impl.dist.is_available() and impl.dist.is_initialized():
+                raise Passed from error  # the other ranks made their reductions already
+            raise
+        return proposal.finished(found)
+
+
+def propose(
+    rank: Any, items: Sequence[Any], start: int, *, checkpoint: Any = impl.Unset
+) -> tuple[int, int]:
+    """Return the width of the next wave and its bytes on this rank; change nothing."""
+    with searching():
+        proposal = Proposal(rank, items, start, checkpoint)
+    return proposal.width, proposal.last[proposal.width].required
+
+
+def _differ(ours: tuple[int, int], theirs: Any) -> str | None:
+    """Return how the package's wave differs from ours; other ranks may have made it narrower."""
+    if type(theirs) is not impl._CandidateMicroBatch:
+        return f"a wave of {ours[0]}, not a refusal"
+    found = (theirs.stats_global_count, theirs.check.local_required_bytes)
+    alone = not (impl.dist.is_available() and impl.dist.is_initialized())
+    if found == ours or (found[0] != ours[0] and not alone):
+        return None
+    return f"width and bytes are {ours}, not {found}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Priced:
+    """A probe in the place of a plan, and of the signature of one."""
+
+    probe: _core.Probe
+    profiled: bool
+
+    @property
+    def signature(self) -> _Priced:
+        return self
+
+    @property
+    def packed_tokens(self) -> int:
+        return self.probe.packed_tokens
+
+
+def _window(rank: Any, available: int) -> int:
+    """Guess the tokens of all requests that a search looks at: twice what fits, and a half more.
+
+    A smaller guess costs one more search. Bytes a token: an expert layer, and what full recompute
+    keeps and its gradient; else the package's generic price.
+    """
+    size: int = rank._num_layers * rank._hidden_size * rank._param_dtype_size
+    per_token: int = rank._moe_output_bytes_per_token + 2 * size
+    ranks: int = rank._topology_key()[2]
+    return max(1 << 16, 5 * available // (2 * per_token) * ranks)
+
+
+class Proposal:
+    """Our search of one wave on this rank, and what the package says of its prices."""
+
+    def __init__(self, rank: Any, items: Sequence[Any], start: int, checkpoint: Any) -> None:
+        if _KEPT & vars(rank).keys() or getattr(rank, "_allow_oversized_batches", False):
+            raise Declined
+        if rank._forced_test_anchor() is not None:
+            raise Declined
+        self.rank, self.checkpoint = rank, checkpoint
+        self.turn = rank._dp_rank_and_size()
+        available = rank._available_memory_bytes()
+        hint = rank._last_global_micro_batch_size or None
+        self.groups: list[list[Any]] = []
+        unread, tokens = len(items) - start, _window(rank, available)
+        while True:
+            while unread and (tokens > 0 or len(self.groups) < 2 * (hint or 1)):
+                group = list(impl._flatten(items[len(items) - unread]))
+                self.groups.append(group)
+                tokens -= sum(request.input_tokens.numel() for request in group)
+                unread -= 1
+            self.reading = reading = read(rank, self.groups, unread, checkpoint)
+            found = reading.engine.session(0, available, hint, reading.profiles).alone()
+            if all(probe.width <= len(self.groups) for probe in found.probes):
+                break
+            tokens = 3 * int(reading.pool.lengths.sum())
+        if found.kind != "wave":
+            raise Declined  # splits are the package's own
+        self.width, self.stop = found.width, found.stop_width
+        self.priced: dict[tuple[int, str], _Priced] = {}
+        self.first: dict[int, str] = {}
+        self.last: dict[int, _core.Probe] = {}
+        known = [signature for signature, _ in reading.profiles]
+        for probe in found.probes:
+            key = (probe.requests, probe.kind)
+            if key not in self.priced:
+                self.priced[key] = _Priced(probe, self._profiled(probe, known))
+            self.first.setdefault(probe.requests, probe.kind)
+            self.last[probe.width] = probe
+        self.plans: dict[tuple[int, str], Any] = {}
+        self.required: dict[int, int] = {}
+
+    def _profiled(self, probe: _core.Probe, known: list[_core.Signature]) -> bool:
+        if probe.trusted and probe.packed_tokens > 0:
+            return True
+        ends = np.cumsum([0, *map(len, self.groups)])
+        mine = range(self.turn[0], probe.width, self.turn[1])
+        share = np.concatenate([np.arange(ends[i], ends[i + 1]) for i in mine] or [ends[:0]])
+        return self.reading.engine.signature(share) in known
+
+    def share(self, width: int) -> list[Any]:
+        """Return this rank's requests of a width."""
+        mine = self.groups[self.turn[0] : width : self.turn[1]]
+        return [request for group in mine for request in group]
+
+    def check(self) -> None:
+        """Compare our prices of the proposed width and of the next wider one with the package's."""
+        for width in sorted({self.width, self.stop} - {0}):
+            ours = self.last[width]
+            theirs = self._theirs(width, ours.kind)
+            if theirs != (ours.packed_tokens, ours.required):
+                raise Disagreed(
+                    f"width {width}, {ours.kind}: {ours.required} bytes and {ours.packed_tokens} "
+                    f"tokens, not {theirs[1]} and {theirs[0]}"
+                )
+
+    def _theirs(self, width: int, kind: str) -> tuple[int, int]:
+        """Return tokens and bytes of a price as the package computes it, without a reduction."""
+        rank, requests = self.rank, self.share(width)
+        if kind not in _ESTIMATES:
+            plan = self.plans[len(requests), kind] = self.plan(requests, kind == "full")
+            return plan.packed_tokens, self.required[id(plan)]
+        exact, minimal = _ESTIMATES[kind]
+        segments: list[int] = []
+        alone = _Alone(rank)
+        values = type(rank)._estimate_flat_forward(
+            alone,
+            requests,
+            checkpoint=self.checkpoint,
+            exact=exact,
+            memory_minimal=minimal,
+            sync_planning_errors=True,
+            gdn_segments=segments,
+        )
+        if values is None:
+            return -1, -1
+        tokens, output, signature, rows, head = values
+        return tokens, rank._estimate_required_memory_bytes_from_values(
+            packed_tokens=tokens,
+            output_bytes=output,
+            signature=signature,
+            logical_tokens=impl._active_logical_tokens(requests),
+            gdn_segments=sum(segments),
+            group_rows=rows,
+            head_workspace_bytes=head,
+        )
+
+    def plan(self, requests: list[Any], minimal: bool) -> Any:
+        """Return the package's plan, its check done, its tensors and fingerprints made late."""
+        with planning() as trees:
+            plan = self.rank._plan_flat_forward(
+                requests,
+                checkpoint=self.checkpoint,
+                memory_minimal=minimal,
+                ensure_slots=False,
+            )
+            required = self.bytes_of(plan)
+        plan = replace(plan, groups=tuple(_group(group, trees) for group in plan.groups))
+        self.required[id(plan)] = required
+        return plan
+
+    def bytes_of(self, plan: Any) -> int:
+        """Return the bytes that the package's check asks for a plan of its own."""
+        known = self.required.get(id(plan))
+        return type(self.rank)._memory_check(_Alone(self.rank), plan) if known is None else known
+
+    def finished(self, found: Any) -> Any:
+        """Return what the package's search found, with the package's own plan in it."""
+        plan = getattr(found, "plan", None)
+        if type(plan) is not _Priced:
+            return found
+        # Other ranks chose a width that this one has not proposed.
+        requests, kind = self.share(found.stats_global_count), plan.probe.kind
+        made = self.plan(requests, kind == "full")
+        required = self.required[id(made)]
+        check = found.check
+        if required != plan.probe.required:
+            # The wave goes on to the refreshed check of all ranks with its true bytes.
+            most = max(required, check.estimated_required_bytes)
+            check = replace(check, local_required_bytes=required, estimated_required_bytes=most)
+        return replace(found, plan=made, check=check)
+
+
+def _group(group: Any, trees: list[Any]) -> Any:
+    """Return a group of a plan with the fingerprints of its tree still to be made."""
+    if all(fingerprint for _, fingerprint in group.input_row_fingerprints):
+        return group
+    given = {**vars(group), "_tree": trees.pop(0)}
+    del given["input_row_fingerprints"]
+    return filled(group_class, **given)
+
+
+def _group_part(group: Any, _: str) -> Any:
+    tree = group._tree
+    return tuple(zip(tree.sequence_lengths, tree.row_fingerprints, strict=True))
+
+
+group_class = late(impl._ForwardGroupPlan, _group_part)
+
+
+class _Rank:
+    """Stands for a rank in the package's functions; what is not defined here is the rank's."""
+
+    __slots__ = ("_rank",)
+
+    def __init__(self, rank: Any) -> None:
+        object.__setattr__(self, "_rank", rank)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rank, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._rank, name, value)
+
+
+class _Alone(_Rank):
+    """A rank that prices for itself: no reduction, no memory sampled."""
+
+    __slots__ = ()
+
+    @contextlib.contextmanager
+    def _planning_status(self, _: bool) -> Iterator[None]:
+        yield
+
+    def _ensure_checkpoint_slots_for(self, *_: Any, **__: Any) -> None: ...
+
+    def _memory_check_required(self, required: int, **_: Any) -> int:
+        return required
+
+
+class _Profiles:
+    """The rank's profiles, and the signatures of probes that have one."""
+
+    def __init__(self, rank: Any) -> None:
+        self.rank = rank
+
+    def __contains__(self, signature: Any) -> bool:
+        if type(signature) is _Priced:
+            return signature.profiled
+        return signature in self.rank._memory_profiles
+
+
+class _Probed(_Rank):
+    """A rank whose probes are priced already; it makes every reduction that the rank makes."""
+
+    __slots__ = ("_proposal",)
+
+    def __init__(self, rank: Any, proposal: Proposal) -> None:
+        super().__init__(rank)
+        object.__setattr__(self, "_proposal", proposal)
+
+    @property
+    def _memory_profiles(self) -> _Profiles:
+        return _Profiles(self._rank)
+
+    def _estimate_flat_forward(
+        self,
+        requests: Sequence[Any],
+        *,
+        checkpoint: Any,
+        exact: bool = False,
+        memory_minimal: bool = False,
+        sync_planning_errors: bool = False,
+        gdn_segments: list[int] | None = None,
+    ) -> Any:
+        proposal, rank = self._proposal, self._rank
+        first = proposal.first.get(len(requests))
+        known = proposal.priced.get((len(requests), _KINDS[exact, memory_minimal]))
+        if first is None or (known is None and first in _ESTIMATES):
+            return rank._estimate_flat_forward(
+                requests,
+                checkpoint=checkpoint,
+                exact=exact,
+                memory_minimal=memory_minimal,
+                sync_planning_errors=sync_planning_errors,
+                gdn_segments=gdn_segments,
+            )
+        if sync_planning_errors:
+            rank._ensure_checkpoint_slots_for(requests, checkpoint=checkpoint)
+        with rank._planning_status(sync_planning_errors):
+            return None if known is None else (known.packed_tokens, 0, known, (), 0)
+
+    def _estimate_required_memory_bytes_from_values(self, *, signature: Any, **values: Any) -> int:
+        if type(signature) is _Priced:
+            return signature.probe.required
+        required: int = self._rank._estimate_required_memory_bytes_from_values(
+            signature=signature, **values
+        )
+        return required
+
+    def _all_ranks_have_memory_profile(self, *, packed_tokens: int, signature: Any) -> bool:
+        rank = self._rank
+        if type(signature) is _Priced:
+            return bool(rank._all_ranks_true(signature.probe.trusted))
+        return bool(
+            rank._all_ranks_have_memory_profile(packed_tokens=packed_tokens, signature=signature)
+        )
+
+    def _plan_flat_forward(
+        self,
+        requests: Sequence[Any],
+        *,
+        checkpoint: Any,
+        memory_minimal: bool = False,
+        sync_planning_errors: bool = False,
+    ) -> Any:
+        proposal, rank = self._proposal, self._rank
+        key = (len(requests), "full" if memory_minimal else "optimal")
+        plan = proposal.plans.get(key) or proposal.priced.get(key)
+        if plan is None:
+            return rank._plan_flat_forward(
+                requests,
+                checkpoint=checkpoint,
+                memory_minimal=memory_minimal,
+                sync_planning_errors=sync_planning_errors,
+            )
+        with rank._planning_status(sync_planning_errors):
+            pass
+        if sync_planning_errors:
+            rank._ensure_checkpoint_slots_for(requests, checkpoint=checkpoint)
+        with rank._planning_status(sync_planning_errors):
+            return plan
+
+    def _memory_check(
+        self, plan: Any, *, sync_across_dp: bool = False, sync_planning_errors: bool = False
+    ) -> Any:
+        rank = self._rank
+        with rank._planning_status(sync_planning_errors):
+            priced = type(plan) is _Priced
+            required = plan.probe.required if priced else self._proposal.bytes_of(plan)
+        return rank._memory_check_required(required, sync_across_dp=sync_across_dp)
