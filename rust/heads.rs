@@ -191,7 +191,7 @@ pub fn union(
         }
         let r = request as usize;
         let deepest = work.holder[terminal as usize];
-        let whole = [(0, pool.lengths[r])];
+        let whole = [(0, tree.end[terminal as usize])];
         let runs = if pool.whole(r) { &whole } else { pool.runs(r) };
         if let &[(low, high)] = runs {
             let end = stored.end(deepest);
@@ -233,6 +233,7 @@ mod tests {
             count: vec![3, 2, 1, 1, 1],
             first_sequence: vec![0, 0, 0, 1, 2],
             terminal: vec![2, 3, 4],
+            padding: 0,
         }
     }
 

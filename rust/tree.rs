@@ -35,6 +35,8 @@ result! {
         pub subtree: Vec<u32>,
         /// The first sequence, in input order, that runs through the segment (S entries).
         pub first_sequence: Vec<u32>,
+        /// Restrictions run as padded rows of this multiple, see [`Tree::pad`]; 0 for none.
+        pub padding: i64,
     }
     get {
         /// Number of sequences.
@@ -91,11 +93,38 @@ result! {
     }
 }
 
+/// Tokens of a row that holds `longest` tokens, rounded up to a multiple.
+#[must_use]
+pub fn padded_row(longest: i64, multiple: i64) -> i64 {
+    longest.saturating_add(multiple - 1) / multiple * multiple
+}
+
 impl Tree {
     /// Builds the tree in one pass over the tokens. A token that no other sequence shares is read
     /// at most once, and the unshared tail of a sequence not at all. Empty sequences are allowed.
     pub fn build(sequences: &Sequences<'_>) -> Result<Self> {
-        build::build(sequences.len(), |i| sequences.sequence(i), None)
+        build::build(sequences.len(), |i| sequences.sequence(i), None, None)
+    }
+
+    /// The same where only the first `shareable[i]` tokens of sequence `i` may be shared with others
+    /// (clamped to `0..=length`): what may not differs from every token of the others.
+    ///
+    /// # Panics
+    /// If there are fewer limits than sequences.
+    pub fn build_shareable(sequences: &Sequences<'_>, shareable: &[i64]) -> Result<Self> {
+        build::build(
+            sequences.len(),
+            |i| sequences.sequence(i),
+            None,
+            Some(shareable),
+        )
+    }
+
+    /// Lengthens the sequences of a tree without sharing to the longest, rounded up to a multiple:
+    /// rows of one batch.
+    fn pad(&mut self, multiple: i64) {
+        let longest = self.end.iter().copied().max().unwrap_or(0);
+        self.end.fill(padded_row(longest, multiple));
     }
 
     /// The same for sequences cut to `limits[i]` leading tokens (clamped to `0..=length`).
@@ -103,12 +132,17 @@ impl Tree {
     /// # Panics
     /// If there are fewer limits than sequences.
     pub fn build_limited(sequences: &Sequences<'_>, limits: &[i64]) -> Result<Self> {
-        build::build(sequences.len(), |i| sequences.sequence(i), Some(limits))
+        build::build(
+            sequences.len(),
+            |i| sequences.sequence(i),
+            Some(limits),
+            None,
+        )
     }
 
     /// The same for sequences in arrays of their own.
     pub fn build_scattered(sequences: &[&[i64]], limits: Option<&[i64]>) -> Result<Self> {
-        build::build(sequences.len(), |i| sequences[i], limits)
+        build::build(sequences.len(), |i| sequences[i], limits, None)
     }
 
     /// Number of segments.

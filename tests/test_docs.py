@@ -201,7 +201,7 @@ def test_pictures_are_fresh(tmp_path: Path) -> None:
 
 def test_every_command_is_in_the_page_of_json() -> None:
     text = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
-    for command in ("plan", "demo", "price", "sweep", "rules", "check", "bench"):
+    for command in ("plan", "demo", "price", "sweep", "inspect", "rules", "check", "bench"):
         assert re.search(rf"\b{command}\b", text)
 
 
@@ -219,6 +219,7 @@ def _keys(value: Any, depth: int) -> set[str]:
         "plan examples/rollouts.jsonl --model examples/config.json --cp 2 --available 800MiB",
         "price --tokens 4000 --model qwen3.6-35b-a3b --budget 141GB",
         "sweep examples/rollouts.jsonl --model qwen3-0.6b --available 2GiB --jobs 1",
+        "inspect examples/rollouts.jsonl",
     ],
 )
 def test_the_page_of_json_names_every_field(
@@ -253,6 +254,7 @@ def test_the_page_of_json_names_every_field(
     missing = (_keys(document, 7) | set(price)) - named - {"terms"}
     missing -= set(price.get("terms", {}))
     missing -= {"name", "why", "bytes", "state", "allowance", "model"}
+    missing -= set(document.get("columns", {}))
     assert not missing
 
 

@@ -96,7 +96,7 @@ def main(folder: Path) -> None:
         sequences = Sequences.load(path)
     model = models.get("qwen3.6-35b-a3b")
     job = (Training(recompute="full", lora_rank=8), Budget(available="16 GiB"))
-    wave = Planner(model, Topology(cp=4), *job).wave(Requests(sequences))
+    wave = Planner(model, Topology(cp=4), *job).wave(Requests(sequences, targets=True))
     folder.mkdir(parents=True, exist_ok=True)
     for draw in (tree, owners, search):
         (folder / f"{draw.__name__}.svg").write_text(draw(wave), encoding="utf-8")

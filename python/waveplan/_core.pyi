@@ -456,6 +456,8 @@ class Requests:
     slot: Final[_Ints]  # adapter slot, 0 for the model's own weights
     routed: Final[_Ints]
     group_sizes: Final[_Ints]  # requests of each group
+    shareable: Final[_Ints]  # leading tokens that others may share; empty: all of all
+    padding: Final[int]  # multiple of padded rows, 0 without padding
     lengths: Final[_Ints]  # tokens
     labelled: Final[_Ints]  # labelled tokens
     mix: Final[_Ints]  # index into `mixes`

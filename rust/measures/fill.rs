@@ -111,7 +111,7 @@ pub fn start(
     for (g, into) in measures.packs.iter_mut().enumerate() {
         start_pack(pool, packs, g, settings, into)?;
     }
-    entries(pool, requests, &mut measures.plan)?;
+    entries(pool, packs, &mut measures.plan)?;
     let all_gradient = measures.packs.iter().all(|into| into[pack::GRADIENT] == 1);
     let priceable = !packs.is_empty()
         && all_gradient
@@ -121,28 +121,53 @@ pub fn start(
 }
 
 /// Counts the outputs of the requests.
-fn entries(pool: &Requests, requests: &[u32], plan: &mut [i64; plan::COUNT]) -> Result<()> {
-    for &request in requests {
-        let r = request as usize;
-        let length = pool.lengths[r];
-        if pool.active(r) {
-            plan[plan::LOGICAL] += length;
-        } else {
-            plan[plan::INACTIVE] += length;
+fn entries(pool: &Requests, packs: &Packs, plan: &mut [i64; plan::COUNT]) -> Result<()> {
+    for g in 0..packs.len() {
+        let row = pool.row(packs.requests(g));
+        for &request in packs.requests(g) {
+            let r = request as usize;
+            let length = row.unwrap_or(pool.lengths[r]);
+            add(&mut plan[plan::LOGICAL], length)?;
+            add(
+                &mut plan[plan::TARGET_ENTRIES],
+                target_entries(pool, r, row)?,
+            )?;
+            add(&mut plan[plan::TOP_K_ENTRIES], top_k_entries(pool, r, row)?)?;
+            plan[plan::LOGITS_TOKENS] += if pool.logits[r] { length } else { 0 };
+            plan[plan::HIDDEN_TOKENS] += if pool.hidden[r] { length } else { 0 };
+            add(&mut plan[plan::ROUTED_ENTRIES], pool.routed[r])?;
         }
-        add(&mut plan[plan::TARGET_ENTRIES], pool.target_entries[r])?;
-        add(&mut plan[plan::TOP_K_ENTRIES], pool.top_k_entries[r])?;
-        plan[plan::LOGITS_TOKENS] += if pool.logits[r] { length } else { 0 };
-        plan[plan::HIDDEN_TOKENS] += if pool.hidden[r] { length } else { 0 };
-        add(&mut plan[plan::ROUTED_ENTRIES], pool.routed[r])?;
+    }
+    for &request in packs.inactive() {
+        plan[plan::INACTIVE] += pool.lengths[request as usize];
+        add(
+            &mut plan[plan::ROUTED_ENTRIES],
+            pool.routed[request as usize],
+        )?;
     }
     Ok(())
 }
 
+/// Target entries of a request, or of the padded row that it runs as.
+fn target_entries(pool: &Requests, r: usize, row: Option<i64>) -> Result<i64> {
+    match row {
+        Some(row) if pool.targets[r] => row.checked_mul(pool.target_width[r]).ok_or(TOO_LARGE),
+        _ => Ok(pool.target_entries[r]),
+    }
+}
+
+/// The same for top-k entries.
+fn top_k_entries(pool: &Requests, r: usize, row: Option<i64>) -> Result<i64> {
+    match row {
+        Some(row) => row.checked_mul(pool.top_k[r]).ok_or(TOO_LARGE),
+        None => Ok(pool.top_k_entries[r]),
+    }
+}
+
+const TOO_LARGE: Error = Error::Overflow("the size of the requested outputs");
+
 fn add(sum: &mut i64, value: i64) -> Result<()> {
-    *sum = sum
-        .checked_add(value)
-        .ok_or(Error::Overflow("the size of the requested outputs"))?;
+    *sum = sum.checked_add(value).ok_or(TOO_LARGE)?;
     Ok(())
 }
 
@@ -160,15 +185,20 @@ fn start_pack(
         _ => 0,
     };
     into[pack::REQUESTS] = packs.requests(g).len() as i64;
+    let row = pool.row(packs.requests(g));
     for &request in packs.requests(g) {
         let r = request as usize;
-        into[pack::LOGICAL] += pool.lengths[r];
-        into[pack::HEAD_SUM] += pool.projected[r];
-        into[pack::HEAD_LONGEST] = into[pack::HEAD_LONGEST].max(pool.projected[r]);
+        let projected = match row {
+            Some(row) if pool.whole(r) => row,
+            _ => pool.projected[r],
+        };
+        add(&mut into[pack::LOGICAL], row.unwrap_or(pool.lengths[r]))?;
+        add(&mut into[pack::HEAD_SUM], projected)?;
+        into[pack::HEAD_LONGEST] = into[pack::HEAD_LONGEST].max(projected);
         into[pack::HEAD_TARGET_TOKENS] = into[pack::HEAD_TARGET_TOKENS].max(pool.labelled[r]);
-        add(&mut into[pack::HEAD_LABELS], pool.target_entries[r])?;
-        add(&mut into[pack::HEAD_TOPK], pool.top_k_entries[r])?;
-        if pool.target_entries[r] > 0 {
+        add(&mut into[pack::HEAD_LABELS], target_entries(pool, r, row)?)?;
+        add(&mut into[pack::HEAD_TOPK], top_k_entries(pool, r, row)?)?;
+        if pool.targets[r] && pool.lengths[r] > 0 {
             add(&mut into[pack::HEAD_WIDTH], pool.target_width[r])?;
         }
         add(&mut into[pack::HEAD_WIDTH], pool.top_k[r])?;

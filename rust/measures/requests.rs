@@ -8,7 +8,8 @@ use crate::cancel;
 use crate::error::{Error, Result};
 use crate::fields::result;
 use crate::scattered::labelled_runs;
-use crate::tree::Tree;
+use crate::sequences::Sequences;
+use crate::tree::{Tree, padded_row};
 
 /// The adapter slot of requests that run the model's own weights.
 pub const NO_SLOT: u32 = 0;
@@ -51,6 +52,11 @@ result! {
         pub routed: Vec<i64>,
         /// Requests of each group, in order.
         pub group_sizes: Vec<i64>,
+        /// Leading tokens of each request that others may share; empty: all of all.
+        pub shareable: Vec<i64>,
+        /// Requests of a pack run as rows padded to the longest, rounded up to a multiple of this;
+        /// 0: they run as packed, without pads.
+        pub padding: i64,
         @core
         /// Tokens of each request.
         pub lengths: Vec<i64>,
@@ -141,11 +147,11 @@ result! {
             let tokens_of: Ints<'_> = tokens.extract()?;
             let tokens_of = slice("tokens", &tokens_of)?;
             let offsets = slice("offsets", &offsets)?.to_vec();
-            let sequences = crate::sequences::Sequences::new(tokens_of, &offsets)?;
+            let sequences = Sequences::new(tokens_of, &offsets)?;
             let short = sequences.len() <= FEW_SEQUENCES && tokens_of.len() <= FEW_TOKENS;
             let made = detached_unless(tokens.py(), short, || {
                 sequences.refuse_negative()?;
-                given.tree = Arc::new(Tree::build(&sequences)?);
+                given.tree = Arc::new(given.grow(&sequences)?);
                 given.lengths = offsets.windows(2).map(|pair| pair[1] - pair[0]).collect();
                 given.complete(labels)
             })?;
@@ -258,6 +264,32 @@ impl Requests {
         Ok(pool)
     }
 
+    /// Builds the tree of the pool.
+    pub fn grow(&self, sequences: &Sequences<'_>) -> Result<Tree> {
+        let entries = self.shareable.len();
+        if entries != 0 && entries != sequences.len() {
+            return Err(Error::input(format!(
+                "shareable has {entries} entries for {} requests: give one each",
+                sequences.len()
+            )));
+        }
+        if self.padding < 0 {
+            return Err(Error::input(format!(
+                "padding is {}: it must be at least 0",
+                self.padding
+            )));
+        }
+        let mut tree = if self.padding > 0 {
+            Tree::build_shareable(sequences, &vec![0; sequences.len()])?
+        } else if entries == 0 {
+            Tree::build(sequences)?
+        } else {
+            Tree::build_shareable(sequences, &self.shareable)?
+        };
+        tree.padding = self.padding;
+        Ok(tree)
+    }
+
     fn label(&mut self, labels: Labels<'_>) -> Result<()> {
         self.run_offsets.push(0);
         let mut at = 0;
@@ -360,6 +392,13 @@ impl Requests {
     #[must_use]
     pub fn group(&self, i: usize) -> Range<usize> {
         self.group_offsets[i] as usize..self.group_offsets[i + 1] as usize
+    }
+
+    /// Tokens of each row of a pack that runs padded; none where it does not.
+    #[must_use]
+    pub fn row(&self, pack: &[u32]) -> Option<i64> {
+        let longest = pack.iter().map(|&r| self.lengths[r as usize]).max();
+        (self.padding > 0).then(|| padded_row(longest.unwrap_or(0), self.padding))
     }
 
     /// True if request `r` has an output; the others join no pack.

@@ -109,7 +109,9 @@ impl PyPlanMeasures {
     ) -> PyResult<()> {
         let g = index("g", g, self.packs.len())?;
         let (shared, members) = (slice("shared", &shared)?, self.packs.requests(g));
-        let lengths = members.iter().map(|&r| self.requests.lengths[r as usize]);
+        let row = self.requests.row(members);
+        let length = |&r: &u32| row.unwrap_or(self.requests.lengths[r as usize]);
+        let lengths = members.iter().map(length);
         if !lengths.eq((0..tree.sequences()).map(|r| tree.sequence_length(r))) {
             return Err(refused(format!(
                 "tree is not of pack {g}'s sequences: restrict the pool's tree to the pack's requests"

@@ -27,29 +27,35 @@ struct Trie<'a, R> {
     tokens: std::marker::PhantomData<&'a [i64]>,
 }
 
-/// Builds the canonical tree of `sequences`, each cut to its limit if there are limits.
+/// Builds the canonical tree of `sequences`, each cut to its limit if there are limits. Of sequence
+/// `i` only the first `shareable[i]` tokens are compared with others, if given.
 pub(super) fn build<'a>(
     sequences: usize,
     sequence: impl Fn(usize) -> &'a [i64],
     limits: Option<&[i64]>,
+    shareable: Option<&[i64]>,
 ) -> Result<Tree> {
     // A sequence adds at most two nodes (and a pack one more segment), and `NONE` is no node.
     if sequences >= (NONE / 4) as usize {
         return Err(Error::Overflow("the number of sequences"));
     }
     match limits {
-        None => insert_all(sequences, sequence),
+        None => insert_all(sequences, sequence, shareable),
         Some(limits) => {
             let cut = |i: usize| {
                 let sequence = sequence(i);
                 &sequence[..limits[i].clamp(0, sequence.len() as i64) as usize]
             };
-            insert_all(sequences, cut)
+            insert_all(sequences, cut, shareable)
         }
     }
 }
 
-fn insert_all<'a>(sequences: usize, sequence: impl Fn(usize) -> &'a [i64]) -> Result<Tree> {
+fn insert_all<'a>(
+    sequences: usize,
+    sequence: impl Fn(usize) -> &'a [i64],
+    shareable: Option<&[i64]>,
+) -> Result<Tree> {
     // First tokens decide most steps. Read up front they miss the cache side by side instead of
     // one after another.
     let mut firsts = Vec::with_capacity(sequences);
@@ -65,15 +71,21 @@ fn insert_all<'a>(sequences: usize, sequence: impl Fn(usize) -> &'a [i64]) -> Re
             terminal.push(NONE);
             continue;
         }
+        // Tokens of others that may not be shared are never compared either: what is compared here
+        // ends before the first token that may not.
+        let free = match shareable {
+            Some(limits) => &tokens[..limits[i].clamp(0, tokens.len() as i64) as usize],
+            None => tokens,
+        };
         let common = if i > 0 && firsts[i] == firsts[i - 1] {
-            common_prefix(tokens, before)
+            common_prefix(free, before)
         } else {
             0
         };
-        let (node, shared) = trie.locate(tokens, common, last);
+        let (node, shared) = trie.locate(free, common, last);
         last = trie.insert(i as u32, tokens, node, shared);
         terminal.push(last);
-        before = tokens;
+        before = free;
     }
     let links = Links {
         parent: &trie.parent,

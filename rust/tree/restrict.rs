@@ -97,7 +97,11 @@ impl Tree {
             end: &self.end,
             terminal: &self.terminal,
         };
-        canonical(&links, sequences.iter().copied(), workspace, into)
+        canonical(&links, sequences.iter().copied(), workspace, into)?;
+        if self.padding > 0 {
+            into.pad(self.padding);
+        }
+        Ok(())
     }
 
     /// Full-sharing packed tokens of the first k sequences, for every k: a wave is a prefix of the

@@ -164,3 +164,25 @@ fn deep_and_wide_trees_are_cheap() {
     let backwards: Vec<u32> = (0..50_000).rev().collect();
     assert_eq!(tree.restrict(&backwards).unwrap().terminal[0], 0);
 }
+
+proptest! {
+    /// Tokens that may not be shared count as if they were different in every sequence.
+    #[test]
+    fn what_may_not_be_shared_differs_from_everything(
+        sequences in prop::collection::vec(prop::collection::vec(0_i64..3, 0..8), 0..8),
+        none in any::<bool>(),
+    ) {
+        let limit = |s: &Vec<i64>| s.iter().position(|&t| none || t == 2).unwrap_or(s.len()) as i64;
+        let limits: Vec<i64> = sequences.iter().map(limit).collect();
+        let mut apart = sequences.clone();
+        for (i, sequence) in apart.iter_mut().enumerate() {
+            for token in &mut sequence[limits[i] as usize..] {
+                *token = 100 + i as i64;
+            }
+        }
+        let (tokens, offsets) = flat(&sequences);
+        let sequences = Sequences::new(&tokens, &offsets).unwrap();
+        let wanted = built(&apart);
+        prop_assert_eq!(Tree::build_shareable(&sequences, &limits).unwrap(), wanted);
+    }
+}

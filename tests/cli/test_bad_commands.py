@@ -29,6 +29,7 @@ BASES = {
     "sweep": PLAN[1:],
     "rules": MODEL,
     "check": ["PEAKS"],
+    "inspect": PLAN[1:2],
     "bench": ["--repeat", "0"],  # refused once every other option was looked at
 }
 VALUES = ("", "-1", "1e999", "9" * 5000, "none/none", "a\0b", "\ud800\x1b[2J\n", "--", "%s{0}")

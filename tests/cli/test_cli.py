@@ -173,7 +173,7 @@ def test_bench_reads_and_searches(capsys: pytest.CaptureFixture[str], sequences:
 
 
 def test_every_command_helps_with_an_example() -> None:
-    for command in ("demo", "plan", "price", "sweep", "rules", "check", "bench"):
+    for command in ("demo", "plan", "price", "sweep", "inspect", "rules", "check", "bench"):
         done = subprocess.run(
             [sys.executable, "-m", "waveplan", command, "--help"],
             capture_output=True,

@@ -200,7 +200,7 @@ def test_from_other_holders():
         (5, "sequences is a int"),
         (None, "sequences is a NoneType"),
         ("abc", "sequences is a str"),
-        ({"a": [1]}, "sequences is a dict"),
+        ({"a": [1]}, "no token ids: the columns are a"),
         ([[1], 5], "sequence 1 is a int"),
         ([[1], "23"], "sequence 1 is a str"),
         ([[1], None], "sequence 1 is a NoneType"),

@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     if job.budget is None and job.available is None:
         job = replace(job, available="64GiB")
     source = options.source_of(args)
-    if args.file is None:
+    if not args.file:
         source = replace(source, path=str(files("waveplan") / "data" / "demo.npz"))
     results = measure(job, source, args.repeat)
     if args.json:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, Field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from waveplan.budget import format_bytes
 from waveplan.cli.parser import Help, share, whole
 from waveplan.cli.progress import Progress
-from waveplan.desk.jobs import Job, Source
+from waveplan.desk.jobs import Job, Source, model_named
 from waveplan.errors import InputError
 from waveplan.facts.fields import checked
+from waveplan.sequences.fit import unfit
 
 if TYPE_CHECKING:
     from waveplan.sequences.requests import Requests
@@ -21,6 +23,9 @@ JOB: dict[str, Field[Any]] = {item.name: item for item in fields(Job)}
 SOURCE: dict[str, Field[Any]] = {item.name: item for item in fields(Source) if item.name != "path"}
 FACTS = [name for name in JOB if JOB[name].metadata["option"] == "facts" and name != "model"]
 """Options of a job that need a model."""
+READING = ("columns", "pad", "skip_empty", "limit")
+"""Options of a source that say how its files are read."""
+SHOWN = 10
 TYPES = {"whole": whole, "share": share, "text": str, "word": str}
 
 
@@ -121,13 +126,22 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
 def add_sequences(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
     """Add the file of sequences, and the outputs of its requests."""
     data = parser.add_argument_group("sequences")
+    add_files(data, optional=optional)
+    add(data, *(item for name, item in SOURCE.items() if name not in READING))
+
+
+def add_files(data: Any, *, optional: bool = False) -> None:
+    """Add the files, and how they are read."""
     data.add_argument(
         "file",
         metavar="FILE",
-        nargs="?" if optional else None,
-        help="sequences of tokens: .npz, .jsonl, .parquet or .arrow; - reads JSON lines from stdin",
+        nargs="*" if optional else "+",
+        default=[],
+        help="sequences of tokens: .jsonl, .json, .parquet, .arrow, .npz, .npy, a folder of such "
+        "or a saved dataset, or several; - reads JSON lines from stdin",
     )
-    add(data, *SOURCE.values())
+    add(data, SOURCE["columns"], action="append", default=[])
+    add(data, *(SOURCE[name] for name in READING if name != "columns"))
 
 
 def job_of(args: argparse.Namespace, **changed: Any) -> Job:
@@ -138,7 +152,10 @@ def job_of(args: argparse.Namespace, **changed: Any) -> Job:
 
 def source_of(args: argparse.Namespace) -> Source:
     """Return the source that the options name."""
-    return Source(path=args.file, **{name: getattr(args, name) for name in SOURCE})
+    given = {name: getattr(args, name) for name in SOURCE if hasattr(args, name)}
+    given["columns"] = ",".join(args.columns)
+    paths = args.file or [""]
+    return Source(path=paths[0] if len(paths) == 1 else tuple(paths), **given)
 
 
 def refuse_unused(args: argparse.Namespace, names: Iterable[str], why: str) -> None:
@@ -153,10 +170,33 @@ def refuse_unused(args: argparse.Namespace, names: Iterable[str], why: str) -> N
             raise InputError(f"{flag} {why}")
 
 
-def read(source: Source) -> Requests:
-    """Return the requests of a source; draw progress while a long file is read."""
-    with Progress(f"reading {source.path}", None, text=format_bytes) as progress:
-        return source.requests(progress.advance)
+def read(source: Source, job: Job | None = None) -> Requests:
+    """Return the requests of a source; draw progress while long files are read.
+
+    With a job, ids outside its model's vocabulary are refused, sequences longer than its context
+    are named, or refused if the job is strict, and what stands for images is not shared.
+    """
+    model = None if job is None else model_named(job.model)
+    media = tuple(getattr(model, "media_token_ids", ()))
+    with Progress(f"reading {source.path_text()}", None, text=format_bytes) as progress:
+        requests = source.requests(progress.advance, media)
+    if job is not None and model is not None:
+        for remark in unfit(requests.sequences, model.vocab, getattr(model, "context", None)):
+            if job.strict:
+                raise InputError(remark)
+            print(f"note: {remark}", file=sys.stderr)
+    return requests
+
+
+def report_empty(requests: Requests, out: TextIO) -> None:
+    """Name the sequences that were left out because they are empty."""
+    places = requests.empty
+    if places:
+        more = f" and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
+        print(
+            f"refused, empty (--skip-empty leaves them out): {'; '.join(places[:SHOWN])}{more}",
+            file=out,
+        )
 
 
 def _words(text: str) -> Sequence[str]:

@@ -31,7 +31,9 @@ class Parser(argparse.ArgumentParser):
         """Like the base class, which takes ``--option=--`` for an option without its value."""
         made = super().parse_args(args, namespace)
         for name, value in vars(made).items():
-            if value == [] and name != "peer":
+            if (value == [] and name not in ("peer", "file", "columns")) or (
+                isinstance(value, list) and [] in value
+            ):
                 option = name.replace("_", "-")
                 print(
                     f"{self.prog} {made.command}: argument --{option}: expected one argument; "

@@ -83,9 +83,11 @@ def run(args: argparse.Namespace) -> int:
 def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
     """Plan the requests, print waves as they come and return the exit status."""
     html, plot = output_file(args.html), picture_file(args.plot)
-    apart((html, plot), (source.path, job.model, job.rules))
+    paths = source.path if isinstance(source.path, tuple) else (source.path,)
+    apart((html, plot), (*paths, job.model, job.rules))
     planner = job.planner()
-    found = planner.waves(options.read(source), on_refusal="skip")
+    requests = options.read(source, job)
+    found = planner.waves(requests, on_refusal="skip")
     out: TextIO = sys.stderr if args.json else sys.stdout
     ranks = {**(OF_RANKS if job.cp > 1 else {}), **(OF_SHARES if job.dp > 1 else {})}
     widths = {**WIDTHS, **ranks, **LAST}
@@ -97,6 +99,7 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
     elapsed = time.perf_counter() - start
     print(file=out)
     show(*summary(waves, found, elapsed), out=out)
+    options.report_empty(requests, out)
     if args.explain and waves:
         tightest = max(waves, key=lambda wave: wave.required)
         print(file=out)
@@ -125,10 +128,11 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
             doubtful=states(found.doubtful),
             waves=[{**wave.to_dict(), **figures(planner, wave)} for wave in waves],
             refused=[refusal(item) for item in found.refused],
+            empty=list(requests.empty),
         )
     if interrupted:
         return INTERRUPTED
-    return REFUSED if found.refused else DONE
+    return REFUSED if found.refused or requests.empty else DONE
 
 
 def _stream(

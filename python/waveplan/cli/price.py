@@ -81,6 +81,7 @@ def run(args: argparse.Namespace) -> int:
         file=out,
         end="\n\n",
     )
+    options.report_empty(requests, out)
     show(charges(plan.price), plan.price.explain(), out=out)
     if args.json:
         write_json(
@@ -90,23 +91,24 @@ def run(args: argparse.Namespace) -> int:
             doubtful=states(doubtful),
             fits=fits,
             dp_rank=dp_rank,
+            empty=list(requests.empty),
             plan=plan.to_dict(),
             price=plan.price.to_dict(),
         )
-    return 1 if fits is False else 0
+    return 1 if fits is False or requests.empty else 0
 
 
 def _requests(args: argparse.Namespace) -> Requests:
     """Return the requests of a file, or generated ones that share nothing."""
-    if (args.file is None) == (args.tokens is None):
+    if bool(args.file) == (args.tokens is not None):
         raise InputError("give either a file or --tokens N")
-    if args.file is None:
+    if not args.file:
         options.refuse_unused(
-            args, ["limit"], "takes the first sequences of a file: give --tokens less"
+            args, options.READING, "says how a file is read: give --tokens less, or a file"
         )
     else:
         options.refuse_unused(args, ["requests"], "goes with --tokens, not with a file")
-        return options.read(options.source_of(args))
+        return options.read(options.source_of(args), options.job_of(args))
     import numpy as np
 
     from waveplan.sequences.requests import Requests
@@ -119,6 +121,6 @@ def _requests(args: argparse.Namespace) -> Requests:
         raise InputError(f"--requests is {args.requests}: give 1 to {most:,}, at most --tokens")
     share = np.arange(args.requests + 1, dtype=np.int64) * args.tokens // args.requests
     sequences = Sequences(np.arange(args.tokens, dtype=np.int64), share)
-    names = ("top_k", "logits", "hidden", "gradient")
+    names = ("top_k", "logits", "hidden", "gradient", "sharing")
     asked = {name: getattr(args, name) for name in names}
     return Requests(sequences, targets=args.targets != "none", **asked)

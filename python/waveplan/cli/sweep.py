@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     wanted = _configurations(args)
     plot = picture_file(args.plot)
     table = None if args.csv == "-" else output_file(args.csv)
-    apart((plot, table), (args.file, *args.model))
+    apart((plot, table), (*args.file, *args.model))
     found: dict[int, Outcome] = {}
     interrupted = False
     with _source(args) as source:
@@ -124,7 +124,7 @@ def _configurations(args: argparse.Namespace) -> list[Job]:
 def _source(args: argparse.Namespace) -> Iterator[Source]:
     """Return the source as a file that every worker can read; stdin is saved as one."""
     source = options.source_of(args)
-    if args.file != "-":
+    if "-" not in args.file:
         options.read(source)
         yield source
         return
@@ -134,8 +134,10 @@ def _source(args: argparse.Namespace) -> Iterator[Source]:
     with TemporaryDirectory(prefix="waveplan") as folder:
         path = Path(folder) / "stdin.npz"
         arrays: dict[str, Any] = {"tokens": read.tokens, "offsets": read.offsets, **read.columns}
+        if read.labelled is not None:
+            arrays["loss_mask"] = read.labelled
         np.savez(path, **arrays)
-        yield replace(source, path=str(path))
+        yield replace(source, path=str(path), columns="", pad=None)
 
 
 # Every axis that takes more than one value becomes a column.

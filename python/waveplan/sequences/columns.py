@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -17,9 +18,13 @@ __all__ = [
     "arrow_lists",
     "check",
     "interleave",
+    "is_arrow",
     "join",
+    "join_arrays",
+    "length_offsets",
     "lists",
     "place",
+    "unbound",
 ]
 
 Int64 = NDArray[np.int64]
@@ -36,7 +41,8 @@ def lists(value: Any) -> Lists:
     Raises:
         InputError: another form; the message names the sequence.
     """
-    if _is_arrow(value):
+    value = unbound(value)
+    if is_arrow(value):
         return arrow_lists("sequences", value)
     if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable):
         raise InputError(f"sequences is a {type(value).__name__}: {WANTED}")
@@ -47,16 +53,20 @@ def lists(value: Any) -> Lists:
             raise InputError(f"sequences cannot be read: {error}") from None
         if value.dtype != object:
             return _matrix(value)
+    joined = join_arrays(value, "iu") if isinstance(value, list | tuple) else None
+    if joined is not None:
+        return integers("sequences", joined[0]), joined[1]
     return join([_one(f"sequence {i}", sequence) for i, sequence in enumerate(value)])
 
 
 def _one(name: str, sequence: Any) -> Int64:
     """Return one sequence as an array."""
-    if _is_arrow(sequence):
+    if is_arrow(sequence):
         return arrow_integers(name, sequence)
     if hasattr(sequence, "as_py"):  # an entry of an Arrow array
         sequence = sequence.as_py()
-    if isinstance(sequence, str | bytes | dict) or not isinstance(sequence, Iterable):
+    listed = isinstance(sequence, Iterable) or hasattr(sequence, "__array__")
+    if isinstance(sequence, str | bytes | dict) or not listed:
         raise InputError(f"{name} is a {type(sequence).__name__}: {WANTED}")
     if not hasattr(sequence, "__array__") and not hasattr(sequence, "__len__"):
         sequence = list(sequence)
@@ -78,6 +88,39 @@ def join(parts: Sequence[Int64]) -> Lists:
     return np.concatenate([_EMPTY, *parts]), offsets
 
 
+def length_offsets(rows: Sequence[Any]) -> Int64:
+    """Return where each of some lists begins and the last ends, [n + 1]."""
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)), out=offsets[1:])
+    return offsets
+
+
+def join_arrays(rows: Sequence[Any], kinds: str) -> tuple[NDArray[Any], Int64] | None:
+    """Join arrays, or tensors of torch, in one call, if they are of one type whose numpy kind is
+    one of ``kinds``; None if they must be looked at one by one."""
+    classes = set(map(type, rows))
+    if len(classes) != 1:
+        return None
+    concatenate: Any = np.concatenate if classes == {np.ndarray} else None
+    if concatenate is None and classes.pop().__module__.partition(".")[0] == "torch":
+        concatenate = getattr(sys.modules.get("torch"), "cat", None)
+    if concatenate is None:
+        return None
+    try:
+        if len({row.dtype for row in rows}) != 1:
+            return None
+        whole = np.asarray(concatenate(rows))
+        found = whole.dtype.kind in kinds and whole.ndim == 1
+        return (whole, length_offsets(rows)) if found else None
+    except (TypeError, ValueError, RuntimeError):  # on a GPU, for example
+        return None
+
+
+def unbound(value: Any) -> Any:
+    """Return the tensors of a nested tensor of torch; anything else as it is."""
+    return list(value.unbind()) if getattr(value, "is_nested", False) is True else value
+
+
 def interleave(first: Lists, second: Lists) -> Lists:
     """Join each sequence of one with the same sequence of the other."""
     offsets = first[1] + second[1]
@@ -87,7 +130,8 @@ def interleave(first: Lists, second: Lists) -> Lists:
     return tokens, offsets
 
 
-def _is_arrow(value: Any) -> bool:
+def is_arrow(value: Any) -> bool:
+    """Whether a value is an array of Arrow, chunked or not."""
     return type(value).__module__.partition(".")[0] == "pyarrow" and hasattr(value, "null_count")
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from waveplan import _core
-from waveplan.checks import columns, entries, integer, integers, shown
+from waveplan.checks import choice, columns, entries, flag, integer, integers, shown
 from waveplan.errors import InputError
 from waveplan.sequences.sequences import Sequences
 
@@ -32,19 +32,28 @@ class Requests(_core.Requests):
 
     Args:
         requests: `Sequences`, or anything `Sequences.from_any` takes: n requests, T tokens.
-        targets: `True` for targets on every token, `False` or `None` for none, an integer for
-            the first labelled position (the request is labelled from there to its end; its length
-            means that every label is ignored), or per request a boolean mask or an array of labels
-            of which -100 are ignored, [tokens] or [tokens, labels per token]. One boolean
-            array of T entries is the masks of all requests, one after another.
+        targets: "given" for the labels of the sequences, every token where nothing tells; `True`
+            for targets on every token, `False` or `None` for none, an integer for the first
+            labelled position (the request is labelled from there to its end; its length means
+            that every label is ignored), or per request a boolean mask or an array of labels of
+            which -100 are ignored, [tokens] or [tokens, labels per token]. One boolean array of T
+            entries is the masks of all requests, one after another.
         top_k: k of the top-k log-probabilities to return, at least 1; `None` for none.
         logits: return the logits of every token.
         hidden: return the hidden state of every token.
         gradient: compute gradients (`False`: forward only).
         adapter: name of the adapter slot that runs the request, `None` for the model's own weights.
         groups: requests that move together, the unit of a wave's width: `None` for one each, an
-            integer for that many consecutive requests each, or one size per group.
+            integer for that many consecutive requests each, one size per group, or one value
+            per request, text for example, equal within a group; its requests are consecutive.
         routed: entries of routed-expert replay per request.
+        sharing: `False` for a trainer that stores shared prefixes once for each request: layouts,
+            prices and savings are then those of plain packing.
+        unshareable: token ids that stand for different contents, such as those of images: from
+            the first of them on a request shares nothing with others.
+        padding: how a trainer that runs padded batches pads: "longest", or the multiple that the
+            longest request of a pack is rounded up to. Its requests run as rows of that length,
+            and nothing is shared.
 
     A request without an output is inactive: it counts in its group and joins no pack.
 
@@ -57,12 +66,14 @@ class Requests(_core.Requests):
     """
 
     sequences: Sequences
+    empty: tuple[str, ...] = ()
+    """Places of sequences that the reader left out because they have no token."""
 
     def __new__(
         cls,
         sequences: Any,
         *,
-        targets: Targets = True,
+        targets: Targets = "given",
         top_k: int | Sequence[int | None] | NDArray[Any] | None = None,
         logits: Flags = False,
         hidden: Flags = False,
@@ -70,9 +81,15 @@ class Requests(_core.Requests):
         adapter: str | Sequence[str | None] | None = None,
         groups: int | Sequence[int] | NDArray[Any] | None = None,
         routed: int | Sequence[int] | NDArray[Any] = 0,
+        sharing: bool = True,
+        unshareable: Iterable[int] = (),
+        padding: Literal["longest"] | int | None = None,
     ) -> Self:
         given = Sequences.from_any(sequences)
         count = len(given)
+        if isinstance(targets, str):
+            choice("targets", targets, ("given",))
+            targets = _given(given)
         adapters, slot = _slots(adapter, count)
         return cls._of(
             given,
@@ -84,6 +101,8 @@ class Requests(_core.Requests):
             adapters=adapters,
             slot=slot,
             group_sizes=_group_sizes(groups, count),
+            shareable=_shareable(given, flag("sharing", sharing), unshareable),
+            padding=_padding(padding),
             **_targets(targets, given.lengths),
         )
 
@@ -95,13 +114,56 @@ class Requests(_core.Requests):
 
     @classmethod
     def from_any(cls, requests: object) -> Requests:
-        """Return `Requests` as they are, and make sequences into requests, all labelled."""
+        """Return `Requests` as they are; make requests of sequences, see `Sequences.from_any`, with
+        the labels that they carry, and all labelled where they carry none."""
         return requests if isinstance(requests, Requests) else cls(requests)
+
+    @classmethod
+    def load(cls, path: Any, columns: Mapping[str, str] | None = None, **asked: Any) -> Requests:
+        """Read requests from files, see `Sequences.load`; the other options are the class's."""
+        return cls(Sequences.load(path, columns), **asked)
 
     def __reduce__(self) -> tuple[Any, ...]:
         labels = {"first_target": self.first_target, "label_mask": self.label_mask}
         given = type(self), self.sequences, columns(self) | labels
         return _again, given, {**self.__dict__}
+
+
+def _given(sequences: Sequences) -> Targets:
+    """Return the labels that sequences carry."""
+    if sequences.labelled is not None:
+        # One mask of a request looks like one flag a request.
+        few = sequences.labelled.shape == (len(sequences),)
+        return (
+            [sequences.labelled[[i]] for i in range(len(sequences))]
+            if few and ((sequences.lengths == 1).all())
+            else sequences.labelled
+        )
+    return sequences.columns.get("first_target", True)
+
+
+def _shareable(sequences: Sequences, sharing: bool, unshareable: Iterable[int]) -> NDArray[int64]:
+    """Return how many leading tokens of each request others may share; nothing for all."""
+    count = len(sequences)
+    ids = integers("unshareable", list(entries("unshareable", unshareable)))
+    if not sharing:
+        return np.zeros(count, np.int64)
+    if not ids.size:
+        return np.empty(0, np.int64)
+    apart = sequences.tokens == ids[0] if len(ids) == 1 else np.isin(sequences.tokens, ids)
+    at = np.append(np.flatnonzero(apart), len(sequences.tokens))
+    first = at[np.searchsorted(at, sequences.offsets[:-1])]
+    limits: NDArray[int64] = np.minimum(first, sequences.offsets[1:]) - sequences.offsets[:-1]
+    return limits
+
+
+def _padding(value: Any) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, str):
+        choice("padding", value, ("longest",))
+        return 1
+    return integer("padding", value, 1)
 
 
 def _again(cls: type[Requests], sequences: Sequences, given: dict[str, Any]) -> Requests:
@@ -178,7 +240,37 @@ def _group_sizes(value: Any, count: int) -> NDArray[int64]:
         if value < 1:
             raise InputError(f"groups is {shown(value)}: a group holds at least 1 request")
         return np.diff(np.append(np.arange(0, count, value, dtype=np.int64), count))
-    return integers("groups", value if isinstance(value, np.ndarray) else entries("groups", value))
+    given = value if isinstance(value, np.ndarray) else entries("groups", value)
+    if len(given) == count and (
+        any(not _is_integer(entry) for entry in given) or sum(map(int, given)) != count
+    ):
+        return _tied(given)
+    return integers("groups", given)
+
+
+def _tied(values: Iterable[Any]) -> NDArray[int64]:
+    """Return the sizes of groups that are named request by request."""
+    seen: dict[Any, int] = {}
+    sizes: list[int] = []
+    before: Any = object()
+    for i, value in enumerate(values):
+        try:
+            at = seen.setdefault(value, i)
+        except TypeError:
+            raise InputError(
+                f"groups[{i}] is {shown(value)}: give a value that is hashable"
+            ) from None
+        if sizes and value == before:
+            sizes[-1] += 1
+        elif at != i:
+            raise InputError(
+                f"groups[{i}] is {shown(value)}, like request {at} but not the one before: put the "
+                "requests of a group next to each other"
+            )
+        else:
+            sizes.append(1)
+        before = value
+    return np.array(sizes, np.int64)
 
 
 def _targets(value: Any, lengths: NDArray[int64]) -> dict[str, Any]:
@@ -229,7 +321,7 @@ def _masks(given: Sequence[Any], lengths: NDArray[int64]) -> dict[str, Any]:
     has = np.ones(len(lengths), np.bool_)
     width = np.ones(len(lengths), np.int64)
     mask = np.zeros(int(lengths.sum()), np.bool_)
-    at = 0
+    at, binary, first = 0, True, len(given)
     for i, (entry, length) in enumerate(zip(given, lengths.tolist(), strict=True)):
         part = mask[at : at + length]
         at += length
@@ -257,9 +349,16 @@ def _masks(given: Sequence[Any], lengths: NDArray[int64]) -> dict[str, Any]:
             raise InputError(
                 f"targets[{i}] holds {labels.dtype}: give a boolean mask or integer labels"
             )
+        binary = binary and labels.dtype != np.bool_ and not np.any((labels != 0) & (labels != 1))
         valid = labels if labels.dtype == np.bool_ else labels != IGNORED
         if valid.ndim == 2:
             width[i] = valid.shape[1]
             valid = valid.any(axis=1)
         part[:] = valid
+        first = min(first, i) if labels.size else first
+    if binary and first < len(given):
+        raise InputError(
+            f"targets[{first}] holds only 0 and 1, as all others do: give a mask as booleans, or "
+            "labels with -100 where a token is not trained on"
+        )
     return {"targets": has, "target_width": width, "label_mask": mask}
