@@ -89,10 +89,30 @@ def test_ranks_take_strided_shares() -> None:
     taken = []
     for rank in range(3):
         plans = planner("4GiB", dp=3, agreement=Alone(dp_rank=rank))
-        wave = plans.wave(sequences, start=4)
+        wave = plans.waves(sequences, start=4, order="keep").plan_next()
         assert wave.indices.tolist() == list(range(4 + rank, 4 + wave.width, 3))
         taken.append(wave.width)
     assert max(taken) > 3
+
+
+@pytest.mark.parametrize("dp", [2, 3, 5])
+def test_ranks_take_blocks_where_these_are_faster(dp: int) -> None:
+    plans = planner("4GiB", dp=dp, agreement=AllShares())
+    sequences = grpo(groups=8, k=5)
+    for start in (0, 4):
+        blocks = next(plans.waves(sequences, start=start))
+        kept = next(plans.waves(sequences, start=start, order="keep"))
+        shares = [share.indices.tolist() for share in blocks.shares]
+        assert [i for share in shares for i in share] == list(range(start, start + blocks.width))
+        assert blocks.width >= kept.width
+        tokens = [sum(s.plan.packed_tokens for s in wave.shares) for wave in (blocks, kept)]
+        assert tokens[0] / blocks.width < tokens[1] / kept.width
+    apart = [np.arange(i * 10_000, i * 10_000 + (5_000 if i < 4 else 3_000)) for i in range(8)]
+    wave = next(planner("8GiB", dp=4, agreement=AllShares()).waves(apart))
+    times = [plans.modelled_ms(share.plan) for share in wave.shares]
+    assert max(times) == min(times)  # in turn, as blocks of neighbours are no faster
+    with pytest.raises(InputError, match="reference mode keeps"):
+        planner("4GiB", mode="reference").waves(sequences, order="blocks")
 
 
 def test_memory_stops_a_wave_and_says_where() -> None:

@@ -36,7 +36,7 @@ from waveplan.scoring import Device, Scoring
 from waveplan.sequences.requests import Requests
 from waveplan.stages import gdn_settings, ownership_settings
 from waveplan.wave import Wave
-from waveplan.waves import Refusals, Waves
+from waveplan.waves import Order, Refusals, Waves
 
 if TYPE_CHECKING:
     from waveplan.facts.model import Model
@@ -239,7 +239,14 @@ class Planner:
         """Return the profiles of a pool's output mixes."""
         return self.profiles.known(self.context, pool.mixes)
 
-    def waves(self, requests: Any, on_refusal: Refusals = "raise", start: int = 0) -> Waves:
+    def waves(
+        self,
+        requests: Any,
+        on_refusal: Refusals = "raise",
+        start: int = 0,
+        *,
+        order: Order | None = None,
+    ) -> Waves:
         """Plan a pool wave by wave, from group `start` on.
 
         Every wave is planned when the iterator reaches it, with all that was observed before.
@@ -250,8 +257,11 @@ class Planner:
                 groups that do not fit, list them in `Waves.refused` and deal the rest again (in
                 reference mode all groups of that wave); or return the "oversized" wave that
                 requires least.
+            order: with several data-parallel ranks "blocks" gives each a run of a wave's groups,
+                cut by modelled time, wherever that is faster than "keep", which deals them in turn.
+                None: "blocks", in reference mode "keep".
         """
-        return Waves(self, requests, on_refusal, start)
+        return Waves(self, requests, on_refusal, start, order)
 
     def wave(self, requests: Any, start: int = 0) -> Wave:
         """Plan the next wave from group `start` on.
@@ -367,16 +377,23 @@ class Planner:
         return self.make_engine(pool).signature(picked)
 
     def make_engine(
-        self, pool: Requests, dp_rank: int | None = None, order: Any = None
+        self,
+        pool: Requests,
+        dp_rank: int | None = None,
+        order: Any = None,
+        blocks: bool | None = None,
     ) -> core.Engine:
         """Return the core's planner of this pool for a data-parallel rank, by default this one's.
 
         Args:
             order: the groups in the order in which waves take them, by default the pool's.
+            blocks: ranks may take consecutive blocks; by default in best mode.
         """
         settings = self._settings
         if dp_rank not in (None, settings.dp_rank):
             settings = settings.replace(dp_rank=dp_rank)
+        if blocks not in (None, settings.blocks):
+            settings = settings.replace(blocks=blocks)
         return core.Engine(pool, settings, self.bound.program, order)
 
     @cached_property
@@ -418,6 +435,7 @@ def _settings(planner: Planner, ownership: OwnershipSettings | None) -> core.Pla
         trust_rules=planner.trust == "rules",
         margin=planner.bound.rules.margin or planner.margin is not None,
         dp=topology.dp,
+        blocks=not planner.reference,
         dp_rank=planner.agreement.dp_rank,
         tp=topology.tp,
         cp=topology.cp,

@@ -39,7 +39,11 @@ class Planning(Protocol):
     @property
     def shares(self) -> Sequence[int]: ...
     def make_engine(
-        self, pool: Requests, dp_rank: int | None = None, order: Any = None
+        self,
+        pool: Requests,
+        dp_rank: int | None = None,
+        order: Any = None,
+        blocks: bool | None = None,
     ) -> core.Engine: ...
     def signature_of(self, pool: Requests, indices: Any = None) -> Signature: ...
     def plan(self, requests: Any, *, available: int | None = None) -> Plan: ...
@@ -56,5 +60,6 @@ class Searching(Protocol):
     available: int
     width_hint: int | None
     on_refusal: str
+    blocks: bool
 
     def sessions(self) -> list[core.Session]: ...

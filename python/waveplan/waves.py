@@ -26,6 +26,7 @@ from waveplan.wave import Stopped, Wave
 __all__ = ["Waves"]
 
 Refusals = Literal["raise", "skip", "oversized"]
+Order = Literal["keep", "blocks"]
 
 
 class Waves:
@@ -49,12 +50,26 @@ class Waves:
     """Width where the next search starts: the largest so far, at first `Planner.width_hint`."""
     available: int
     """Bytes available when the search at hand began: `Planner.available` less the margin."""
+    blocks: bool
+    """Ranks may take consecutive blocks of a wave."""
     doubtful: tuple[Status, ...]
     """Rules that matter for these requests and are uncharged or unmeasured."""
 
-    def __init__(self, planner: Planning, requests: Any, on_refusal: Refusals, start: int) -> None:
+    def __init__(
+        self,
+        planner: Planning,
+        requests: Any,
+        on_refusal: Refusals,
+        start: int,
+        order: Order | None = None,
+    ) -> None:
         with planner.ranks.broadcasting():
             choice("on_refusal", on_refusal, get_args(Refusals))
+            if order is not None:
+                choice("order", order, get_args(Order))
+            if planner.reference and order == "blocks":
+                raise InputError('order is "blocks": reference mode keeps the pool\'s order')
+            self.blocks = not planner.reference and order != "keep"
             pool = Requests.from_any(requests)
             if not len(pool):
                 raise InputError("the pool is empty: there is nothing to plan")
@@ -93,7 +108,8 @@ class Waves:
         """Take the groups in this order from now on."""
         self.order = order
         self._engines = [
-            self.planner.make_engine(self.pool, dp_rank, order) for dp_rank in self.planner.shares
+            self.planner.make_engine(self.pool, dp_rank, order, self.blocks)
+            for dp_rank in self.planner.shares
         ]
 
     def _skip(self) -> None:

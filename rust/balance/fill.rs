@@ -11,16 +11,20 @@ const MOST_LOOKS: usize = 64;
 const BRANCH: usize = 6;
 const PLACES: usize = 4;
 
-/// First fit in the given order, first fit and best fit by decreasing length, tightest part by part.
+/// First fit in the given order, first fit and best fit by decreasing length; where a part holds few
+/// items, the tightest part by part.
 pub(super) fn packings(problem: &Problem<'_>) -> Vec<Vec<Vec<u32>>> {
     let mut falling = problem.rest.clone();
     falling.sort_by_key(|&item| Reverse(problem.length(item)));
-    vec![
+    let mut made = vec![
         first_fit(problem, &problem.rest),
         first_fit(problem, &falling),
         best_fit(problem, &falling),
-        tightest(problem, &falling),
-    ]
+    ];
+    if falling.len() <= (PLACES + 1) * made[2].len() {
+        made.push(tightest(problem, &falling));
+    }
+    made
 }
 
 /// Every item into the first part that has room for it.

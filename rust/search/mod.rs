@@ -5,6 +5,8 @@
 
 pub mod agreed;
 mod attempts;
+mod deal;
+pub mod forest;
 mod observed;
 mod plan;
 mod probe;
@@ -23,6 +25,7 @@ use crate::measures::{self, Requests};
 use crate::ownership::OwnershipSettings;
 use crate::price::{Program, root};
 use crate::search::width::Strategy;
+use forest::Forest;
 
 pub use attempts::Attempt;
 pub use observed::{Observation, Observed, Rates};
@@ -50,6 +53,8 @@ settings! {
         dp: usize = 1, at_least(1);
         /// This process's data-parallel rank.
         dp_rank: usize = 0;
+        /// Ranks take consecutive blocks of a wave where these are faster than groups dealt in turn.
+        blocks: bool = false;
         /// Tensor-parallel ranks.
         tp: i64 = 1, between(1, MOST_RANKS);
         /// Context-parallel ranks.
@@ -115,6 +120,8 @@ pub struct Engine {
     pool: Arc<Requests>,
     /// The groups in the order in which waves take them; that of the pool without one.
     order: Option<Vec<u32>>,
+    /// The pool's trees, where groups are dealt in blocks.
+    forest: Option<Forest>,
 }
 
 impl Engine {
@@ -144,6 +151,8 @@ impl Engine {
             root::APART_BYTES,
             root::OUTPUT,
         ];
+        let blocks = settings.blocks && settings.dp > 1;
+        let forest = blocks.then(|| Forest::new(&pool, &settings)).transpose()?;
         let adapters = pool.adapters.iter().map(|_| settings.adapter_rank);
         Ok(Self {
             forward_scoring: Scoring {
@@ -163,6 +172,7 @@ impl Engine {
             mixes: pool.mix_names(),
             pool,
             order,
+            forest,
         })
     }
 
@@ -172,17 +182,36 @@ impl Engine {
         &self.pool
     }
 
-    /// Deals the groups of a wave to the data-parallel ranks, one by one in turn: this rank's share
-    /// of the `width` groups from position `start` of the order on.
-    pub fn deal(&self, start: usize, width: usize) -> impl Iterator<Item = usize> + '_ {
-        let places = (start + self.settings.dp_rank..start + width).step_by(self.settings.dp);
-        places.map(|place| (self.order.as_ref()).map_or(place, |order| order[place] as usize))
+    /// Deals the groups of a wave to the data-parallel ranks, one by one in turn or in blocks: this
+    /// rank's share of the `width` groups from position `start` of the order on.
+    #[must_use]
+    pub fn deal(&self, start: usize, width: usize) -> Vec<usize> {
+        let Settings { dp, dp_rank, .. } = self.settings;
+        let places = start..start + width;
+        let group =
+            |place: usize| (self.order.as_ref()).map_or(place, |order| order[place] as usize);
+        let blocks = (self.forest.as_ref())
+            .filter(|_| width > dp)
+            .and_then(|forest| {
+                let requests = |place| self.pool.group(group(place)).map(|r| r as u32);
+                let groups: Vec<Vec<u32>> =
+                    places.clone().map(|at| requests(at).collect()).collect();
+                deal::blocks(forest, &groups, dp)
+            });
+        match blocks {
+            Some(starts) => places
+                .take(starts[dp_rank + 1])
+                .skip(starts[dp_rank])
+                .map(group)
+                .collect(),
+            None => places.skip(dp_rank).step_by(dp).map(group).collect(),
+        }
     }
 
     /// The requests of that share, in order.
     #[must_use]
     pub fn share(&self, start: usize, width: usize) -> Vec<u32> {
-        (self.deal(start, width))
+        (self.deal(start, width).into_iter())
             .flat_map(|group| self.pool.group(group))
             .map(|request| request as u32)
             .collect()

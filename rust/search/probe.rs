@@ -91,7 +91,7 @@ impl Prober {
 
     /// The groups of this rank's share of a wave.
     pub(super) fn groups(&self, width: usize) -> Vec<usize> {
-        self.pricer.engine.deal(self.start, width).collect()
+        self.pricer.engine.deal(self.start, width)
     }
 
     /// Loads the share of a width, unless it is there.

@@ -24,7 +24,7 @@ _EQUAL = (
     "number of requests",
     "number of tokens",
     "width hint",
-    "way to take refusals",
+    "way to take refusals or the order",
     "planner's settings or version",
     "pricing rules",
 )
@@ -137,7 +137,7 @@ def _inputs(waves: Searching) -> list[int]:
         len(pool),
         int(pool.lengths.sum()),
         waves.width_hint or 0,
-        digest(waves.on_refusal),
+        digest((waves.on_refusal, waves.blocks)),
         settings,
         rules,
     ]
