@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -203,46 +204,93 @@ def test_interval_equals_layer_types() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "expected"),
+    ("family", "keys", "expected"),
     [
-        ({"first_k_dense_replace": 2, "moe_layer_freq": 1}, (False, False, True, True)),
-        ({"moe_layer_freq": [0, 1, 0, 1]}, (False, True, False, True)),
-        ({"decoder_sparse_step": 2, "mlp_only_layers": [3]}, (False, True, False, False)),
-        ({"mlp_only_layers": [0]}, (False, True, True, True)),
+        ("deepseek", {"first_k_dense_replace": 2, "moe_layer_freq": 1}, (False, False, True, True)),
+        (
+            "deepseek",
+            {"first_k_dense_replace": 1, "moe_layer_freq": 2},
+            (False, False, True, False),
+        ),
+        (
+            "qwen3_moe",
+            {"decoder_sparse_step": 2, "mlp_only_layers": [3]},
+            (False, True, False, False),
+        ),
+        ("qwen3_moe", {"mlp_only_layers": [0]}, (False, True, True, True)),
     ],
 )
-def test_which_layers_have_experts(keys: dict[str, Any], expected: tuple[bool, ...]) -> None:
-    config = _config(
-        model_type="other", n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=16
-    )
-    assert Model.from_hf({**config, **keys}).moe_layers == expected
+def test_which_layers_have_experts(
+    family: str, keys: dict[str, Any], expected: tuple[bool, ...]
+) -> None:
+    experts = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    config = _config(model_type=family, head_dim=16, num_key_value_heads=4, **experts, **keys)
+    assert Model.from_hf(config).moe_layers == expected
 
 
-def test_unknown_family_with_every_fact_is_accepted() -> None:
-    assert Model.from_hf(_config(model_type="brand_new")).family == "brand_new"
-
-
-def test_missing_keys_are_all_listed_in_one_line() -> None:
-    config = _config(
-        model_type="brand_new", hidden_size=None, vocab_size=None, tie_word_embeddings=None
-    )
+def test_a_family_without_a_row() -> None:
+    config = _config(model_type="brand_new")
     with pytest.raises(InputError) as caught:
         Model.from_hf(config)
-    text = str(caught.value)
-    assert "\n" not in text
-    for key in ("hidden_size", "vocab_size", "tie_word_embeddings"):
-        assert key in text
-    with pytest.raises(InputError, match="which layers have experts"):
-        Model.from_hf(
-            _config(
-                model_type="brand_new",
-                num_experts=4,
-                num_experts_per_tok=2,
-                moe_intermediate_size=8,
-            )
-        )
-    with pytest.raises(InputError, match="linear_num_key_heads, linear_num_value_heads"):
-        Model.from_hf(_config(model_type="qwen3_5_text"))
+    for part in ("model_type 'brand_new' is not known", "nearest are", "--like", "give a Model"):
+        assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+    made = Model.from_hf(config, like="llama")
+    assert (made.family, made.ffn) == ("brand_new", 128)
+    with pytest.raises(InputError, match="like is 'lama': nearest are llama"):
+        Model.from_hf(config, like="lama")
+    with pytest.raises(InputError, match="the config has no model_type"):
+        Model.from_hf(_config(model_type=None))
+
+
+def test_a_config_is_relative_to_its_class() -> None:
+    made = Model.from_hf(
+        {"model_type": "gemma3_text", "hidden_size": 2560, "num_hidden_layers": 34}
+    )
+    assert (made.vocab, made.heads, made.kv_groups, made.head_dim) == (262208, 8, 4, 256)
+    assert made.layer_kinds.count("sliding") == 29
+    assert made.tied_embeddings
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"num_experts": 8}, "num_experts is 8"),
+        ({"mamba_d_state": 64}, "mamba_d_state is 64"),
+        ({"hybrid_override_pattern": "M*"}, "hybrid_override_pattern is 'M"),
+        ({"hidden_size_per_layer_input": 256}, "hidden_size_per_layer_input is 256"),
+        ({"num_kv_shared_layers": 10}, "num_kv_shared_layers is 10"),
+        ({"index_n_heads": 32}, "index_n_heads is 32"),
+        ({"linear_attn_config": {"num_heads": 4}}, "linear_attn_config is"),
+        ({"block_configs": [{}]}, "block_configs is"),
+        ({"kv_lora_rank": 512}, "kv_lora_rank is 512"),
+        ({"layer_types": ["mamba"] * 4}, "layer_types is"),
+    ],
+)
+def test_geometry_that_a_family_does_not_have(changes: dict[str, Any], key: str) -> None:
+    with pytest.raises(InputError, match=key) as caught:
+        Model.from_hf(_config(**changes))
+    assert "not known to have" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "stored"),
+    [
+        (
+            {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
+            "nf4",
+        ),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "int8"),
+        ({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}, "fp8"),
+        ({"quant_method": "compressed-tensors", "format": "float-quantized"}, "fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"),
+        ({"quant_method": "mxfp4"}, "mxfp4"),
+        ({"quant_method": "awq", "bits": 4}, "int4"),
+        (None, ""),
+    ],
+)
+def test_quantized_checkpoints(config: Any, stored: str) -> None:
+    assert Model.from_hf(_config(quantization_config=config)).quantized == stored
 
 
 @pytest.mark.parametrize(
@@ -251,8 +299,13 @@ def test_missing_keys_are_all_listed_in_one_line() -> None:
         ({"hidden_size": "64"}, "hidden_size must be an integer"),
         ({"hidden_size": -64}, "hidden_size is -64"),
         ({"num_hidden_layers": True}, "num_hidden_layers must be an integer"),
-        ({"layer_types": ["mamba"] * 4}, r"layer_types\[0\] is 'mamba'"),
-        ({"layer_types": ["full_attention"]}, "1 entries for 4 layers"),
+        ({"model_type": "gemma2", "layer_types": ["mamba"] * 4}, r"layer_types\[0\] is 'mamba'"),
+        ({"model_type": "gemma2", "layer_types": ["full_attention"]}, "1 entries for 4 layers"),
+        ({"hidden_size": [64]}, "hidden_size must be an integer"),
+        ({"hidden_size": 0}, "hidden is 0"),
+        ({"text_config": [1]}, "text_config must be an object"),
+        ({"text_config": {"text_config": {"text_config": {"text_config": {}}}}}, "less deeply"),
+        ({"quantization_config": "fp8"}, "quantization_config must be an object"),
         ({"dtype": "int3"}, "dtype is 'int3'"),
         ({"num_key_value_heads": 3}, "kv_groups is 3"),
     ],
@@ -317,22 +370,14 @@ def test_round_trip_and_public_name() -> None:
     assert waveplan.Model is Model
 
 
-@pytest.mark.parametrize(
-    ("family", "key"),
-    [
-        ("qwen3_moe", "num_experts"),
-        ("qwen3_moe", "num_key_value_heads"),
-        ("qwen3", "head_dim"),
-        ("qwen3_5_moe_text", "shared_expert_intermediate_size"),
-        ("mixtral", "num_local_experts"),
-        ("deepseek_v3", "kv_lora_rank"),
-        ("deepseek_v3", "first_k_dense_replace"),
-        ("gpt_oss", "num_local_experts"),
-        ("gemma3_text", "head_dim"),
-    ],
-)
-def test_keys_that_a_class_would_fill_in_are_needed(family: str, key: str) -> None:
-    """A class default is one model's own size: without experts a MoE model would pass as dense."""
-    with pytest.raises(InputError) as caught:
-        Model.from_hf(_config(model_type=family))
-    assert key in str(caught.value).split(" lacks ")[1].split(", ")
+def test_what_is_no_config(tmp_path: Path) -> None:
+    (tmp_path / "list.json").write_text("[1]")
+    for config, message in [
+        ("https://x.org/config.json", "is an address: download its config.json"),
+        (tmp_path, "has no config.json: give the folder of a checkpoint"),
+        (tmp_path / "list.json", "must hold one JSON object"),
+        (3, "a config must be a dict, a config.json or its folder, not 3"),
+        (tmp_path / "none.json", "cannot read"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            Model.from_hf(config)  # type: ignore[arg-type]

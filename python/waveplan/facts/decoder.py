@@ -72,6 +72,8 @@ def sizes(
         **_unit(arguments),
         **latent,
     }
+    if latent:
+        fields |= {"head_dim": latent["v_head_dim"], "kv_groups": heads}
     if fields["mtp_layers"]:
         fields["not_counted"] = (mtp_text(fields["mtp_layers"]),)
     fields |= _experts(arguments, bias, moe, layers)

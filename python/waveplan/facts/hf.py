@@ -1,118 +1,77 @@
 """Read Hugging Face ``config.json`` files.
 
-A family's table states what its model class fixes in code and the config does not say (biases,
-norms, default keys). Nothing else is filled in: a key that is needed and absent is listed.
+``families.json`` has a row a ``model_type``: the class's defaults (a config is written relative to
+its class) and formulas over its keys for fields of `Model`. A type without a row is refused, and
+so is a key that changes geometry and that the row does not read.
 """
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from waveplan.checks import integer, shown, text
 from waveplan.errors import InputError
-from waveplan.facts.kinds import ATTENTION, GDN, LARGEST_SIZE, MOST_LAYERS, SLIDING, mtp_text
+from waveplan.facts.formula import evaluate, names
+from waveplan.facts.kinds import GDN, KINDS, LARGEST_SIZE, MOST_LAYERS, mtp_text
 from waveplan.files import kind, read_json
 
-__all__ = ["FAMILIES", "read"]
+__all__ = ["families", "read"]
 
-_LAYER_TYPES = {
-    "full_attention": ATTENTION,
-    "sliding_attention": SLIDING,
-    "chunked_attention": SLIDING,
-    "attention": ATTENTION,
-    "linear_attention": GDN,
+_WRAPPED = ("text_config", "llm_config", "language_config", "thinker_config")
+"""Where a model of several parts keeps its decoder."""
+_TOWERS = {
+    "vision_config": "vision tower",
+    "vision_tower": "vision tower",
+    "visual": "vision tower",
+    "audio_config": "audio encoder",
+    "speech_config": "audio encoder",
+}
+_GEOMETRY = re.compile(
+    r"mamba_.*|ssm_.*|.*block_types?|hybrid_.*|attn_layer_.*|.*num_experts.*|n_experts.*|"
+    r"(num|n)_.*experts|moe_.*|.*per_layer_input.*|.*kv_shared.*|global_(head|kv|attn|layer).*|"
+    r"swa_.*|index_.*|dense_intermediate_size|.*latent.*|linear_(attn|num|key|value|conv).*|"
+    r"block_configs|.*_lora_rank|.*lora_dim|layers_block_type|layer_types|conv_.*|attention_k_.*|"
+    r"first_k_dense_.*|.*_layer_(freq|interval|step|period|offset)|mlp_only_layers|"
+    r"decoder_sparse_.*|.*shared_expert.*|attention_chunk_size|cross_attention_layers|"
+    r"altup_.*|laurel_.*|num_kv_heads|num_global_.*|.*intermediate_size.*|expert_.*size|"
+    r"kda_.*|lightning_.*|engram_.*|hc_.*|compress.*|zero_expert.*|qk_.*head_dim|v_head_dim"
+)
+"""Keys that change geometry, whatever the family."""
+_GEOMETRY_NOT = re.compile(
+    r"moe_(router|aux|token|z|jitter|loss|capacity|drop|topk_method|score|group).*|"
+    r".*_(coef|coeff|dropout|eps|std|loss|factor|bias|act|norm|range|limit|threshold|scale)|"
+    r"num_experts_per_tok.*|moe_layer_freq|mamba_(dt|chunk|proj|rms|norm).*|.*_act_fn|ssm_.*mult.*"
+)
+_TYPES = {
+    "full_attention": "attention",
+    "attention": "attention",
+    "sliding_attention": "sliding",
+    "chunked_attention": "sliding",
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Family:
-    """Properties that a model class fixes in code."""
+@cache
+def families() -> dict[str, dict[str, Any]]:
+    """Rows by ``model_type``, each with what it takes over from another or from ``base``."""
+    rows: dict[str, dict[str, Any]] = read_json(Path(__file__).parent / "families.json")
 
-    qk_norm: bool = False
-    qkv_bias: bool | None = None
-    """None: as the key ``attention_bias`` says."""
-    output_bias: bool | None = None
-    expert_bias: bool = False
-    router_bias: bool = False
-    sinks: bool = False
-    norms: int = 2
-    tied: bool | None = None
-    """Value of an absent ``tie_word_embeddings``; None: the key is needed."""
-    attention_gate: bool | None = None
-    shared_gate: bool = False
-    activation: str = "eager"
-    function: str = ""
-    expert_ffn: str = "moe_intermediate_size"
-    interval: int | None = None
-    """Value of an absent ``full_attention_interval``."""
-    needs: tuple[str, ...] = ()
-    """Further keys that must be there: the class would fill in one particular model's size."""
+    def whole(name: str) -> dict[str, Any]:
+        row = rows[name]
+        if name == "base":
+            return row
+        above = whole(row.get("like", "base"))
+        parts = {
+            key: {**above.get(key, {}), **row.get(key, {})} for key in ("defaults", "types", "keys")
+        }
+        return {**above, **row, **parts, "ignores": [*above["ignores"], *row.get("ignores", [])]}
 
-
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
-_NULL_IS_NONE = frozenset({"n_shared_experts"})
-"""Keys whose null is a value: there are none."""
-
-FAMILIES = {
-    name: _Family(**{**stated, "needs": tuple(stated.get("needs", ()))})
-    for name, stated in read_json(Path(__file__).parent / "families.json").items()
-}
-"""By ``model_type``; "#" is the minor version of the hybrids from Qwen3.5 on."""
-
-
-class _Keys:
-    """A config's keys, with a list of those that were needed and absent."""
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self.values = values
-        self.missing: list[str] = []
-
-    def get(self, *names: str) -> Any:
-        """The value of the first name present, None when all are absent or null."""
-        return next((v for name in names if (v := self.values.get(name)) is not None), None)
-
-    def word(self, *names: str) -> str:
-        """Text under the first name present, empty when all are absent."""
-        value = self.get(*names)
-        return "" if value is None else text(names[0], value)
-
-    def count(self, *names: str, least: int = 0) -> int | None:
-        """An integer under the first name present."""
-        for name in names:
-            if (value := self.values.get(name)) is not None:
-                most = MOST_LAYERS if name == "num_hidden_layers" else LARGEST_SIZE
-                return integer(name, value, least, most)
-        return None
-
-    def need(self, *names: str, least: int = 1) -> int:
-        """Like count; an absent key is noted and read as 1 until all are known."""
-        value = self.count(*names, least=least)
-        if value is None:
-            self.missing.append(" or ".join(names))
-            return 1
-        return value
-
-    def require(self, names: tuple[str, ...]) -> None:
-        """Note those of the keys that are absent, under any name."""
-        for name in names:
-            spellings = _EXPERTS if name in _EXPERTS else (name,)
-            there = self.get(*spellings) is not None
-            if not there and not (name in _NULL_IS_NONE and name in self.values):
-                self.missing.append(name)
-
-    def yes(self, name: str, absent: bool = False) -> bool:
-        """A boolean; ``absent`` when the key is not there."""
-        value = self.values.get(name)
-        if value is None:
-            return absent
-        if not isinstance(value, bool):
-            raise InputError(f"{name} must be true or false, not {shown(value)}")
-        return value
+    return {name: whole(name) for name in rows if name != "base"}
 
 
 def read(
@@ -124,197 +83,295 @@ def read(
 
     Args:
         config: a mapping, a ``config.json``, or a folder that holds one.
+        like: the family whose class the decoder follows, where its own type has no row.
     """
-    if isinstance(config, Mapping) and like is not None:
-        config = {**config, "model_type": like}
     if isinstance(config, Mapping):
-        return make(**_sizes(config))
+        return make(**_sizes(config, like))
+    if not isinstance(config, str | os.PathLike):
+        raise InputError(
+            f"a config must be a dict, a config.json or its folder, not {shown(config)}"
+        )
     file = Path(config)
+    if re.match(r"https?:", str(config)):
+        raise InputError(f"{config} is an address: download its config.json and give that file")
     if kind(file) == "folder":
+        if kind(file / "config.json") is None:
+            raise InputError(f"{file} has no config.json: give the folder of a checkpoint")
         file = file / "config.json"
     value = read_json(file)
     if not isinstance(value, dict):
-        raise InputError(f"{file} must hold one JSON object")
+        raise InputError(f"{file} must hold one JSON object, not {shown(value)}")
     try:
-        return make(**_sizes(value))
+        return make(**_sizes(value, like))
     except InputError as error:
         raise InputError(f"{file}: {error}") from None
 
 
-def _sizes(outer: Mapping[str, Any]) -> dict[str, Any]:
-    nested = outer.get("text_config", outer.get("llm_config"))
-    inner = dict(outer)
-    if nested is not None:
-        if not isinstance(nested, Mapping):
-            raise InputError(f"text_config must be an object, not {shown(nested)}")
-        # The decoder's own keys win; tying is stated by the outermost config that has it.
-        inner.update(nested)
-        if isinstance(outer.get("tie_word_embeddings"), bool):
-            inner["tie_word_embeddings"] = outer["tie_word_embeddings"]
-    keys = _Keys(inner)
-    return _decoder(keys, _family_name(keys.word("model_type")), _Keys(outer).word("_name_or_path"))
-
-
-def _family_name(model_type: str) -> str:
-    name = re.sub(r"_text$", "", model_type)
-    return re.sub(r"^qwen3_[5-9](?=$|_moe$)", "qwen3_#", name)
-
-
-def _decoder(keys: _Keys, family_name: str, name: str) -> dict[str, Any]:
-    family = FAMILIES.get(family_name)
-    fixed = family or _Family()
-    keys.require(fixed.needs)
-    layers = keys.need("num_hidden_layers")
-    hidden, heads = keys.need("hidden_size"), keys.need("num_attention_heads")
-    sizes: dict[str, Any] = {
-        "hidden": hidden,
-        "layers": layers,
-        "vocab": keys.need("vocab_size"),
-        "heads": heads,
-        "kv_groups": keys.count("num_key_value_heads", least=1) or heads,
-        "head_dim": keys.count("head_dim", least=1) or _head_dim(keys, hidden, heads),
-        "tied_embeddings": _tied(keys, fixed),
-        "attention_gate": keys.yes("attn_output_gate", bool(fixed.attention_gate)),
-        "activation": fixed.function or "silu"
-        if keys.word("hidden_act", "hidden_activation") in ("", "silu", "swish")
-        else "gelu",
-        "mtp_layers": keys.count("num_nextn_predict_layers", "mtp_num_hidden_layers") or 0,
-        "norms_per_layer": fixed.norms,
-        "attention_sinks": fixed.sinks,
-        "dtype": _dtype(keys.get("dtype", "torch_dtype")),
-        "name": name,
-        "family": keys.word("model_type"),
+def _sizes(outer: Mapping[str, Any], like: str | None) -> dict[str, Any]:
+    inner, towers, path = outer, dict[str, None](), ""
+    for depth in range(4):
+        towers |= {say: None for key, say in _TOWERS.items() if inner.get(key)}
+        nested = next((key for key in _WRAPPED if inner.get(key) is not None), None)
+        if nested is None:
+            break
+        if depth == 3 or not isinstance(inner[nested], Mapping):
+            why = (
+                "an object" if depth < 3 else "nested less deeply: at most three wrappers are known"
+            )
+            raise InputError(f"{path}{nested} must be {why}, not {shown(inner[nested])}")
+        path, inner = f"{path}{nested}.", inner[nested]
+    name, row = _row(outer, inner, like)
+    values = _Values(inner, row, name)
+    if inner is not outer and isinstance(outer.get("tie_word_embeddings"), bool):
+        # Tying is stated by the outermost config that has it.
+        values.given["tie_word_embeddings"] = outer["tie_word_embeddings"]
+    sizes = _fields(values, row)
+    values.refuse_unread()
+    quantized = _quantized(outer.get("quantization_config") or inner.get("quantization_config"))
+    left = [*towers, *([mtp_text(sizes["mtp_layers"])] if sizes.get("mtp_layers") else [])]
+    if outer_dtype := next((outer[k] for k in ("dtype", "torch_dtype") if outer.get(k)), None):
+        sizes["dtype"] = sizes.get("dtype") or outer_dtype
+    dtype = sizes.get("dtype") or "bfloat16"
+    return {
+        **sizes,
+        "dtype": "bfloat16" if dtype in ("auto", "") else dtype,
+        "quantized": quantized,
+        "not_counted": tuple(left),
+        "family": str(inner.get("model_type") or name),
+        "name": str(outer.get("_name_or_path") or ""),
     }
-    sizes.update(_attention(keys, fixed))
-    sizes.update(_mixers(keys, fixed, layers))
-    sizes.update(_feed_forward(keys, fixed, layers, known=family is not None))
-    if sizes["mtp_layers"]:
-        sizes["not_counted"] = (mtp_text(sizes["mtp_layers"]),)
-    if keys.missing:
-        kind = f"model_type {family_name!r}" if family_name else "the config"
-        raise InputError(f"{kind} lacks {', '.join(keys.missing)}")
-    return sizes
 
 
-def _dtype(value: object) -> object:
-    """The stated type of parameters; absent or empty: bfloat16."""
-    return "bfloat16" if value is None or (isinstance(value, str) and not value) else value
+def _row(
+    outer: Mapping[str, Any], inner: Mapping[str, Any], like: str | None
+) -> tuple[str, dict[str, Any]]:
+    """The row of the decoder's family and its name."""
+    rows = families()
+    types = [config.get("model_type") for config in (inner, outer)]
+    for found in types:
+        if found is not None:
+            text("model_type", found)
+    wanted = [_family(one) for one in types if one]
+    for name in wanted:
+        if name in rows:
+            return name, rows[name]
+    if like is not None:
+        if like not in rows:
+            raise InputError(f"like is {shown(like)}: {_nearest(like)}")
+        return like, rows[like]
+    ways = "say which family it is built like (--like, like=), or give a Model of its sizes"
+    if not wanted:
+        raise InputError(f"the config has no model_type: {ways}")
+    raise InputError(f"model_type {shown(wanted[0])} is not known; {_nearest(wanted[0])}; {ways}")
 
 
-def _head_dim(keys: _Keys, hidden: int, heads: int) -> int:
-    if keys.get("kv_lora_rank") is not None:
-        return keys.need("v_head_dim")
-    if hidden % heads and not keys.missing:
-        raise InputError(f"head_dim is absent and hidden_size {hidden} is no multiple of {heads}")
-    return max(1, hidden // heads)
+def _family(model_type: str) -> str:
+    name = re.sub(r"^qwen3_[6-9](?=$|_)", "qwen3_5", model_type)
+    if name not in families():
+        name = re.sub(r"_text(_model)?$", "", name)
+    return name
 
 
-def _tied(keys: _Keys, fixed: _Family) -> bool:
-    if keys.get("tie_word_embeddings") is None and fixed.tied is None:
-        keys.missing.append("tie_word_embeddings")
-    return keys.yes("tie_word_embeddings", bool(fixed.tied))
+def _nearest(name: str) -> str:
+    close = difflib.get_close_matches(name, families(), n=3, cutoff=0.5)
+    return f"nearest are {', '.join(close or ['llama'])} (waveplan models lists all)"
 
 
-def _attention(keys: _Keys, fixed: _Family) -> dict[str, Any]:
-    stated = keys.yes("attention_bias")
-    values: dict[str, Any] = {
-        "qkv_bias": stated if fixed.qkv_bias is None else fixed.qkv_bias,
-        "output_bias": stated if fixed.output_bias is None else fixed.output_bias,
-        "qk_norm": keys.yes("use_qk_norm", fixed.qk_norm),
-    }
-    if keys.get("kv_lora_rank") is not None:
-        values["kv_lora_rank"] = keys.need("kv_lora_rank")
-        values["q_lora_rank"] = keys.count("q_lora_rank") or 0
-        for name in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"):
-            values[name] = keys.need(name)
-    return values
+class _Values(Mapping[str, Any]):
+    """A config's keys as formulas see them: given, or as the class fills them in; each checked
+    against the type of its default when it is read."""
 
+    def __init__(self, given: Mapping[str, Any], row: Mapping[str, Any], family: str) -> None:
+        self.given = dict(given)
+        self.row = row
+        self.family = family
+        self.read: set[str] = set()
+        self.index = 0
 
-def _mixers(keys: _Keys, fixed: _Family, layers: int) -> dict[str, Any]:
-    kinds = _layer_kinds(keys, fixed, layers)
-    values: dict[str, Any] = {"layer_kinds": kinds}
-    if GDN in kinds:
-        values["gdn_key_heads"] = keys.need("linear_num_key_heads")
-        values["gdn_value_heads"] = keys.need("linear_num_value_heads")
-        values["gdn_key_dim"] = keys.need("linear_key_head_dim")
-        values["gdn_value_dim"] = keys.need("linear_value_head_dim")
-        values["gdn_conv"] = keys.need("linear_conv_kernel_dim")
-    return values
+    def __getitem__(self, name: str) -> Any:
+        if name == "i":
+            return self.index
+        defaults = self.row["defaults"]
+        spellings = self.row["keys"].get(name, name)
+        listed = spellings if isinstance(spellings, list) else [spellings, name]
+        self.read.update(listed)
+        key = next((one for one in listed if one in self.given), None)
+        if key is None:
+            if name not in defaults:
+                raise InputError(f"model_type {self.family!r} lacks {listed[0]}")
+            return defaults[name]
+        return _checked(key, self.given[key], defaults.get(name))
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.given)
 
-def _layer_kinds(keys: _Keys, fixed: _Family, layers: int) -> tuple[str, ...]:
-    listed = keys.get("layer_types")
-    if listed is not None:
-        if not isinstance(listed, list | tuple):
-            raise InputError(f"layer_types must be a list, not {shown(listed)}")
-        for index, kind in enumerate(listed):
-            if not isinstance(kind, str) or kind not in _LAYER_TYPES:
+    def __len__(self) -> int:
+        return len(self.given)
+
+    def each(self, formula: Any, layers: int) -> tuple[Any, ...]:
+        """A formula's value for every layer."""
+        found = []
+        for self.index in range(layers):
+            found.append(evaluate(formula, self))
+        return tuple(found)
+
+    def refuse_unread(self) -> None:
+        """Refuse a key that changes geometry and was not read."""
+        ignored = {*self.read, *self.row["ignores"]}
+        for key, value in self.given.items():
+            if value in (None, False, 0, [], {}, "") or key in ignored:
+                continue
+            if key == "layer_types" and set(map(str, value)) == {"full_attention"}:
+                continue
+            if _GEOMETRY.fullmatch(key) and not _GEOMETRY_NOT.fullmatch(key):
                 raise InputError(
-                    f"layer_types[{index}] is {shown(kind)}: known are {', '.join(_LAYER_TYPES)}"
+                    f"{key} is {shown(value)}, which the family {self.family} is not known to "
+                    "have: say which family the model is built like (--like, like=), or give a "
+                    "Model of its sizes"
                 )
-        if len(listed) != layers and "num_hidden_layers" not in keys.missing:
-            raise InputError(f"layer_types has {len(listed)} entries for {layers} layers")
-        return tuple(_LAYER_TYPES[kind] for kind in listed)
-    interval = keys.count("full_attention_interval", "linear_attention_interval", least=1)
-    if interval is None:
-        interval = fixed.interval
-    if interval is None:
-        if keys.get("linear_num_value_heads") is not None:
-            keys.missing.append("layer_types or full_attention_interval")
-        return (ATTENTION,) * layers
-    return tuple(ATTENTION if (i + 1) % interval == 0 else GDN for i in range(layers))
 
 
-def _feed_forward(keys: _Keys, fixed: _Family, layers: int, *, known: bool) -> dict[str, Any]:
-    experts = keys.count(*_EXPERTS) or 0
-    activation = fixed.activation
-    if not known and keys.get("swiglu_limit") is not None:
-        activation = "clamped"
-    values: dict[str, Any] = {"unit": activation, "mlp_bias": keys.yes("mlp_bias")}
-    if any(name in _EXPERTS for name in keys.missing):
-        return values
-    if not experts:
-        return {**values, "ffn": keys.need("intermediate_size")}
-    moe = _moe_layers(keys, layers, known=known)
-    width = keys.need(fixed.expert_ffn)
-    values.update(
-        experts=experts,
-        topk=keys.need("num_experts_per_tok", "experts_per_token", "moe_topk"),
-        expert_ffn=width,
-        moe_layers=moe,
-        shared_ffn=_shared(keys, width),
-        expert_bias=fixed.expert_bias,
-        router_bias=fixed.router_bias,
-        ffn=0 if all(moe) else keys.need("intermediate_size"),
-    )
-    values["shared_gate"] = bool(values["shared_ffn"]) and fixed.shared_gate
-    return values
+def _checked(name: str, value: Any, default: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise InputError(f"{name} must be true or false, not {shown(value)}")
+    elif isinstance(default, int) or (default is None and isinstance(value, int | float)):
+        most = MOST_LAYERS if name in ("num_hidden_layers", "n_layer", "n_layers") else LARGEST_SIZE
+        if isinstance(value, bool) and default is None:
+            return value
+        return integer(name, value, 0, most)
+    elif isinstance(default, str):
+        return text(name, value)
+    elif isinstance(default, list) and not isinstance(value, list | tuple):
+        raise InputError(f"{name} must be a list, not {shown(value)}")
+    return value
 
 
-def _shared(keys: _Keys, width: int) -> int:
-    """Width of the shared experts together; no key means that there are none."""
-    stated = keys.count("shared_expert_intermediate_size")
-    if stated is None:
-        stated = (keys.count("n_shared_experts", "num_shared_experts") or 0) * width
-    return stated
+# -- fields -------------------------------------------------------------------------------------
+
+_NOT_FIELDS = {
+    *("defaults", "types", "keys", "ignores", "like", "kind", "moe", "bare", "mixers", "extra"),
+    *("source", "needs"),
+}
+
+_WORDS = ("norm", "unit")
 
 
-def _moe_layers(keys: _Keys, layers: int, *, known: bool) -> tuple[bool, ...]:
-    dense_first = keys.count("first_k_dense_replace")
-    frequency = keys.get("moe_layer_freq")
-    if isinstance(frequency, list | tuple):
-        if len(frequency) != layers:
-            raise InputError(f"moe_layer_freq has {len(frequency)} entries for {layers} layers")
-        return tuple(bool(integer("moe_layer_freq", value, 0, 1)) for value in frequency)
-    if dense_first is not None or frequency is not None:
-        every = keys.count("moe_layer_freq", least=1) or 1
-        return tuple(i >= (dense_first or 0) and i % every == 0 for i in range(layers))
-    step, dense = keys.count("decoder_sparse_step", least=1), keys.get("mlp_only_layers")
-    if dense is not None and not isinstance(dense, list | tuple):
-        raise InputError(f"mlp_only_layers must be a list, not {shown(dense)}")
-    if step is None and dense is None and not known:
-        keys.missing.append(
-            "which layers have experts (mlp_only_layers, first_k_dense_replace or moe_layer_freq)"
+def _fields(values: _Values, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of `Model` by the formulas of a row."""
+    try:
+        layers = integer("num_hidden_layers", evaluate(row["layers"], values), 1, MOST_LAYERS)
+        for formula, why in row.get("needs", {}).items():
+            if not evaluate(formula, values):
+                raise InputError(f"the family {values.family} is not read where {why}")
+        sizes = {
+            name: formula if name in _WORDS else evaluate(formula, values)
+            for name, formula in row.items()
+            if name not in _NOT_FIELDS
+        }
+        sizes |= _experts(values, row, sizes, layers)
+        kinds = _kinds(values, row, layers)
+        sizes["layer_kinds"] = kinds
+        if GDN not in kinds:
+            sizes = {name: value for name, value in sizes.items() if not name.startswith("gdn_")}
+        sizes["bare_layers"] = values.each(row["bare"], layers) if "bare" in row else ()
+        if "bare" in row:
+            sizes["bare_layers"] = tuple(map(bool, sizes["bare_layers"]))
+        mixers = {kind: parts for kind, parts in row.get("mixers", {}).items() if kind in kinds}
+        sizes["mixer_parameters"] = tuple(
+            (kind, *(int(evaluate(part, values)) for part in parts))
+            for kind, parts in mixers.items()
         )
-    skipped = {integer("mlp_only_layers", value) for value in dense or ()}
-    return tuple(i not in skipped and (i + 1) % (step or 1) == 0 for i in range(layers))
+        extra = ((name, evaluate(part, values)) for name, part in row.get("extra", {}).items())
+        sizes["extra_parameters"] = tuple((name, int(number)) for name, number in extra if number)
+        sizes["activation"] = _function(sizes["activation"])
+    except (TypeError, ZeroDivisionError, IndexError, KeyError, ValueError) as error:
+        raise InputError(
+            f"the keys of the config do not fit the family {values.family}: {error}"
+        ) from None
+    return {name: value for name, value in sizes.items() if value is not None}
+
+
+def _experts(
+    values: _Values, row: Mapping[str, Any], sizes: dict[str, Any], layers: int
+) -> dict[str, Any]:
+    names_of = ("experts", "topk", "expert_ffn", "shared_ffn", "moe_latent")
+    if not sizes.get("experts"):
+        flags_of = ("shared_gate", "expert_bias", "router_bias")
+        return {**dict.fromkeys(names_of, 0), **dict.fromkeys(flags_of, False)}
+    moe = tuple(map(bool, values.each(row.get("moe", True), layers)))
+    if not any(moe):
+        return {**dict.fromkeys(names_of, 0), "shared_gate": False}
+    found: dict[str, Any] = {"moe_layers": moe}
+    if all(moe):
+        found |= {"ffn": 0, "mlp_bias": False}
+    if not sizes.get("shared_ffn"):
+        found["shared_gate"] = False
+    return found
+
+
+def _kinds(values: _Values, row: Mapping[str, Any], layers: int) -> tuple[str, ...]:
+    """Each layer's mixer: as the class computes it, or from ``layer_types`` where it reads them."""
+    types = {**_TYPES, **row["types"]}
+    listed = values.given.get("layer_types") if "layer_types" in names(row["kind"]) else None
+    if listed is not None and not isinstance(listed, list | tuple):
+        raise InputError(f"layer_types must be a list, not {shown(listed)}")
+    if listed is not None and len(listed) != layers:
+        raise InputError(f"layer_types has {len(listed)} entries for {layers} layers")
+    kinds = []
+    for index, found in enumerate(values.each(row["kind"], layers)):
+        if found not in types and (listed is not None or found not in KINDS):
+            raise InputError(
+                f"layer_types[{index}] is {shown(found)}: the family {values.family} has "
+                f"{', '.join(types)}"
+            )
+        kinds.append(types.get(found, found))
+    return tuple(kinds)
+
+
+def _function(value: Any) -> str:
+    """An activation function by our names."""
+    known = {
+        "": "silu",
+        "swish": "silu",
+        "silu": "silu",
+        "swiglu": "silu",
+        "swigluoai": "quick_gelu",
+        "quick_gelu": "quick_gelu",
+        "relu": "relu",
+        "relu2": "relu2",
+        "xielu": "xielu",
+    }
+    name = text("hidden_act", value or "")
+    if name in known:
+        return known[name]
+    if "gelu" in name:
+        return "gelu"
+    raise InputError(f"hidden_act is {shown(name)}: known are {', '.join(known)[2:]}, gelu")
+
+
+def _quantized(config: Any) -> str:
+    """How the checkpoint stores its weights, from ``quantization_config``."""
+    if config is None:
+        return ""
+    if not isinstance(config, Mapping):
+        raise InputError(f"quantization_config must be an object, not {shown(config)}")
+    method = str(config.get("quant_method") or config.get("quant_algo") or "").lower()
+    words = (
+        f"{method} {config.get('quant_algo')} {config.get('fmt')} {config.get('format')}".lower()
+    )
+    if method == "bitsandbytes":
+        if config.get("load_in_8bit"):
+            return "int8"
+        return str(config.get("bnb_4bit_quant_type") or "fp4")
+    for name in ("nvfp4", "mxfp4", "fp8", "float-quantized", "naive-quantized"):
+        if name in words:
+            return {"float-quantized": "fp8", "naive-quantized": "fp8"}.get(name, name)
+    bits = config.get("bits") or config.get("w_bit") or config.get("weight_bits")
+    if "int-quantized" in words:
+        return "int8"
+    if "pack-quantized" in words or method in ("gptq", "awq", "auto-round"):
+        return f"int{bits or 4}"
+    return method or "unknown"

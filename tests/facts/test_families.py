@@ -1,0 +1,110 @@
+"""Configs of 207 models: each is read with the parameter count of its class, or refused by name."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from counts import count
+
+from waveplan import InputError, Model, Topology, Training
+from waveplan.facts.formula import evaluate, names
+from waveplan.facts.hf import families
+from waveplan.facts.kinds import UNPRICED
+from waveplan.pricing import bind
+
+DATA = Path(__file__).parents[1] / "data"
+CONFIGS: dict[str, Any] = json.loads(gzip.decompress((DATA / "hf_configs.json.gz").read_bytes()))
+
+# Reason by model_type: each is said in one line that names the type and the nearest known.
+REFUSED = {
+    "bailing_hybrid": "two kinds of mixers whose widths follow no published key",
+    "deepseek_ref": "a type that no class has",
+    "deepseek_v4": "compressed attention and hyper-connections",
+    "gemma3n": "per-layer embeddings, alternating updates, keys shared between layers",
+    "gemma4": "per-layer embeddings, keys shared between layers, heads of two sizes",
+    "jetmoe": "experts of attention",
+    "longcat_flash": "two attention blocks a layer, experts of zero size",
+    "mimo_v2_flash": "window layers of another geometry",
+    "minimax_m3": "sparse attention; no class defines its defaults",
+    "mllama": "layers that attend to an encoder",
+    "nemotron-nas": "blocks of different sizes",
+    "rwkv5": "no attention",
+}
+
+
+def test_most_are_read() -> None:
+    assert sum(1 for name in CONFIGS if family(name) not in REFUSED) >= 175
+
+
+def family(name: str) -> str:
+    return str(CONFIGS[name]["config"]["model_type"])
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_read_right_or_refused(name: str) -> None:
+    config, parameters = CONFIGS[name]["config"], CONFIGS[name]["parameters"]
+    if family(name) in REFUSED:
+        with pytest.raises(InputError) as caught:
+            Model.from_hf(config)
+        message = str(caught.value)
+        assert message.startswith(f"model_type '{family(name)}' is not known; nearest are ")
+        assert "--like" in message
+        assert "\n" not in message
+        return
+    model = Model.from_hf(config)
+    if parameters is not None:
+        assert count(model).total == pytest.approx(parameters, rel=5e-4)
+    assert Model(**json.loads(json.dumps(model.to_dict()))) == model
+
+
+def test_mixers_without_a_rule_are_counted_and_listed_as_uncharged() -> None:
+    seen = set()
+    for name, entry in CONFIGS.items():
+        if family(name) in REFUSED:
+            continue
+        model = Model.from_hf(entry["config"])
+        found = set(model.layer_kinds) & UNPRICED.keys()
+        if not found - seen or model.layers > 200:
+            continue
+        seen |= found
+        bound = bind(model, Topology(), Training())
+        (state,) = (one for one in bound.uncharged if one.name == "mixer.other")
+        for kind in found:
+            assert f"{kind}_layers == 0" in state.reason
+        assert bound.facts["gdn_layers"] == 0
+        assert (
+            bound.facts["attention_layers"]
+            + sum(map(model.layer_kinds.count, found))
+            + (model.layer_kinds.count("none"))
+            == model.layers
+        )
+    assert seen >= {"mamba", "mamba2", "lightning", "kda", "indexed", "conv", "parallel"}
+
+
+def test_both_writers_of_one_architecture() -> None:
+    """Some put the rotary part into head_dim: with latent attention it has no meaning."""
+    made = [
+        Model.from_hf(CONFIGS[name]["config"])
+        for name in ("aic--deepseek-ai--DeepSeek-V3", "tf--deepseek-v3", "maxtext--deepseek3_671b")
+    ]
+    facts = [bind(model, Topology(), Training()).facts for model in made]
+    assert facts[0] == facts[1] == facts[2]
+
+
+def test_every_formula_has_its_keys() -> None:
+    for name, row in families().items():
+        for key, formula in row.items():
+            if isinstance(formula, str) and key not in ("like", "norm", "unit"):
+                unknown = names(formula) - row["defaults"].keys() - {"i"}
+                assert not unknown, (name, key)
+
+
+def test_formulas_are_closed() -> None:
+    with pytest.raises(TypeError, match="outside what formulas may use"):
+        evaluate("(lambda: 1)", {})
+    with pytest.raises(KeyError):
+        evaluate("open('x')", {})
