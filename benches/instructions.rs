@@ -147,7 +147,7 @@ fn measured_ownership(tree: &Tree, shared: &[bool]) -> Result<i64> {
     for ranks in [4, 8] {
         let made = own(&segments, ranks, &OwnershipSettings::default(), &mut work.0)?;
         let settings = GdnSettings::default();
-        sum += gdn(&segments, &made, &settings, &mut work.1)?.cross_tokens;
+        sum += gdn(&segments, &made, &settings, None, &mut work.1)?.cross_tokens;
         sum += made.rank_tokens.iter().max().copied().unwrap_or(0);
     }
     Ok(sum)

@@ -8,7 +8,7 @@ mod mixes;
 mod packs;
 pub(crate) mod requests;
 
-pub use fill::{Bound, Exact, HeadCount, Settings, bound, exact, finish, pad, start};
+pub use fill::{Bound, Exact, HeadCount, Settings, bound, exact, finish, owned, pad, start};
 pub use packs::{PackKey, Packs};
 pub use requests::{Labels, NO_SLOT, PackRequests, Requests};
 
@@ -69,6 +69,7 @@ columns! {
         PADDED "padded_tokens" "packed tokens padded to a multiple of TP";
         SEGMENTS "segments" "segments of the pack; in bounds 2 per request (no sharing), 1 (full sharing), 0 (split)";
         LOCAL "local_tokens" "tokens of the busiest rank, padded to TP: all at CP 1; max(attention, gdn), at least 1, at CP > 1; ceil(padded / CP) in a lower bound";
+        FETCHED "fetched_tokens" "most tokens whose keys and values a context-parallel rank fetches in one stage; 0 at CP 1 and in bounds";
         HEAD_TOKENS "head_tokens" "projected tokens to price, uncapped: the packed union of an exact layout, else the sum, or the longest request's in a rejection bound";
         HEAD_TARGET_TOKENS "head_target_tokens" "labelled tokens of the request with the most";
         HEAD_BOUND "head_bound" "1 in a rejection bound: of the head, only what every layout needs may be charged";

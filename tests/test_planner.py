@@ -334,6 +334,7 @@ def test_never_narrower_than_the_reference_planner(
             rules=reference_rules(),
             trust="profile",
             mode="reference" if reference else "best",
+            objective="widest",
             scoring=score,
             margin=None,
         )
@@ -441,7 +442,7 @@ def test_numpys_own_bools_are_flags() -> None:
 
 def test_a_part_without_packs_costs_its_outputs_alone_in_a_split() -> None:
     pool = Requests(
-        [[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]], targets=[True, False], routed=[0, 800_000], groups=2
+        [[1, 2, 3, 4], [6, 7, 8, 9]], targets=[True, False], routed=[0, 800_000], groups=2
     )
     plans = Planner(models.get("qwen3-4b"), Topology(cp=2), Training(lora_rank=8), "70GiB")
     whole = plans.plan(pool)

@@ -52,6 +52,7 @@ class OwnershipSettings(_Settings):
     underfill_ms: float = ...
     underfill_tokens: int = ...
     underfill_pairs: int = ...
+    max_ranges: int = ...
     profile: WorkloadProfile | None = ...
 
 @final
@@ -396,8 +397,10 @@ class StageTimes:
     compute: Final[_Floats]  # [C, fetch stages], as the next
     exchange: Final[_Floats]
 
-def stage_times(packing: Packing, cp: int, settings: OwnershipSettings | None = None) -> StageTimes:
-    """The parts of `own`'s forward. With a profile: of the ownership that it challenges."""
+def stage_times(
+    packing: Packing, ownership: Ownership, settings: OwnershipSettings | None = None
+) -> StageTimes:
+    """The parts of an ownership's forward, by its stages."""
 
 def attention_slices(packing: Packing) -> tuple[_Ints, _Ints]:
     """Attention slices of a pack: query segment [n] and key segment [n], sorted; causal where both
@@ -429,8 +432,15 @@ class GdnSchedule:
     states: Final[int]
     packed_tokens: Final[int]
 
-def gdn(packing: Packing, ownership: Ownership, settings: GdnSettings | None = None) -> Gdn:
-    """Places the segments of a pack on the ranks of its ownership."""
+def gdn(
+    packing: Packing,
+    ownership: Ownership,
+    settings: GdnSettings | None = None,
+    *,
+    most_tokens: int | None = None,
+) -> Gdn:
+    """Places the segments of a pack on the ranks of its ownership, each where it can on a rank that
+    then has at most ``most_tokens``."""
 
 def gdn_schedule(packing: Packing) -> GdnSchedule:
     """The bucket schedule of a whole pack on one rank."""
@@ -575,6 +585,10 @@ class PlannerSettings(_Settings):
     gdn_pending: bool = ...
     adapter_pending: bool = ...
     adapter_rank: int = ...
+    attention_layers: int = ...
+    gdn_layers: int = ...
+    mlp_token_ms: float = ...
+    widest: bool = ...
     ownership: OwnershipSettings = ...
     gdn: GdnSettings | None = ...
 
@@ -670,8 +684,8 @@ class Session:
     """One search: alone on one data-parallel rank, or in step with others.
 
     In step: set the bytes available, then compute this rank's table of probes, reduce it over the
-    ranks and hand it back, three times (the third table is empty in reference mode). `agree_*`
-    return the entries of the next table."""
+    ranks and hand it back, four times (the third table is empty in reference mode, the fourth where
+    no times are compared). `agree_*` return the entries of the next table."""
 
     def alone(self) -> SearchResult: ...
     def set_available(self, available: int) -> None: ...
@@ -682,6 +696,8 @@ class Session:
     def bisection(self) -> _Ints: ...
     def agree_bisection(self, agreed: _Ints) -> int: ...
     def refinement(self) -> _Ints: ...
+    def agree_refinement(self, agreed: _Ints) -> int: ...
+    def times(self) -> _Ints: ...
     def finish(self, agreed: _Ints) -> SearchResult: ...
 
 @final
@@ -713,13 +729,15 @@ class Attempt(_Settings):
 class SearchResult:
     """The result of a search: "wave", "split" or "refused" (then `plans` is the fully shared one).
     `stopped` is the plan at `stop_width`, the reason why the wave is not wider; `part_requests`
-    number each part's requests within the wave's share; `probes` are everything priced, in order,
+    number each part's requests within the wave's share; `least` is what it needs with an even share
+    of each pack on every rank; `probes` are everything priced, in order,
     and `rejected` the distinct widths after the smallest that did not fit."""
 
     kind: Final[Literal["wave", "split", "refused"]]
     width: Final[int]
     groups: Final[_Ints]
     required: Final[int]
+    least: Final[int]
     cold: Final[bool]
     plans: Final[tuple[ForwardPlan, ...]]
     part_requests: Final[tuple[_Ints, ...]]
@@ -728,7 +746,7 @@ class SearchResult:
     unsplittable: Final[bool]
     probes: Final[tuple[Probe, ...]]
     rejected: Final[int]
-    stop: Final[Literal["memory", "trust", "end"]]
+    stop: Final[Literal["memory", "time", "trust", "end"]]
     stop_width: Final[int]
 
 @final
@@ -752,7 +770,7 @@ class ForwardPlan:
     ``mode`` is how layouts were chosen: "optimal", "fitting", "full" or "reference"; ``requests``
     are pool indices; ``roots`` are in the order of `PRICE_ROOTS`; ``packed_tokens`` are padded to
     a multiple of TP, ``active_tokens`` those of requests with an output; ``covered``: within what a
-    profile has seen."""
+    profile has seen; ``time_ms`` is the packs' modelled time, one after another."""
 
     mode: Final[str]
     requests: Final[_Ints]
@@ -768,6 +786,7 @@ class ForwardPlan:
     logical_tokens: Final[int]
     active_tokens: Final[int]
     output_bytes: Final[int]
+    time_ms: Final[float | None]
     depth: Final[int]
 
 @final
@@ -779,7 +798,8 @@ class Pack:
     ``packed_tokens`` are without padding; ``decisions`` counts prefixes that requests share, of
     which ``shared_decisions`` are stored once. No layout has less ``work`` than ``work_bound``.
     ``ownership`` is of the pack padded to a multiple of TP, None at CP 1; ``gdn`` None
-    besides without gdn layers."""
+    besides without gdn layers. ``time_ms`` is the modelled time of all layers, forward and
+    backward, on the slowest rank; None at CP 1."""
 
     adapter: Final[str | None]
     gradient: Final[bool]
@@ -792,6 +812,7 @@ class Pack:
     work_bound: Final[int]
     ownership: Final[Ownership | None]
     gdn: Final[Gdn | None]
+    time_ms: Final[float | None]
     tree: Final[Tree]
     packing: Final[Packing]
     packed_tokens: Final[int]

@@ -34,7 +34,7 @@ from waveplan.profiles import MOST, Observation, Profile, Profiles, Signature
 from waveplan.refusal import refused
 from waveplan.scoring import Device, Scoring
 from waveplan.sequences.requests import Requests
-from waveplan.stages import gdn_settings, ownership_settings
+from waveplan.stages import gdn_settings, mlp_token_ms, ownership_settings
 from waveplan.wave import Wave
 from waveplan.waves import Order, Refusals, Waves
 
@@ -57,9 +57,14 @@ class Planner:
             as memory allows; "profile" trusts prices only up to eight times the tokens that a
             profile has seen.
         mode: "reference" makes exactly the decisions of the reference planner, with its rules,
-            trust, layouts and order of probes; "best" is never narrower.
+            trust, layouts and order of probes; "best" is never narrower where it takes the widest.
         device: the GPU, which selects the layout score; None at a desk.
         scoring: the layout score itself, instead of `device`.
+        ownership: chunks, costs and methods of context-parallel ranks; in best mode an
+            `owned_token_ms` of 0 is the model's, and `max_ranges=2` lets a rank own two ranges.
+        objective: "time" takes the widest wave that does within 3% of the most work in its
+            modelled time, of the widths priced; "widest" the widest that fits. Without context
+            parallelism, and in reference mode, both are the widest.
         margin: share of the available bytes that is kept back for requests to which a rule matters
             that is uncharged or unmeasured. Without (None; always in reference mode) prices with
             such a rule are trusted only as far as the rule set has a margin of its own, or within
@@ -81,11 +86,13 @@ class Planner:
         device: Device | None = None,
         scoring: Scoring | None = None,
         ownership: OwnershipSettings | None = None,
+        objective: Literal["time", "widest"] = "time",
         margin: float | None = MARGIN,
         strict: bool = False,
     ) -> None:
         choice("trust", trust, ("rules", "profile"))
         choice("mode", mode, ("best", "reference"))
+        choice("objective", objective, ("time", "widest"))
         instance("topology", topology, Topology).check(model)
         instance("training", training, Training)
         self.model, self.topology, self.training = model, topology, training
@@ -100,7 +107,7 @@ class Planner:
         self.margin = None if margin is None or self.reference else _margin(margin)
         self.strict = flag("strict", strict)
         self.profiles = Profiles(reference=self.reference)
-        self.device, self._ownership = device, ownership
+        self.device, self._ownership, self.objective = device, ownership, objective
         if scoring is None:
             scoring = scores.select(model, topology, device=device)
         self.scoring = instance("scoring", scoring, Scoring)
@@ -176,7 +183,8 @@ class Planner:
             *(self.model, self.topology, self.training, self.budget, self.bound.rules),
             *(self.agreement, self.trust, self.mode),
         )
-        options = (self.device, self.scoring, self._ownership, self.margin, self.strict)
+        kept = (self._ownership, self.objective, self.margin, self.strict)
+        options = (self.device, self.scoring, *kept)
         return _again, (given, options), (self._available, self.width_hint, self.profiles)
 
     def __setstate__(self, state: tuple[int, int | None, Profiles]) -> None:
@@ -223,7 +231,8 @@ class Planner:
         dp = instance("topology", topology, Topology).dp
         agreement = Alone(min(self.agreement.dp_rank, dp - 1))
         given = (self.model, topology, self.training, budget, self.bound.rules, agreement)
-        options = (self.device, None, self._ownership, self.margin, self.strict)
+        kept = (self._ownership, self.objective, self.margin, self.strict)
+        options = (self.device, None, *kept)
         planner = _again((*given, self.trust, self.mode), options)
         planner.profiles = self.profiles
         return planner
@@ -409,7 +418,7 @@ _NOTHING = Requests([])
 
 
 def _again(given: tuple[Any, ...], options: tuple[Any, ...]) -> Planner:
-    names = ("device", "scoring", "ownership", "margin", "strict")
+    names = ("device", "scoring", "ownership", "objective", "margin", "strict")
     return Planner(*given, **dict(zip(names, options, strict=True)))
 
 
@@ -429,6 +438,11 @@ def _bound(model: Model, topology: Topology, training: Training, rules: RuleSet)
 def _settings(planner: Planner, ownership: OwnershipSettings | None) -> core.PlannerSettings:
     """Return the core's settings of a planner."""
     model, topology, training = planner.model, planner.topology, planner.training
+    model_own = ownership_settings(model, topology)
+    if ownership is None:
+        ownership = model_own
+    elif ownership.owned_token_ms == 0 and not planner.reference:
+        ownership = ownership.replace(owned_token_ms=model_own.owned_token_ms)
     return core.PlannerSettings(
         context=planner.context,
         reference=planner.reference,
@@ -445,6 +459,10 @@ def _settings(planner: Planner, ownership: OwnershipSettings | None) -> core.Pla
         adapter_pending=training.gradients_pending,
         adapter_rank=training.lora_rank,
         scoring=planner.scoring,
-        ownership=ownership_settings(model, topology) if ownership is None else ownership,
+        attention_layers=model.attention_layers,
+        gdn_layers=model.gdn_layers,
+        mlp_token_ms=mlp_token_ms(model, topology),
+        widest=planner.objective == "widest",
+        ownership=ownership,
         gdn=gdn_settings(model, topology.tp) if model.gdn_layers else None,
     )

@@ -188,16 +188,16 @@ def cheapest(planner: Planning, pool: Requests, indices: NDArray[np.int64]) -> P
     """Return the plan or split of these requests that requires least, of all attempts.
 
     An attempt that a lower bound rejected may require less than the one found, so the search is
-    repeated with one byte less until nothing fits.
+    repeated with one byte less than an even share of it until nothing fits.
     """
     engine = planner.make_engine(pool)
     profiles = planner.known(pool)
-    found = engine.plan(indices, (1 << 63) - 1, profiles)
+    least = (1 << 63) - 1
     while True:
-        best = plan_of(found, planner.bound)
-        found = engine.plan(indices, best.required - 1, profiles)
+        found = engine.plan(indices, least - 1, profiles)
         if found.kind == "refused":
-            return best
+            return plan_of(engine.plan(indices, least, profiles), planner.bound)
+        least = found.least
 
 
 def changes(

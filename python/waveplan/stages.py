@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from waveplan.facts.model import Model
     from waveplan.facts.topology import Topology
 
-__all__ = ["gdn_settings", "owned_token_ms", "ownership_settings", "pack", "tree"]
+__all__ = ["gdn_settings", "mlp_token_ms", "owned_token_ms", "ownership_settings", "pack", "tree"]
 
 
 def tree(sequences: object) -> Tree:
@@ -77,6 +77,13 @@ def ownership_settings(model: Model, topology: Topology) -> OwnershipSettings:
         etp=topology.etp,
     )
     return OwnershipSettings(owned_token_ms=cost)
+
+
+def mlp_token_ms(model: Model, topology: Topology) -> float:
+    """Return the part of `owned_token_ms` that is a layer's MLP, without attention's ``8 h²``."""
+    owned = ownership_settings(model, topology).owned_token_ms
+    attention = 3.0 * 8.0 * float(model.hidden) ** 2 / topology.tp / 400e12 * 1e3
+    return max(0.0, owned - attention)
 
 
 def owned_token_ms(

@@ -44,17 +44,17 @@ class Binding:
 class Stopped:
     """Why a wave is not wider.
 
-    ``kind`` is "memory" (a wave of `width` groups does not fit), "trust" (rules or
-    profiles do not hold there) or "end" (the pool ends here).
+    ``kind`` is "memory" (a wave of `width` groups does not fit), "time" (it fits, but is slower
+    for its work), "trust" (rules or profiles do not hold there) or "end" (the pool ends here).
     """
 
-    kind: Literal["memory", "trust", "end"]
+    kind: Literal["memory", "time", "trust", "end"]
     width: int
     available: int
     plan: Plan | None = field(repr=False, default=None)
     """This rank's plan at that width; None where no plan was made."""
     reason: str = ""
-    """For "trust": what is missing."""
+    """For "time" and "trust": what is slower or missing."""
     dp_rank: int | None = None
     """The data-parallel rank of the plan, where there are several."""
 
@@ -73,8 +73,8 @@ class Stopped:
     def __str__(self) -> str:
         if self.kind == "end":
             return "end of the pool"
-        if self.kind == "trust":
-            return f"trust: {self.reason}" if self.reason else "trust"
+        if self.kind in ("time", "trust"):
+            return f"{self.kind}: {self.reason}" if self.reason else self.kind
         if self.plan is None:
             return f"memory: width {self.width} does not fit in {format_bytes(self.available)}"
         requires = f"{format_bytes(self.plan.required)} of {format_bytes(self.available)}"

@@ -249,5 +249,7 @@ class Waves:
                 reason = f"width {width} is beyond eight times what the profile has seen"
             elif planner.trust == "rules":
                 reason += "; not measured here: " + ", ".join(one.name for one in self.doubtful)
+        if kind == "time":
+            reason = f"width {width} fits, but does less work in its modelled time"
         several = planner.topology.dp > 1
         return Stopped(kind, width, available, plan, reason, dp_rank if several else None)

@@ -32,6 +32,8 @@ pub(super) struct Level {
 #[derive(Debug, Default)]
 pub(super) struct Forest {
     pub(super) ranks: usize,
+    /// Tokens that a rank should not exceed.
+    pub(super) most: i64,
     /// Tokens of the pack.
     pub(super) tokens: i64,
     /// One more than the largest depth.

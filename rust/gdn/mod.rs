@@ -93,13 +93,15 @@ pub struct Workspace {
     search: chain::Search,
 }
 
-/// Places the segments of a pack on the ranks of its attention ownership.
+/// Places the segments of a pack on the ranks of its attention ownership, where it can with at
+/// most `most` tokens a rank.
 ///
 /// Refuses a pack without segments, or too many, and an ownership of another pack.
 pub fn gdn(
     segments: &Segments,
     ownership: &Ownership,
     settings: &GdnSettings,
+    most: Option<i64>,
     workspace: &mut Workspace,
 ) -> Result<Gdn> {
     debug_assert_eq!(settings.check(), Ok(()));
@@ -110,6 +112,7 @@ pub fn gdn(
         loads,
         search,
     } = workspace;
+    forest.most = most.unwrap_or(i64::MAX);
     forest.fill(segments, ownership, settings);
     search.run(forest, loads, settings)?;
     let chosen = search.best();

@@ -173,7 +173,7 @@ impl Loads {
             let end = forest.end[at] as usize;
             if forest.subtree[at] > forest.limit || next < end {
                 let (length, on_ranks) = (forest.length[at], forest.on_ranks(at));
-                let owner = self.best_owner(length, on_ranks, settings, |cross, _| {
+                let owner = self.best_owner(length, on_ranks, forest.most, settings, |cross, _| {
                     settings.exchange_ms(cross)
                 });
                 self.own(owner, length, on_ranks);
@@ -186,7 +186,7 @@ impl Loads {
             let (length, on_ranks) = (forest.subtree[at], forest.subtree_on_ranks(at));
             let owner;
             if forest.unit[at] == NONE {
-                owner = self.best_owner(length, on_ranks, settings, |cross, _| {
+                owner = self.best_owner(length, on_ranks, forest.most, settings, |cross, _| {
                     settings.exchange_ms(cross)
                 });
                 for inside in at..end {
@@ -195,7 +195,9 @@ impl Loads {
                 }
             } else {
                 let (levels, exchange) = forest.unit_at(forest.unit[at] as usize);
-                owner = self.best_owner(length, on_ranks, settings, |_, rank| exchange[rank]);
+                owner = self.best_owner(length, on_ranks, forest.most, settings, |_, rank| {
+                    exchange[rank]
+                });
                 self.add_levels(levels, ranks, owner);
             }
             self.own(owner, length, on_ranks);
@@ -210,18 +212,25 @@ impl Loads {
     /// The rank that should own `length` more tokens, of which it has `on_ranks` at hand.
     ///
     /// Least (slowest rank's gdn time + exchange, exchange, tokens moved, rank). A longer
-    /// load never takes less time, so the slowest rank is the one with the largest load.
+    /// load never takes less time, so the slowest rank is the one with the largest load. A rank
+    /// that would have more than `most` tokens is left out, unless all would.
     fn best_owner(
         &self,
         length: i64,
         on_ranks: &[i64],
+        most: i64,
         settings: &GdnSettings,
         exchange_ms: impl Fn(i64, usize) -> f64,
     ) -> usize {
         let largest = self.tokens.iter().copied().max().unwrap_or(0);
         let mut best = (f64::INFINITY, f64::INFINITY, i64::MAX);
         let mut owner = 0;
+        let holds = |load: i64| load <= most.saturating_sub(length);
+        let capped = self.tokens.iter().any(|&load| holds(load));
         for (rank, (&load, &here)) in self.tokens.iter().zip(on_ranks).enumerate() {
+            if capped && !holds(load) {
+                continue;
+            }
             let slowest = (load + length).max(largest) as f64 / settings.local_rate;
             let exchange = exchange_ms(length - here, rank);
             let key = (slowest + exchange, exchange, length - here);

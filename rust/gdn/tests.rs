@@ -32,7 +32,14 @@ fn even(segments: &Segments, ranks: usize, chunk: i64) -> Ownership {
 
 fn run(segments: &Segments, ownership: &Ownership) -> Gdn {
     let settings = GdnSettings::default();
-    gdn(segments, ownership, &settings, &mut Workspace::default()).unwrap()
+    gdn(
+        segments,
+        ownership,
+        &settings,
+        None,
+        &mut Workspace::default(),
+    )
+    .unwrap()
 }
 
 #[test]
@@ -86,7 +93,7 @@ fn refuses_what_does_not_fit_together() {
         (&pack, &Ownership::default()),
         (&pack, &longer),
     ] {
-        let refused = gdn(pack, ownership, &settings, &mut workspace);
+        let refused = gdn(pack, ownership, &settings, None, &mut workspace);
         assert!(matches!(refused, Err(Error::Input(text)) if !text.contains('\n')));
     }
     for change in [
@@ -101,7 +108,7 @@ fn refuses_what_does_not_fit_together() {
     }
     let endless = Segments::new(&[i64::MAX - 1], &[-1]).unwrap();
     let ownership = assigned(&endless, 2, i64::MAX, &[1]);
-    let refused = gdn(&endless, &ownership, &settings, &mut workspace);
+    let refused = gdn(&endless, &ownership, &settings, None, &mut workspace);
     assert!(matches!(refused, Err(Error::Overflow(_))));
 }
 
@@ -111,7 +118,7 @@ fn refuses_more_counts_than_memory_holds() {
     let pack = Segments::new(&vec![1; count], &vec![-1; count]).unwrap();
     let wide = assigned(&pack, MOST_RANKS, 64, &[0, 1]);
     let settings = GdnSettings::default();
-    let refused = gdn(&pack, &wide, &settings, &mut Workspace::default());
+    let refused = gdn(&pack, &wide, &settings, None, &mut Workspace::default());
     assert!(matches!(refused, Err(Error::Input(text)) if text.contains("16385 segments")));
 }
 
@@ -220,7 +227,7 @@ proptest! {
         let ownership = even(&pack, ranks, (chunk * 128).min(pack.tokens()));
         let mut workspace = Workspace::default();
         let settings = GdnSettings::default();
-        let answer = gdn(&pack, &ownership, &settings, &mut workspace).unwrap();
+        let answer = gdn(&pack, &ownership, &settings, None, &mut workspace).unwrap();
         let mut tokens = vec![0; ranks];
         let mut shards = answer.shards.chunks(ranks);
         for s in 0..pack.len() {
@@ -242,7 +249,7 @@ proptest! {
         prop_assert!((0..=pack.tokens()).contains(&answer.cross_tokens));
         prop_assert!(answer.bound <= answer.score);
         // A used workspace changes nothing.
-        let again = gdn(&pack, &ownership, &settings, &mut workspace).unwrap();
+        let again = gdn(&pack, &ownership, &settings, None, &mut workspace).unwrap();
         prop_assert_eq!(&again, &answer);
 
         let schedules = gdn_schedule_per_rank(&pack, &answer);

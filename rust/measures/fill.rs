@@ -232,38 +232,49 @@ pub fn exact(
         heads::union(pool, requests, layout.tree, layout.shared, work)
     };
     into[pack::HEAD_BOUND] = 0;
-    into[pack::LOCAL] = match layout.ownership {
-        None => padded,
-        Some(ownership) => busiest(ownership, layout.gdn, settings)?,
+    let whole = if settings.gdn && into[pack::GRADIENT] == 1 {
+        gdn_schedule(layout.segments)
+    } else {
+        Schedule::default()
     };
-    let pending = settings.gdn && into[pack::GRADIENT] == 1;
-    schedules(layout, settings, pending, into)
+    into[pack::GDN_EXECUTED] = whole.executed_tokens;
+    into[pack::GDN_STATES] = whole.states;
+    into[pack::GDN_PACKED] = whole.packed_tokens;
+    owned(
+        layout.segments,
+        layout.ownership,
+        layout.gdn,
+        settings,
+        into,
+    )
 }
 
-/// Tokens of the rank with the most, in either layout.
-fn busiest(ownership: &Ownership, gdn: Option<&Gdn>, settings: &Settings) -> Result<i64> {
-    let most = |tokens: &[i64]| tokens.iter().copied().max().unwrap_or(0);
-    let gdn = gdn.map_or(0, |layout| most(&layout.rank_tokens));
-    settings.padded(most(&ownership.rank_tokens).max(gdn).max(1))
-}
-
-/// Counts what gdn layers execute and keep: of the whole pack, and of the rank with most of it.
-fn schedules(
-    layout: &Exact<'_>,
+/// Fills the measures of a pack that depend on the owners of its tokens.
+pub fn owned(
+    segments: &Segments,
+    ownership: Option<&Ownership>,
+    gdn: Option<&Gdn>,
     settings: &Settings,
-    pending: bool,
     into: &mut [i64; pack::COUNT],
 ) -> Result<()> {
-    let (mut whole, mut rank) = (Schedule::default(), Schedule::default());
-    if pending {
-        whole = gdn_schedule(layout.segments);
-        rank = whole;
-    }
-    if pending && let Some(gdn) = layout.gdn {
+    into[pack::LOCAL] = match ownership {
+        None => into[pack::PADDED],
+        Some(ownership) => busiest(ownership, gdn, settings)?,
+    };
+    into[pack::FETCHED] = ownership.map_or(0, |ownership| ownership.fetched_tokens);
+    let mut rank = Schedule {
+        executed_tokens: into[pack::GDN_EXECUTED],
+        states: into[pack::GDN_STATES],
+        packed_tokens: into[pack::GDN_PACKED],
+    };
+    if let Some(gdn) = gdn
+        && settings.gdn
+        && into[pack::GRADIENT] == 1
+    {
         let ranks = if settings.tp > 1 {
-            gdn_schedule_per_rank(&pad(layout.segments, settings.tp)?, gdn)
+            gdn_schedule_per_rank(&pad(segments, settings.tp)?, gdn)
         } else {
-            gdn_schedule_per_rank(layout.segments, gdn)
+            gdn_schedule_per_rank(segments, gdn)
         };
         // the first of equals
         rank = ranks
@@ -272,13 +283,17 @@ fn schedules(
             .max_by_key(|rank| pending_bytes(rank, settings))
             .unwrap_or_default();
     }
-    into[pack::GDN_EXECUTED] = whole.executed_tokens;
-    into[pack::GDN_STATES] = whole.states;
-    into[pack::GDN_PACKED] = whole.packed_tokens;
     into[pack::GDN_RANK_EXECUTED] = rank.executed_tokens;
     into[pack::GDN_RANK_STATES] = rank.states;
     into[pack::GDN_RANK_PACKED] = rank.packed_tokens;
     Ok(())
+}
+
+/// Tokens of the rank with the most, in either layout.
+fn busiest(ownership: &Ownership, gdn: Option<&Gdn>, settings: &Settings) -> Result<i64> {
+    let most = |tokens: &[i64]| tokens.iter().copied().max().unwrap_or(0);
+    let gdn = gdn.map_or(0, |layout| most(&layout.rank_tokens));
+    settings.padded(most(&ownership.rank_tokens).max(gdn).max(1))
 }
 
 fn pending_bytes(rank: &Schedule, settings: &Settings) -> i128 {
@@ -308,6 +323,7 @@ pub fn bound(bound: Bound, settings: &Settings, into: &mut [i64; pack::COUNT]) -
     into[pack::HEAD_BOUND] = rejects;
     into[pack::LOCAL] = local;
     for column in [
+        pack::FETCHED,
         pack::GDN_EXECUTED,
         pack::GDN_STATES,
         pack::GDN_PACKED,

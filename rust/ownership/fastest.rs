@@ -9,7 +9,7 @@ use super::pairs::ChunkPairs;
 use super::reference::{self, TIE_MS, stage_limit};
 use super::settings::OwnershipSettings;
 use super::time::{Local, Plan, Remote, attend, rank_times};
-use super::{Asked, Ownership, Workspace, even_cuts};
+use super::{Asked, Ownership, Workspace, even_cuts, part_of_each};
 use crate::cancel;
 use crate::error::{Error, Result};
 
@@ -83,6 +83,21 @@ pub(super) fn own(asked: &Asked<'_>, work: &mut Workspace) -> Result<Ownership> 
             ..made
         },
         None => made,
+    })
+}
+
+/// [`Asked::even`], timed.
+pub(super) fn even(asked: &Asked<'_>, work: &mut Workspace) -> Result<Ownership> {
+    cancel::check()?;
+    let (mut plan, mut stages, mut cuts) = (Plan::default(), 0, Vec::new());
+    even_cuts(work.pairs.len(), asked.ranks, &mut cuts);
+    let count = stage_limit(asked.settings, work.pairs.len());
+    work.consider(&cuts, count, asked.settings, &mut plan, &mut stages);
+    let owners = part_of_each(&cuts);
+    let made = work.made_of("even".to_owned(), asked, owners.clone(), &plan);
+    Ok(Ownership {
+        contiguous: owners,
+        ..made
     })
 }
 

@@ -218,6 +218,8 @@ pub const METHODS: [(&str, Method); 3] = [
 pub const FASTEST: Method = fastest::own;
 /// An even share in at most two ranges a rank.
 pub const EVEN_FOLD: Method = even_fold::own;
+/// An even share in one range a rank, in the most stages, as [`Asked::even`] counts it.
+pub const EVEN: Method = fastest::even;
 
 /// [`own_by`] the default method.
 pub fn own(
@@ -397,45 +399,41 @@ result! {
     }
 }
 
-/// Computes the parts of what [`own`] answers. With a workload profile: of the answer that the
-/// profile challenges.
+/// Computes the parts of an ownership's forward, by its stages.
 pub fn stage_times(
     segments: &Segments,
-    ranks: usize,
+    made: &Ownership,
     settings: &OwnershipSettings,
-    workspace: &mut Workspace,
 ) -> Result<StageTimes> {
-    let made = own(segments, ranks, settings, workspace)?;
-    let parts = |stages: usize, times: &[f64]| {
-        let width = 1 + 2 * stages;
-        let table = |from| {
-            let of = |rank: &'_ [f64]| {
-                rank.iter()
-                    .skip(from)
-                    .step_by(2)
-                    .copied()
-                    .collect::<Vec<_>>()
-            };
-            (
-                times.chunks_exact(width).flat_map(of).collect(),
-                [ranks, stages],
-            )
-        };
-        StageTimes {
-            local: times.iter().step_by(width).copied().collect(),
-            compute: table(1),
-            exchange: table(2),
-        }
-    };
-    if made.owners.is_empty() {
-        return Ok(parts(0, &vec![0.0; ranks]));
+    let (tokens, given) = (segments.tokens(), made.tokens);
+    if tokens != given {
+        return Err(Error::input(format!(
+            "ownership covers {given} tokens, but the pack has {tokens}: they must be of one pack"
+        )));
     }
-    let search = &mut workspace.search;
-    let stages = search.evaluator.bounds.len() - 1;
-    let times = search
-        .evaluator
-        .stage_times(&search.best.cuts, &workspace.pairs, settings);
-    Ok(parts(stages, &times))
+    let stages = made.stages.last().map_or(0, |&last| last as usize + 1);
+    let mut times = vec![0.0; made.ranks];
+    if stages > 0 {
+        let (mut pairs, mut evaluator) = (ChunkPairs::default(), time::Evaluator::default());
+        pairs.build(segments, made.chunk)?;
+        evaluator.set_stages(stages, pairs.len());
+        times = evaluator.stage_times(&spans_of(&made.owners), made.ranks, &pairs, settings);
+    }
+    let width = 1 + 2 * stages;
+    let table = |from: usize| {
+        let of = |rank: &'_ [f64]| rank[from..].iter().step_by(2).copied().collect::<Vec<_>>();
+        let all = if stages > 0 {
+            times.chunks_exact(width).flat_map(of).collect()
+        } else {
+            vec![]
+        };
+        (all, [made.ranks, stages])
+    };
+    Ok(StageTimes {
+        local: times.iter().step_by(width).copied().collect(),
+        compute: table(1),
+        exchange: table(2),
+    })
 }
 
 /// A pack of padding alone: all zeros.

@@ -1,6 +1,6 @@
 //! Settings of the ownership: chunk sizes, search limits, costs, a model's indexer work.
 
-use crate::fields::{at_least, settings};
+use crate::fields::{at_least, between, settings};
 
 settings! {
     /// Chunk sizes, search limits and costs. Fields named `*_ms` are milliseconds; the defaults
@@ -50,6 +50,9 @@ settings! {
         underfill_tokens: i64 = 4096;
         /// Pairs from which a remote stage fills the device; 0 or less: any.
         underfill_pairs: i64 = 4_000_000;
+        /// Ranges of chunks that a rank may own where the planner chooses; 2 allows an even share
+        /// folded into an early and a late range.
+        max_ranges: i64 = 1, between(1, 2);
         /// Work of a sparse-indexer model; the answer is then checked against two others.
         profile: Option<WorkloadProfile> = None;
     }

@@ -3,7 +3,7 @@
 use super::pairs::ChunkPairs;
 use super::profiled::Span;
 use super::settings::OwnershipSettings;
-use super::time::{Evaluator, Local, Plan, Remote, attend, merge, rank_times, slowest};
+use super::time::{Evaluator, Local, Plan, Remote, active, attend, merge, rank_times, slowest};
 
 impl Evaluator {
     /// Times of the owners of `spans`, which cover the chunks in order, neighbours joined.
@@ -14,12 +14,7 @@ impl Evaluator {
         pairs: &ChunkPairs,
         settings: &OwnershipSettings,
     ) -> Plan {
-        self.lay_spans(spans, ranks);
-        for rank in 0..ranks {
-            let fetched = self.count_spans(rank, spans, pairs);
-            self.exchange(rank, &fetched, pairs);
-        }
-        self.send_all(pairs);
+        self.count_all(spans, ranks, pairs);
         let mut plan = Plan {
             fetched: self.most_fetched(),
             ..Plan::default()
@@ -31,6 +26,41 @@ impl Evaluator {
         }
         (plan.slowest, plan.score) = slowest(&plan.forward, &plan.backward);
         plan
+    }
+
+    fn count_all(&mut self, spans: &[Span], ranks: usize, pairs: &ChunkPairs) {
+        self.lay_spans(spans, ranks);
+        for rank in 0..ranks {
+            let fetched = self.count_spans(rank, spans, pairs);
+            self.exchange(rank, &fetched, pairs);
+        }
+        self.send_all(pairs);
+    }
+
+    /// Forward milliseconds of each rank: the local stage, then per fetch stage its compute and its
+    /// exchange. Zeros where there is nothing to do.
+    pub(super) fn stage_times(
+        &mut self,
+        spans: &[Span],
+        ranks: usize,
+        pairs: &ChunkPairs,
+        settings: &OwnershipSettings,
+    ) -> Vec<f64> {
+        self.count_all(spans, ranks, pairs);
+        let mut times = Vec::with_capacity(ranks * (1 + 2 * self.stages));
+        for rank in 0..ranks {
+            let local = self.local_of_spans(rank, spans, pairs);
+            times.push(local.stage_ms(settings.local_pair_ms, settings));
+            for remote in &self.remotes[rank * self.stages..(rank + 1) * self.stages] {
+                if active(std::slice::from_ref(remote)).next().is_some() {
+                    times.push(remote.stage_ms(settings.remote_pair_ms, settings));
+                    times.push(remote.comm_ms(settings.fetch_token_ms, settings));
+                } else {
+                    times.extend([0.0, 0.0]);
+                }
+            }
+        }
+        times
     }
 
     /// The slowest of the ranks `low..high`. What they attend belongs to no rank from `high` on;
@@ -120,7 +150,16 @@ impl Evaluator {
         pairs: &ChunkPairs,
         settings: &OwnershipSettings,
     ) -> (f64, f64) {
+        let local = self.local_of_spans(rank, spans, pairs);
+        if local.ranges == 0 {
+            return (0.0, 0.0);
+        }
         let remotes = &self.remotes[rank * self.stages..(rank + 1) * self.stages];
+        rank_times(local, remotes, settings)
+    }
+
+    /// What a rank that was counted computes on its own keys.
+    fn local_of_spans(&self, rank: usize, spans: &[Span], pairs: &ChunkPairs) -> Local {
         let mut local = Local {
             pairs: 0,
             tokens: 0,
@@ -132,10 +171,8 @@ impl Evaluator {
             local.tokens += pairs.span_tokens(span.low, span.high);
             local.ranges += 1;
         }
-        if local.ranges == 0 {
-            return (0.0, 0.0);
-        }
+        let remotes = &self.remotes[rank * self.stages..(rank + 1) * self.stages];
         local.pairs -= remotes.iter().map(|remote| remote.pairs).sum::<i64>();
-        rank_times(local, remotes, settings)
+        local
     }
 }

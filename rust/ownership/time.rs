@@ -108,39 +108,6 @@ impl Evaluator {
         fetched.max().unwrap_or(0)
     }
 
-    /// Forward milliseconds of each rank and stage of `cuts`: the local stage, then per fetch
-    /// stage its compute and its exchange. Zeros where there is nothing to do.
-    pub(super) fn stage_times(
-        &mut self,
-        cuts: &[u32],
-        pairs: &ChunkPairs,
-        settings: &OwnershipSettings,
-    ) -> Vec<f64> {
-        self.count(cuts, pairs);
-        let width = 1 + 2 * self.stages;
-        let mut times = vec![0.0; (cuts.len() - 1) * width];
-        for (h, &rank) in self.holders.iter().enumerate() {
-            let r = rank as usize;
-            let (low, high) = (cuts[r], cuts[r + 1]);
-            let remotes = &self.remotes[h * self.stages..(h + 1) * self.stages];
-            let all = pairs.weight_sums[high as usize] - pairs.weight_sums[low as usize];
-            let local = Local {
-                pairs: all - remotes.iter().map(|remote| remote.pairs).sum::<i64>(),
-                tokens: pairs.span_tokens(low, high),
-                ranges: 1,
-            };
-            let pack = &mut times[r * width..(r + 1) * width];
-            pack[0] = local.stage_ms(settings.local_pair_ms, settings);
-            for (w, remote) in remotes.iter().enumerate() {
-                if active(std::slice::from_ref(remote)).next().is_some() {
-                    pack[1 + 2 * w] = remote.stage_ms(settings.remote_pair_ms, settings);
-                    pack[2 + 2 * w] = remote.comm_ms(settings.fetch_token_ms, settings);
-                }
-            }
-        }
-        times
-    }
-
     /// Counts what every rank computes, fetches and sends per stage.
     fn count(&mut self, cuts: &[u32], pairs: &ChunkPairs) {
         self.holders.clear();
@@ -338,7 +305,7 @@ pub(super) struct Local {
 }
 
 impl Local {
-    fn stage_ms(self, pair_ms: f64, s: &OwnershipSettings) -> f64 {
+    pub(super) fn stage_ms(self, pair_ms: f64, s: &OwnershipSettings) -> f64 {
         let (pairs, tokens) = (self.pairs as f64, self.tokens as f64);
         if self.pairs > 0 {
             let runs = (2 * self.ranges) as f64; // of queries and of keys
@@ -361,7 +328,7 @@ pub(super) fn rank_times(local: Local, remotes: &[Remote], s: &OwnershipSettings
 }
 
 /// Stages with something to do, in order.
-fn active(remotes: &[Remote]) -> impl Iterator<Item = &Remote> {
+pub(super) fn active(remotes: &[Remote]) -> impl Iterator<Item = &Remote> {
     remotes
         .iter()
         .filter(|r| r.pairs > 0 || r.fetched_tokens > 0 || r.fetched_runs > 0)
@@ -397,7 +364,7 @@ fn backward_ms(local: f64, remotes: &[Remote], s: &OwnershipSettings) -> f64 {
 }
 
 impl Remote {
-    fn stage_ms(&self, pair_ms: f64, s: &OwnershipSettings) -> f64 {
+    pub(super) fn stage_ms(&self, pair_ms: f64, s: &OwnershipSettings) -> f64 {
         s.stage_overhead_ms
             + self.pairs as f64 * pair_ms
             + self.query_tokens as f64 * s.merge_token_ms
@@ -427,7 +394,7 @@ impl Remote {
     }
 
     /// A fetch or a reduce moves the larger of what the rank sends and what it receives.
-    fn comm_ms(&self, token_ms: f64, s: &OwnershipSettings) -> f64 {
+    pub(super) fn comm_ms(&self, token_ms: f64, s: &OwnershipSettings) -> f64 {
         let tokens = self.sent_tokens.max(self.fetched_tokens);
         let runs = self.sent_runs.max(self.fetched_runs);
         if tokens <= 0 && runs <= 0 {

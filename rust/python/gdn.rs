@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 
 use super::errors::{detached, refused};
-use super::fields::give_class;
+use super::fields::{Take, give_class};
 use crate::gdn::{
     self as core, Gdn, GdnSettings, Schedule, Workspace, gdn_schedule, gdn_schedule_per_rank,
 };
@@ -14,17 +14,27 @@ give_class!(Gdn, GdnSettings);
 
 /// Places the segments of a pack on the ranks of its ownership.
 #[pyfunction]
-#[pyo3(signature = (packing, ownership, settings=None))]
+#[pyo3(signature = (packing, ownership, settings=None, *, most_tokens=None))]
 pub(super) fn gdn(
     py: Python<'_>,
     packing: &Packing,
     ownership: &Ownership,
     settings: Option<&GdnSettings>,
+    most_tokens: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Gdn> {
+    let most = most_tokens
+        .map(|most| i64::take("most_tokens", most))
+        .transpose()?;
     let settings = settings.cloned().unwrap_or_default();
     let mut workspace = Workspace::default();
     detached(py, || {
-        core::gdn(&packing.segments, ownership, &settings, &mut workspace)
+        core::gdn(
+            &packing.segments,
+            ownership,
+            &settings,
+            most,
+            &mut workspace,
+        )
     })
 }
 

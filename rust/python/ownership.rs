@@ -66,20 +66,18 @@ pub(super) fn own(
     })
 }
 
-/// Forward milliseconds of what `own` answers, taken apart.
+/// Forward milliseconds of an ownership, taken apart.
 #[pyfunction]
-#[pyo3(signature = (packing, cp, settings=None))]
+#[pyo3(signature = (packing, ownership, settings=None))]
 pub(super) fn stage_times(
     py: Python<'_>,
     packing: &Packing,
-    cp: &Bound<'_, PyAny>,
+    ownership: &Ownership,
     settings: Option<&OwnershipSettings>,
 ) -> PyResult<StageTimes> {
-    let ranks = ranks(cp)?;
     let settings = settings.cloned().unwrap_or_default();
-    let mut workspace = Workspace::default();
     detached(py, || {
-        core::stage_times(&packing.segments, ranks, &settings, &mut workspace)
+        core::stage_times(&packing.segments, ownership, &settings)
     })
 }
 

@@ -217,7 +217,17 @@ impl PySession {
         self.run(py, Session::refinement)?.give(py)
     }
 
-    /// Takes the third agreed table; ends the search on this rank.
+    /// Takes the third agreed table; entries of the fourth.
+    fn agree_refinement(&self, py: Python<'_>, agreed: Ints<'_>) -> PyResult<usize> {
+        self.agree(py, &agreed, Session::agree_refinement)
+    }
+
+    /// Fourth table, of modelled times.
+    fn times<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.run(py, Session::times)?.give(py)
+    }
+
+    /// Takes the fourth agreed table; ends the search on this rank.
     fn finish(&self, py: Python<'_>, agreed: Ints<'_>) -> PyResult<SearchResult> {
         self.agree(py, &agreed, Session::finish)
     }

@@ -30,6 +30,8 @@ pub(super) struct Split {
     pub requests: Vec<Vec<u32>>,
     /// Bytes the split needs.
     pub required: i64,
+    /// Bytes it needs where every part is shared evenly over the ranks.
+    pub least: i64,
 }
 
 /// The refusal of a wave.
@@ -47,8 +49,8 @@ pub(super) struct Refusal {
 
 /// How the attempts ended.
 pub(super) enum Fallback {
-    /// An unsplit plan fits after all.
-    Whole(Box<ForwardPlan>),
+    /// An unsplit plan fits after all; the bytes that it needs shared evenly over the ranks.
+    Whole(Box<ForwardPlan>, i64),
     /// A split fits.
     Split(Split),
     /// Nothing fits.
@@ -82,7 +84,10 @@ impl Pricer {
                 required: plan.required(),
             });
             if fits {
-                return Ok(Fallback::Whole(Box::new(plan)));
+                let least = plan.required();
+                let mut plan = plan;
+                self.own(share, &mut plan, &|plan| plan.required() <= available)?;
+                return Ok(Fallback::Whole(Box::new(plan), least));
             }
             if mode == Mode::Full {
                 full = Some(plan);
@@ -91,7 +96,7 @@ impl Pricer {
                 break; // every mode packs alike
             }
         }
-        let plan = match full {
+        let mut plan = match full {
             Some(plan) => plan,
             None => self.plan(share, Mode::Full, 0)?,
         };
@@ -106,6 +111,7 @@ impl Pricer {
                 }
             }
         }
+        self.own_evenly(share, &mut plan)?;
         Ok(Fallback::Refused(Box::new(Refusal {
             plan,
             required,
@@ -164,10 +170,36 @@ impl Pricer {
                 required: last,
             });
             if last <= available {
-                return Ok(Ok(arrange(priced, &chunks)));
+                let owned = self.own_parts(&shares, priced, available)?;
+                return Ok(Ok(arrange(owned, &chunks, last)));
             }
         }
         Ok(Err(last))
+    }
+
+    /// Owns the parts of a split that fits, one after another, within what the others leave.
+    fn own_parts(&mut self, shares: &[Share], split: Priced, available: i64) -> Result<Priced> {
+        let Priced {
+            mut parts,
+            mut costs,
+            ..
+        } = split;
+        let safety = self.engine.program.safety();
+        for (i, share) in shares.iter().enumerate() {
+            let fits = |plan: &ForwardPlan| {
+                let mut with = costs.clone();
+                with[i] = plan.cost;
+                split::required(&with, safety) <= available
+            };
+            self.own(share, &mut parts[i], &fits)?;
+            costs[i] = parts[i].cost;
+        }
+        let required = split::required(&costs, safety);
+        Ok(Priced {
+            parts,
+            costs,
+            required,
+        })
     }
 
     fn parts(&mut self, shares: &[Share], mode: Mode) -> Result<Priced> {
@@ -197,13 +229,14 @@ fn order(share: &Share) -> Vec<u32> {
 }
 
 /// Brings a split's parts into their order of execution.
-fn arrange(priced: Priced, chunks: &[&[u32]]) -> Split {
+fn arrange(priced: Priced, chunks: &[&[u32]], least: i64) -> Split {
     let order = split::execution_order(&priced.costs);
     let mut parts: Vec<Option<ForwardPlan>> = priced.parts.into_iter().map(Some).collect();
     Split {
         parts: order.iter().filter_map(|&i| parts[i].take()).collect(),
         requests: order.iter().map(|&i| chunks[i].to_vec()).collect(),
         required: priced.required,
+        least,
     }
 }
 

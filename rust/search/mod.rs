@@ -8,6 +8,7 @@ mod attempts;
 mod deal;
 pub mod forest;
 mod observed;
+mod owned;
 mod plan;
 mod probe;
 mod profile;
@@ -29,6 +30,7 @@ use forest::Forest;
 
 pub use attempts::Attempt;
 pub use observed::{Observation, Observed, Rates};
+pub use owned::time_ms;
 pub use plan::{ForwardPlan, Mode, Pack};
 pub use probe::Probe;
 pub use profile::{Curve, Curves, Profile, TRUST_GROWTH};
@@ -69,6 +71,14 @@ settings! {
         adapter_pending: bool = false;
         /// Rank of every adapter.
         adapter_rank: i64 = 0, at_least(0);
+        /// Attention layers, for modelled times.
+        attention_layers: i64 = 1, at_least(0);
+        /// Gdn layers, for modelled times.
+        gdn_layers: i64 = 0, at_least(0);
+        /// Modelled time of a layer's MLP per token, forward and backward.
+        mlp_token_ms: f64 = 0.0, at_least(0);
+        /// Takes the widest wave that fits, rather than one with the most work per modelled time.
+        widest: bool = false;
         /// Ownership of chunks.
         ownership: OwnershipSettings = OwnershipSettings::default();
         /// The gdn layout, if the model has one.

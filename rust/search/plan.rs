@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::owned;
 use super::profile::Scale;
 use super::{Engine, Profiles, Signature};
 use crate::cancel;
@@ -11,7 +12,7 @@ use crate::gdn::{self, Gdn};
 use crate::heads::HeadWork;
 use crate::layout::{self, Layout, Method, Options, Scoring};
 use crate::measures::{self, Bound, Exact, HeadCount, Measures, Packs, pack, plan};
-use crate::ownership::{self, Ownership};
+use crate::ownership::{self, Asked, Ownership};
 use crate::price::{Values, root};
 use crate::search::split::{Cost, scaled};
 use crate::search::width::Fit;
@@ -72,6 +73,8 @@ result! {
         pub ownership: Option<Ownership>,
         /// Segments to ranks; none at CP 1 or without gdn layers.
         pub gdn: Option<Gdn>,
+        /// Modelled milliseconds over all layers of the slowest rank; none where it is not timed.
+        pub time_ms: Option<f64>,
         @core
         /// Its measures.
         pub measures: [i64; pack::COUNT],
@@ -180,6 +183,8 @@ result! {
         active_tokens(self) = self.measures.plan[plan::LOGICAL];
         /// Bytes of all requested outputs.
         output_bytes(self) = self.roots[root::OUTPUT];
+        /// Modelled milliseconds of all packs, one after another; none where one is not timed.
+        time_ms(self) = self.milliseconds();
         /// Segments on the longest path of any pack.
         depth(self) = self.packs.iter().map(|pack| pack.depth).max().unwrap_or(0);
     }
@@ -292,8 +297,8 @@ impl Share {
 pub(super) struct Work {
     tree: TreeWorkspace,
     layout: layout::Workspace,
-    ownership: ownership::Workspace,
-    gdn: gdn::Workspace,
+    pub(super) ownership: ownership::Workspace,
+    pub(super) gdn: gdn::Workspace,
     heads: HeadWork,
     measures: Measures,
     scale: Scale,
@@ -541,20 +546,27 @@ impl Pricer {
             .choose(tree, scoring, mode, settings.reference, room)?;
         let shape = layout::shape(tree, &chosen.shared)?;
         let segments = &shape.segments;
-        let (mut ownership, mut gdn) = (None, None);
+        let (mut ownership, mut gdn, mut time_ms) = (None, None, None);
         if settings.cp > 1 {
             let padded = measures::pad(segments, settings.tp)?;
-            let ranks = settings.cp as usize;
-            let made = ownership::own(
-                &padded,
-                ranks,
-                &settings.ownership,
-                &mut self.work.ownership,
-            )?;
+            let asked = Asked {
+                segments: &padded,
+                ranks: settings.cp as usize,
+                settings: &settings.ownership,
+                most_tokens: None,
+            };
+            let (mut made, mut most) = (asked.even(), Some(asked.even_tokens()));
+            if settings.reference {
+                let method = ownership::METHODS[0].1;
+                made = ownership::own_by(method, &asked, &mut self.work.ownership)?;
+                most = None;
+            }
             if let Some(facts) = &settings.gdn {
                 let work = &mut self.work.gdn;
-                gdn = Some(gdn::gdn(&padded, &made, facts, work)?);
+                gdn = Some(gdn::gdn(&padded, &made, facts, most, work)?);
             }
+            let timed = settings.reference;
+            time_ms = timed.then(|| owned::time_ms(settings, &made, gdn.as_ref()));
             ownership = Some(made);
         }
         let exact = Exact {
@@ -591,7 +603,31 @@ impl Pricer {
             shared: chosen.shared,
             ownership,
             gdn,
+            time_ms,
         })
+    }
+
+    /// Prices a plan whose packs have other owners.
+    pub(super) fn price_again(&mut self, share: &Share, plan: &mut ForwardPlan) -> Result<()> {
+        self.work.measures.clone_from(&plan.measures);
+        let settings = &self.engine.measures;
+        for (g, pack) in plan.packs.iter().enumerate() {
+            let segments = layout::shape(&share.trees[g], &pack.shared)?.segments;
+            let into = &mut self.work.measures.packs[g];
+            let (ownership, gdn) = (pack.ownership.as_ref(), pack.gdn.as_ref());
+            measures::owned(&segments, ownership, gdn, settings, into)?;
+        }
+        let (estimate, covered) = self.finish(share, false)?;
+        for (pack, measures) in plan.packs.iter_mut().zip(&self.work.measures.packs) {
+            pack.measures = *measures;
+        }
+        plan.measures.clone_from(&self.work.measures);
+        plan.roots.clear();
+        plan.roots.extend_from_slice(self.work.values.roots());
+        plan.cost = self.cost(share);
+        (plan.covered, plan.trusted, plan.profiled) =
+            (covered, estimate.trusted, estimate.profiled);
+        Ok(())
     }
 
     /// Sums the packs, adds the profile's bytes, and evaluates the program.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::owned::additive_ms;
 use super::plan::{Estimate, ForwardPlan, Mode, Pricer, ROOM, Share};
 use super::{Engine, Profiles};
 use crate::error::Result;
@@ -67,6 +68,8 @@ pub(super) struct Prober {
     plans: BTreeMap<(usize, Mode), ForwardPlan>,
     best: BTreeMap<usize, Mode>,
     estimates: BTreeMap<(usize, Kind), Estimate>,
+    /// Plans as they run, and the work of their requests.
+    owned: BTreeMap<usize, (ForwardPlan, f64)>,
 }
 
 impl Prober {
@@ -86,6 +89,7 @@ impl Prober {
             plans: BTreeMap::new(),
             best: BTreeMap::new(),
             estimates: BTreeMap::new(),
+            owned: BTreeMap::new(),
         }
     }
 
@@ -120,6 +124,40 @@ impl Prober {
             Some(plan) => Ok(plan),
             None => Err(crate::Error::Internal("a priced plan is missing")),
         }
+    }
+
+    /// The plan of a width as it would run: with the fastest owners that its memory allows.
+    pub(super) fn owned(&mut self, width: usize, kind: Kind) -> Result<&(ForwardPlan, f64)> {
+        if !self.owned.contains_key(&width) {
+            if kind == Kind::PlanBest {
+                self.refine(width)?;
+            }
+            let mode = self.mode(width, kind)?;
+            let mut plan = self.plan(width, mode)?.clone();
+            self.share(width)?;
+            let available = self.available;
+            let fits = |plan: &ForwardPlan| plan.required() <= available;
+            self.pricer.own(&self.share, &mut plan, &fits)?;
+            let settings = self.pricer.engine.settings();
+            let work = additive_ms(settings, &self.share.trees);
+            self.owned.insert(width, (plan, work));
+        }
+        Ok(&self.owned[&width])
+    }
+
+    /// [`Prober::owned`], given away.
+    pub(super) fn take_owned(&mut self, width: usize, kind: Kind) -> Result<ForwardPlan> {
+        self.owned(width, kind)?;
+        let owned = self.owned.remove(&width).map(|owned| owned.0);
+        owned.ok_or(crate::Error::Internal("an owned plan is missing"))
+    }
+
+    /// The plan of a width that does not run, with the times of an even share.
+    pub(super) fn take_even(&mut self, width: usize, kind: Kind) -> Result<ForwardPlan> {
+        let mut plan = self.take(width, kind)?;
+        self.share(width)?;
+        self.pricer.own_evenly(&self.share, &mut plan)?;
+        Ok(plan)
     }
 
     /// Bytes of the price that decided a width.

@@ -10,10 +10,13 @@ use super::attempts::{Attempt, Fallback};
 use super::plan::{ForwardPlan, Pricer, Share};
 use super::probe::{Probe, Prober};
 use super::{Engine, Profiles, Signature};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fields::result;
 use crate::measures::Measures;
 use crate::search::width::{self, Decisions, Geometry, Kind, Outcome, Stop};
+
+/// A narrower wave is taken where no wider one has this part of its work per modelled time.
+const NEARLY: f64 = 0.97;
 
 /// How a search ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +53,8 @@ result! {
         pub groups: Vec<usize>,
         /// Bytes needed on this rank.
         pub required: i64,
+        /// Bytes needed where each pack is shared evenly over the context-parallel ranks.
+        pub least: i64,
         /// Beyond what its profile has seen.
         pub cold: bool,
         /// The forwards in order; of a refusal the fully shared plan.
@@ -71,15 +76,16 @@ result! {
         pub stop: Stop,
     }
     get {
-        /// The reason why it is not wider: "memory", "trust" or "end".
+        /// The reason why it is not wider: "memory", "time", "trust" or "end".
         stop(self) = match self.stop {
             Stop::Memory(_) => "memory",
+            Stop::Time(_) => "time",
             Stop::Trust(_) => "trust",
             Stop::End => "end",
         };
         /// The width that gave it; 0 at the end of the pool.
         stop_width(self) = match self.stop {
-            Stop::Memory(width) | Stop::Trust(width) => width,
+            Stop::Memory(width) | Stop::Time(width) | Stop::Trust(width) => width,
             Stop::End => 0,
         };
     }
@@ -92,6 +98,8 @@ pub struct Session {
     decisions: Decisions,
     prober: Prober,
     exchange: Exchange,
+    /// How the search ended, before times were compared.
+    ended: Option<Outcome>,
 }
 
 impl Session {
@@ -113,6 +121,7 @@ impl Session {
             decisions: Decisions::new(strategy),
             prober: Prober::new(engine, profiles, start, available),
             exchange: Exchange::new(geometry, hint, strategy),
+            ended: None,
         })
     }
 
@@ -127,7 +136,9 @@ impl Session {
         if let Outcome::Wave(width, _) = outcome {
             self.decisions.choose(width, &mut self.prober)?;
         }
-        self.end(outcome)
+        self.ended = Some(outcome);
+        let times = self.times()?;
+        self.fastest(&times)
     }
 
     /// Sets the bytes available for this rank's share, before anything is priced.
@@ -166,10 +177,79 @@ impl Session {
         self.exchange.refinement(&mut self.prober)
     }
 
-    /// Takes the third agreed table and ends the search.
+    /// Takes the third agreed table; entries of the fourth, which is empty where no times are
+    /// compared.
+    pub fn agree_refinement(&mut self, agreed: &[i64]) -> Result<usize> {
+        self.ended = Some(self.exchange.settle(&mut self.decisions, agreed)?);
+        Ok(self.timed().len() * self.entries())
+    }
+
+    /// Computes the fourth table, of each width that may run: less this rank's modelled
+    /// nanoseconds, and the work of each data-parallel rank, known of this one.
+    pub fn times(&mut self) -> Result<Vec<i64>> {
+        let settings = self.prober.pricer.engine.settings();
+        let (dp, rank) = (settings.dp, settings.dp_rank);
+        let mut table = Vec::new();
+        for width in self.timed() {
+            let (plan, work) = self.prober.owned(width, self.decisions.executed(width))?;
+            let nanoseconds = |milliseconds: f64| (milliseconds * 1e6).round() as i64;
+            table.push(-nanoseconds(plan.milliseconds().unwrap_or(0.0)));
+            let work = nanoseconds(*work);
+            table.extend((0..dp).map(|other| if other == rank { work } else { i64::MAX }));
+        }
+        Ok(table)
+    }
+
+    /// Takes the fourth agreed table and ends the search.
     pub fn finish(&mut self, agreed: &[i64]) -> Result<SearchResult> {
-        let outcome = self.exchange.settle(&mut self.decisions, agreed)?;
-        self.end(outcome)
+        let entries = self.timed().len() * self.entries();
+        if self.ended.is_none() || agreed.len() != entries {
+            return Err(Error::input(format!(
+                "the agreed table of times has {} entries: agree_refinement asks for {entries}",
+                agreed.len()
+            )));
+        }
+        self.fastest(agreed)
+    }
+
+    /// Entries of a width in the fourth table.
+    fn entries(&self) -> usize {
+        1 + self.prober.pricer.engine.settings().dp
+    }
+
+    /// Widths whose times are compared: all that may run, if the search took one of them.
+    fn timed(&self) -> Vec<usize> {
+        let settings = self.prober.pricer.engine.settings();
+        match self.ended {
+            Some(Outcome::Wave(width, _))
+                if !settings.reference && !settings.widest && settings.cp > 1 =>
+            {
+                self.decisions.usable(width)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Ends the search with the widest width of nearly the most work per modelled time.
+    fn fastest(&mut self, table: &[i64]) -> Result<SearchResult> {
+        let Some(outcome) = self.ended else {
+            return Err(Error::Internal("a search has not ended"));
+        };
+        let widths = self.timed();
+        let rate = |width: &[i64]| {
+            let work: f64 = width[1..].iter().map(|&work| work as f64).sum();
+            work / (-width[0]).max(1) as f64
+        };
+        let rates: Vec<f64> = table.chunks_exact(self.entries()).map(rate).collect();
+        let best = rates.iter().copied().fold(0.0, f64::max);
+        let near = |at: &usize| rates[*at] >= best * NEARLY;
+        let Some(at) = (0..widths.len()).rev().find(near) else {
+            return self.end(outcome);
+        };
+        match widths.get(at + 1) {
+            Some(&wider) => self.end(Outcome::Wave(widths[at], Stop::Time(wider))),
+            None => self.end(outcome),
+        }
     }
 
     fn end(&mut self, outcome: Outcome) -> Result<SearchResult> {
@@ -190,21 +270,27 @@ impl Session {
         if executed == Kind::PlanBest {
             self.prober.refine(width)?;
         }
-        let planned = self.prober.take(width, executed)?;
+        let least = self.prober.required(width, executed)?;
+        let planned = self.prober.take_owned(width, executed)?;
         let decided = self.decisions.decided(width);
         let required = match decided {
             Some(kind) => self.prober.required(width, kind)?,
             None => planned.required(),
         };
         let stopped = match stop {
+            Stop::Time(at) => {
+                let executed = self.decisions.executed(at);
+                Some(self.prober.take_owned(at, executed)?)
+            }
             Stop::Memory(at) | Stop::Trust(at) if at != width => {
                 let executed = self.decisions.executed(at);
-                Some(self.prober.take(at, executed)?)
+                Some(self.prober.take_even(at, executed)?)
             }
             _ => None,
         };
         Ok(SearchResult {
             required,
+            least,
             cold: !planned.covered,
             stop,
             stopped,
@@ -227,6 +313,7 @@ impl SearchResult {
             width,
             groups,
             required: plan.required(),
+            least: plan.required(),
             cold: true,
             plans: vec![plan],
             part_requests: Vec::new(),
@@ -243,12 +330,16 @@ impl SearchResult {
 /// The result of attempts, as that of a search.
 fn after_attempts(width: usize, groups: Vec<usize>, fallback: Fallback) -> SearchResult {
     match fallback {
-        Fallback::Whole(plan) => SearchResult::whole(width, groups, *plan),
+        Fallback::Whole(plan, least) => SearchResult {
+            least,
+            ..SearchResult::whole(width, groups, *plan)
+        },
         Fallback::Split(split) => SearchResult {
             kind: Ending::Split,
             width,
             groups,
             required: split.required,
+            least: split.least,
             cold: true,
             plans: split.parts,
             part_requests: split.requests,
@@ -262,6 +353,7 @@ fn after_attempts(width: usize, groups: Vec<usize>, fallback: Fallback) -> Searc
         Fallback::Refused(refusal) => SearchResult {
             kind: Ending::Refused,
             required: refusal.required,
+            least: refusal.required,
             attempts: refusal.attempts,
             unsplittable: refusal.unsplittable,
             ..SearchResult::whole(width, groups, refusal.plan)

@@ -196,6 +196,8 @@ pub enum Step {
 pub enum Stop {
     /// This width does not fit.
     Memory(usize),
+    /// This width fits but has less work per modelled time.
+    Time(usize),
     /// This width fits but is beyond what a profile has seen, or (equal to the chosen width)
     /// nothing wider may be tried before this one has run.
     Trust(usize),
@@ -427,6 +429,8 @@ pub struct Decisions {
     exact_failed: Option<usize>,
     /// Distinct widths after the minimum wave that did not fit.
     rejected: BTreeSet<usize>,
+    /// Widths that may run, in best mode.
+    usable: BTreeSet<usize>,
 }
 
 impl Decisions {
@@ -443,6 +447,12 @@ impl Decisions {
     #[must_use]
     pub fn rejected(&self) -> usize {
         self.rejected.len()
+    }
+
+    /// Widths up to `most` that were decided and may run, ascending.
+    #[must_use]
+    pub fn usable(&self, most: usize) -> Vec<usize> {
+        self.usable.range(..=most).copied().collect()
     }
 
     /// The kind of price whose plan is executed at a width that was decided.
@@ -469,6 +479,9 @@ impl Decisions {
             let fit = probes.probe(width, Kind::PlanBest)?;
             if step != Step::First && !fit.fits {
                 self.rejected.insert(width);
+            }
+            if fit.usable() {
+                self.usable.insert(width);
             }
             return Ok(fit);
         }

@@ -96,7 +96,7 @@ def pool(seed: int = 3, count: int = 30) -> Requests:
     return Requests(workloads.blocks(seed, count=count, block=(64, 700)))
 
 
-@pytest.mark.parametrize(("reference", "reductions"), [(False, 5), (True, 4)])
+@pytest.mark.parametrize(("reference", "reductions"), [(False, 6), (True, 4)])
 def test_all_ranks_get_the_same_waves_in_few_reductions(reference: bool, reductions: int) -> None:
     def work(agreement: Thread) -> Any:
         plans = planner(agreement, 3, 4 * GIB, cp=2, mode="reference" if reference else "best")

@@ -329,7 +329,7 @@ def test_stage_times_play_out_to_the_forward_time(pack, cp):
     settings = OwnershipSettings(chunk=8, block=4, owned_token_ms=0.01)
     packed = Pack(*map(np.array, pack))
     made = own(packed, cp, settings)
-    parts = stage_times(packed, cp, settings)
+    parts = stage_times(packed, made, settings)
     for rank in range(cp):
         end, fetch = parts.local[rank], 0.0
         for work, wait in zip(parts.compute[rank], parts.exchange[rank], strict=True):

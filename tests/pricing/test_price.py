@@ -484,10 +484,10 @@ def test_measures_are_checked() -> None:
         Measures(good.plan.astype(np.float64), good.packs)
     with pytest.raises(InputError, match="plan has 11 entries: give 12"):
         Measures(good.plan[:-1], good.packs)
-    with pytest.raises(InputError, match=r"packs\[0\] has 19 entries: give 20"):
+    with pytest.raises(InputError, match=r"packs\[0\] has 20 entries: give 21"):
         Measures(good.plan, good.packs[:, :-1])
     with pytest.raises(InputError, match=r"packs .* is not contiguous"):
-        Measures(good.plan, np.broadcast_to(good.packs, (9, 20)))
+        Measures(good.plan, np.broadcast_to(good.packs, (9, 21)))
     for wrong in ({"cold": -1}, {"cold": True}, {"cold": 0.5}, [("cold", 1)]):
         with pytest.raises(InputError, match=r"(cold|plan) (is|must be) "):
             Measures.of(wrong)

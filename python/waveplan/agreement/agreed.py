@@ -121,7 +121,9 @@ def _by_tables(
     third = np.empty(0, np.int64)
     if not waves.planner.reference:  # the reference planner looks at granules alone
         third = reduced("refinement", entries)
-    return [session.finish(third) for session in sessions]
+    (entries,) = {session.agree_refinement(third) for session in sessions}
+    times = reduced("times", entries) if entries else np.empty(0, np.int64)
+    return [session.finish(times) for session in sessions]
 
 
 def _inputs(waves: Searching) -> list[int]:

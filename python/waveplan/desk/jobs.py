@@ -248,6 +248,12 @@ _FIELDS: dict[str, Any] = {
         "best of all (default), or the reference planner's decisions, bit for bit, with its prices",
         option="plan",
     ),
+    "objective": word(
+        "time",
+        ("time", "widest"),
+        "waves that do the most work in their modelled time (default), or the widest that fit",
+        option="plan",
+    ),
     "trust": word(
         "rules",
         ("rules", "profile"),
@@ -290,7 +296,7 @@ class Job(_Values):
     It has the fields of `Topology`, `Training` and `Budget` that are options of the command line,
     and ``model`` (a name or a file), ``full_finetuning``, ``budget`` (`Budget.device`),
     ``rule_set`` ("default" or "reference"), ``rules`` (a TOML file), ``strict``, ``margin``,
-    ``mode`` and ``trust``.
+    ``mode``, ``objective`` and ``trust``.
     """
 
     def facts(self) -> tuple[Model, Topology, Training]:
@@ -357,6 +363,7 @@ class Job(_Values):
             rules=None if self.mode == "reference" else self.rule_set_of(),
             trust="profile" if self.mode == "reference" else self.trust,
             mode=self.mode,
+            objective=self.objective,
             agreement=AllShares(),
             margin=self.margin,
             strict=self.strict,

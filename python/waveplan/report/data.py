@@ -152,7 +152,7 @@ def _attention(planner: Planner, wave: Wave) -> dict[str, Any] | None:
     if pack is None or pack.ownership is None or not len(pack.ownership.forward_ms):
         return None
     made = pack.ownership
-    parts = stage_times(pack.packing, made.ranks, planner._settings.ownership)
+    parts = stage_times(pack.packing, made, planner._settings.ownership)
     times, fetched = np.column_stack([parts.local, parts.compute]), parts.exchange
     return {
         "stages": ["own keys", *(f"keys of fetch {i + 1}" for i in range(fetched.shape[1]))],

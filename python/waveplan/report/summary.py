@@ -164,6 +164,8 @@ def reason(wave: Wave) -> str:
         text = (
             "trust: no profile yet" if stopped.width == wave.width else "trust: profile too small"
         )
+    elif stopped.kind == "time":
+        text = f"width {integer(stopped.width)} is slower for its work"
     elif stopped.plan is None:
         text = f"width {integer(stopped.width)} does not fit"
     elif stopped.plan.required <= stopped.available:

@@ -79,6 +79,7 @@ fn table(draw: &mut Draw<'_>, groups: usize) -> Table {
 fn stop_of(stop: Stop) -> slow::Stop {
     match stop {
         Stop::Memory(width) => slow::Stop::Memory(width),
+        Stop::Time(_) => unreachable!("no search over tables compares times"),
         Stop::Trust(width) => slow::Stop::Trust(width),
         Stop::End => slow::Stop::End,
     }

@@ -1,0 +1,342 @@
+//! The ownership of a plan that runs: the fastest that its memory allows.
+//!
+//! A probe prices an even share of each pack, which no ownership undercuts by more than a few
+//! tokens, and looks at no pairs. Only a plan that runs, or whose time is compared, is owned here.
+
+use super::Settings;
+use super::plan::{ForwardPlan, Pack, Pricer, Share};
+use crate::cancel;
+use crate::error::Result;
+use crate::gdn::{self, Gdn};
+use crate::layout;
+use crate::measures;
+use crate::ownership::{self, Asked, Ownership};
+use crate::segments::Segments;
+use crate::tree::Tree;
+
+/// Limits between an even share and the fastest ownership that are told apart.
+const LIMITS: i64 = 256;
+/// Limits that a model with gdn layers tries where memory is loose: what is even is often faster
+/// there, whatever attention alone would take.
+const GDN_LIMITS: [i64; 3] = [0, LIMITS / 4, LIMITS / 2];
+
+/// Owners of one pack and their modelled time.
+#[derive(Debug, Clone)]
+struct Owned {
+    ownership: Ownership,
+    gdn: Option<Gdn>,
+    time_ms: f64,
+}
+
+impl Owned {
+    fn busiest(&self) -> i64 {
+        let gdn = self
+            .gdn
+            .as_ref()
+            .map(|gdn| gdn.busiest_tokens(&self.ownership));
+        gdn.unwrap_or(self.ownership.most_tokens)
+    }
+
+    /// Less time, then fewer ranges, then fewer tokens.
+    fn better(&self, other: &Self) -> bool {
+        let key = |one: &Self| (one.ownership.most_ranges, one.busiest());
+        let time = self.time_ms.total_cmp(&other.time_ms);
+        time.then_with(|| key(self).cmp(&key(other))).is_lt()
+    }
+}
+
+/// Modelled milliseconds of a pack over all layers of the slowest rank, forward and backward:
+/// attention layers by the ownership's score, gdn layers by their placement's and the MLP of the
+/// busiest rank.
+#[must_use]
+pub fn time_ms(settings: &Settings, ownership: &Ownership, gdn: Option<&Gdn>) -> f64 {
+    let attention = settings.attention_layers as f64 * ownership.score;
+    match gdn {
+        None => attention,
+        Some(gdn) => {
+            let mlp = gdn.busiest_tokens(ownership) as f64 * settings.mlp_token_ms;
+            attention + settings.gdn_layers as f64 * (gdn.score + mlp)
+        }
+    }
+}
+
+/// Modelled milliseconds of the tokens and pairs of some trees with everything shared, over all
+/// layers, on one rank and without anything fixed: work that does not depend on layouts or owners.
+pub(super) fn additive_ms(settings: &Settings, trees: &[Tree]) -> f64 {
+    let (mut tokens, mut pairs) = (0.0, 0.0);
+    for tree in trees {
+        for (&start, &end) in tree.start.iter().zip(&tree.end) {
+            let (above, own) = (start as f64, (end - start) as f64);
+            tokens += own;
+            pairs += own * above + own * (own + 1.0) / 2.0;
+        }
+    }
+    let owned = &settings.ownership;
+    let attention = pairs * (owned.local_pair_ms + owned.local_backward_pair_ms)
+        + tokens * (owned.owned_token_ms + 2.0 * owned.merge_token_ms);
+    let gdn = settings.gdn.as_ref().map_or(0.0, |gdn| {
+        tokens / gdn.local_rate + tokens / gdn.dense_rate + tokens * settings.mlp_token_ms
+    });
+    settings.attention_layers as f64 * attention + settings.gdn_layers as f64 * gdn
+}
+
+/// Packs of a plan as they are owned: padded, and the chunks between which limits lie.
+struct Problem {
+    padded: Vec<Segments>,
+    /// Chunks of the busiest rank under an even share, and under the fastest ownership.
+    chunks: Vec<(i64, i64)>,
+    /// The pack whose pairs are loaded.
+    loaded: Option<usize>,
+}
+
+impl Pricer {
+    /// Gives the packs of a plan the fastest owners found with which it still `fits`, and the
+    /// times of an even share where nothing faster does.
+    pub(super) fn own(
+        &mut self,
+        share: &Share,
+        plan: &mut ForwardPlan,
+        fits: &dyn Fn(&ForwardPlan) -> bool,
+    ) -> Result<()> {
+        if !self.owns(plan) {
+            return Ok(());
+        }
+        let mut problem = self.problem(share, plan)?;
+        let fastest = self.fastest(&mut problem)?;
+        self.give(share, plan, &fastest)?;
+        if fits(plan) {
+            return Ok(());
+        }
+        let mut best = None;
+        if self.engine.settings().ownership.profile.is_none() {
+            best = self.limited(share, plan, &mut problem, &fastest, fits)?;
+        }
+        if best.is_none() {
+            best = Some(self.even(&mut problem)?);
+        }
+        let mut best = best.unwrap_or_default();
+        self.give(share, plan, &best)?;
+        if self.engine.settings().ownership.max_ranges > 1 {
+            for g in 0..best.len() {
+                let folded = self.folded(&mut problem, g)?;
+                if folded.better(&best[g]) {
+                    let before = std::mem::replace(&mut best[g], folded);
+                    self.give(share, plan, &best)?;
+                    if !fits(plan) {
+                        best[g] = before;
+                        self.give(share, plan, &best)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Times the even share that a plan was priced with.
+    pub(super) fn own_evenly(&mut self, share: &Share, plan: &mut ForwardPlan) -> Result<()> {
+        if !self.owns(plan) {
+            return Ok(());
+        }
+        let mut problem = self.problem(share, plan)?;
+        let even = self.even(&mut problem)?;
+        self.give(share, plan, &even)
+    }
+
+    /// Reference mode owns every plan while it prices it.
+    fn owns(&self, plan: &ForwardPlan) -> bool {
+        let settings = self.engine.settings();
+        settings.cp > 1 && !settings.reference && !plan.packs.is_empty()
+    }
+
+    fn problem(&self, share: &Share, plan: &ForwardPlan) -> Result<Problem> {
+        let settings = self.engine.settings();
+        let mut padded = Vec::with_capacity(plan.packs.len());
+        for (pack, tree) in plan.packs.iter().zip(&share.trees) {
+            let shape = layout::shape(tree, &pack.shared)?;
+            padded.push(measures::pad(&shape.segments, settings.tp)?);
+        }
+        let chunks = vec![(0, 0); padded.len()];
+        Ok(Problem {
+            padded,
+            chunks,
+            loaded: None,
+        })
+    }
+
+    /// One pack by a method, its gdn layers placed within the same limit.
+    fn one(
+        &mut self,
+        problem: &mut Problem,
+        g: usize,
+        method: ownership::Method,
+        most: Option<i64>,
+    ) -> Result<Owned> {
+        cancel::check()?;
+        let engine = std::sync::Arc::clone(&self.engine);
+        let settings = engine.settings();
+        let asked = Asked {
+            segments: &problem.padded[g],
+            ranks: settings.cp as usize,
+            settings: &settings.ownership,
+            most_tokens: most,
+        };
+        if problem.loaded != Some(g) {
+            self.work.ownership.load(&asked)?;
+            problem.loaded = Some(g);
+        }
+        let ownership = method(&asked, &mut self.work.ownership)?;
+        let mut placed = None;
+        if let Some(facts) = &settings.gdn {
+            let work = &mut self.work.gdn;
+            placed = Some(gdn::gdn(asked.segments, &ownership, facts, most, work)?);
+        }
+        let time_ms = time_ms(settings, &ownership, placed.as_ref());
+        Ok(Owned {
+            ownership,
+            gdn: placed,
+            time_ms,
+        })
+    }
+
+    /// The fastest of every pack, whatever it needs; the reference's where none is faster.
+    fn fastest(&mut self, problem: &mut Problem) -> Result<Vec<Owned>> {
+        let engine = std::sync::Arc::clone(&self.engine);
+        let settings = engine.settings();
+        let mut all = Vec::with_capacity(problem.padded.len());
+        for g in 0..problem.padded.len() {
+            let mut best = self.one(problem, g, ownership::METHODS[0].1, None)?;
+            let chunk = best.ownership.chunk;
+            let next = self.one(problem, g, ownership::FASTEST, None)?;
+            let ranks = best.ownership.ranks as i64;
+            let even = (best.ownership.owners.len() as i64 + ranks - 1) / ranks;
+            let most = best.busiest().max(next.busiest());
+            problem.chunks[g] = (even, (most + chunk - 1) / chunk);
+            if next.better(&best) {
+                best = next;
+            }
+            if settings.gdn.is_some() && settings.ownership.profile.is_none() {
+                for limit in GDN_LIMITS {
+                    let most = problem.limit(g, limit, chunk);
+                    let next = self.one(problem, g, ownership::FASTEST, Some(most))?;
+                    if next.better(&best) {
+                        best = next;
+                    }
+                }
+            }
+            if settings.ownership.max_ranges > 1 {
+                let next = self.folded(problem, g)?;
+                if next.better(&best) {
+                    best = next;
+                }
+            }
+            all.push(best);
+        }
+        Ok(all)
+    }
+
+    /// The fastest within the loosest limit that fits, by bisection; none where no limit does.
+    fn limited(
+        &mut self,
+        share: &Share,
+        plan: &mut ForwardPlan,
+        problem: &mut Problem,
+        fastest: &[Owned],
+        fits: &dyn Fn(&ForwardPlan) -> bool,
+    ) -> Result<Option<Vec<Owned>>> {
+        let mut best: Option<Vec<Owned>> = None;
+        let (mut low, mut high) = (-1, LIMITS);
+        let mut tried: Vec<(Vec<i64>, bool)> = Vec::new();
+        while high - low > 1 {
+            // The even share comes last: mostly something looser fits.
+            let limit = if high == 1 {
+                0
+            } else {
+                (low.max(0) + high) / 2
+            };
+            let limits: Vec<i64> = (fastest.iter().enumerate())
+                .map(|(g, one)| problem.limit(g, limit, one.ownership.chunk))
+                .collect();
+            let known = tried
+                .iter()
+                .find(|(before, _)| *before == limits)
+                .map(|one| one.1);
+            let holds = if let Some(known) = known {
+                known
+            } else {
+                let mut next = Vec::with_capacity(limits.len());
+                for (g, &most) in limits.iter().enumerate() {
+                    next.push(self.one(problem, g, ownership::FASTEST, Some(most))?);
+                }
+                self.give(share, plan, &next)?;
+                let holds = fits(plan);
+                if holds && best.as_ref().is_none_or(|best| total(&next) < total(best)) {
+                    best = Some(next);
+                }
+                tried.push((limits, holds));
+                holds
+            };
+            if holds {
+                low = limit;
+            } else {
+                high = limit;
+            }
+        }
+        Ok(best)
+    }
+
+    fn folded(&mut self, problem: &mut Problem, g: usize) -> Result<Owned> {
+        let even = self.even_tokens(problem, g);
+        self.one(problem, g, ownership::EVEN_FOLD, Some(even))
+    }
+
+    fn even_tokens(&self, problem: &Problem, g: usize) -> i64 {
+        let settings = self.engine.settings();
+        Asked {
+            segments: &problem.padded[g],
+            ranks: settings.cp as usize,
+            settings: &settings.ownership,
+            most_tokens: None,
+        }
+        .even_tokens()
+    }
+
+    /// The even share of every pack, as probes price it.
+    fn even(&mut self, problem: &mut Problem) -> Result<Vec<Owned>> {
+        let mut all = Vec::with_capacity(problem.padded.len());
+        for g in 0..problem.padded.len() {
+            let even = self.even_tokens(problem, g);
+            all.push(self.one(problem, g, ownership::EVEN, Some(even))?);
+        }
+        Ok(all)
+    }
+
+    /// Gives a plan these owners, and prices it again.
+    fn give(&mut self, share: &Share, plan: &mut ForwardPlan, owned: &[Owned]) -> Result<()> {
+        for (pack, owned) in plan.packs.iter_mut().zip(owned) {
+            pack.ownership = Some(owned.ownership.clone());
+            pack.gdn.clone_from(&owned.gdn);
+            pack.time_ms = Some(owned.time_ms);
+        }
+        self.price_again(share, plan)
+    }
+}
+
+fn total(owned: &[Owned]) -> f64 {
+    owned.iter().map(|one| one.time_ms).sum()
+}
+
+impl Problem {
+    /// Tokens that a rank may have in the pack `g` at a limit; no fewer than an even share.
+    fn limit(&self, g: usize, limit: i64, chunk: i64) -> i64 {
+        let (even, most) = self.chunks[g];
+        (even + (most - even).max(0) * limit / LIMITS) * chunk
+    }
+}
+
+impl ForwardPlan {
+    /// Modelled milliseconds of all packs, one after another; none where a pack is not timed.
+    #[must_use]
+    pub fn milliseconds(&self) -> Option<f64> {
+        self.packs.iter().map(|pack: &Pack| pack.time_ms).sum()
+    }
+}
