@@ -287,6 +287,8 @@ def _fields(values: _Values, row: Mapping[str, Any]) -> dict[str, Any]:
         extra = ((name, evaluate(part, values)) for name, part in row.get("extra", {}).items())
         sizes["extra_parameters"] = tuple((name, int(number)) for name, number in extra if number)
         sizes["activation"] = _function(sizes["activation"])
+    except InputError:
+        raise
     except (TypeError, ZeroDivisionError, IndexError, KeyError, ValueError) as error:
         raise InputError(
             f"the keys of the config do not fit the family {values.family}: {error}"
