@@ -106,7 +106,7 @@ fn measured_requests(
     asked: Requests,
     mask: &[bool],
 ) -> Result<i64> {
-    Sequences::new(tokens, offsets)?.refuse_negative()?;
+    Sequences::new(tokens, offsets)?.refuse_negative(None)?;
     let pool = asked.complete(Labels::Mask(mask))?;
     let numbers: i64 = pool.mix.iter().map(|&mix| i64::from(mix)).sum();
     Ok(numbers + pool.runs.len() as i64 + pool.projected.iter().sum::<i64>())

@@ -11,6 +11,7 @@ pub mod cancel;
 pub mod error;
 pub mod fields;
 pub mod gdn;
+pub mod hash;
 pub mod heads;
 pub mod layout;
 pub mod measures;

@@ -1,6 +1,6 @@
 //! Sequences and labels in arrays of their own, as another package holds them.
 //!
-//! Hashes sequences, gathers the tokens of a pack, and counts the tokens that the head projects,
+//! Gathers the tokens of a pack, and counts the tokens that the head projects,
 //! of requests whose packed positions are known token by token.
 
 use crate::cancel;
@@ -13,49 +13,6 @@ use crate::segments::NONE;
 const NO_LABEL: i64 = -100;
 /// Bits of one word of [`Marks`].
 const BITS: usize = u64::BITS as usize;
-
-/// Odd 64-bit constants with well-mixed bits (fractions of the golden ratio, e, pi).
-const MIX: [u64; 4] = [
-    0x9e37_79b9_7f4a_7c15,
-    0xb7e1_5162_8aed_2a6b,
-    0x2432_f6a8_885a_308d,
-    0xd6e8_feb8_6659_fd93,
-];
-
-/// The two halves of a full product, folded together.
-fn fold(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    (product as u64) ^ ((product >> 64) as u64)
-}
-
-/// Keyed 128-bit hash of a sequence: for look-ups within one process, not a signature.
-///
-/// Two chains of folded multiplications with different keys, four words a step.
-#[must_use]
-pub fn hash_sequence(tokens: &[i64], key: [u64; 2]) -> u128 {
-    let seed = fold(key[0] ^ tokens.len() as u64, MIX[0]);
-    let mut left = [seed ^ MIX[1], seed ^ MIX[2]];
-    let mut right = [fold(key[1] ^ seed, MIX[3]), fold(key[1] ^ seed, MIX[1])];
-    let mut steps = tokens.chunks_exact(4);
-    for step in &mut steps {
-        let word = [
-            step[0] as u64,
-            step[1] as u64,
-            step[2] as u64,
-            step[3] as u64,
-        ];
-        left[0] = fold(word[0] ^ MIX[0] ^ key[0], word[1] ^ left[0]);
-        left[1] = fold(word[2] ^ MIX[1] ^ key[0], word[3] ^ left[1]);
-        right[0] = fold(word[1] ^ MIX[2] ^ key[1], word[2] ^ right[0]);
-        right[1] = fold(word[3] ^ MIX[3] ^ key[1], word[0] ^ right[1]);
-    }
-    for &token in steps.remainder() {
-        left[0] = fold(token as u64 ^ MIX[0] ^ key[0], left[0] ^ MIX[2]);
-        right[0] = fold(token as u64 ^ MIX[1] ^ key[1], right[0] ^ MIX[3]);
-    }
-    let end = |pair: [u64; 2], key: u64| fold(fold(pair[0] ^ key, MIX[2]) ^ pair[1], MIX[1]);
-    (u128::from(end(left, key[0])) << 64) | u128::from(end(right, key[1]))
-}
 
 /// The tokens of a pack, from the first sequence of each segment.
 pub fn gather(packing: &Packing, sequences: &[&[i64]]) -> Result<Vec<i64>> {
@@ -353,27 +310,5 @@ mod tests {
             assert!(projected_tokens(&packing, bad).is_err());
             assert!(target_chunk(&packing, bad, 3).is_err());
         }
-    }
-
-    #[test]
-    fn hashes_differ_by_key_length_place_and_bit() {
-        let sequences: Vec<Vec<i64>> = (0..70)
-            .flat_map(|n| {
-                let base: Vec<i64> = vec![0; n];
-                let changed = (0..n).map(move |i| {
-                    let mut sequence = vec![0; n];
-                    sequence[i] = 1 << (i % 63);
-                    sequence
-                });
-                std::iter::once(base).chain(changed)
-            })
-            .collect();
-        let mut seen: Vec<u128> = sequences.iter().map(|r| hash_sequence(r, [1, 2])).collect();
-        seen.push(hash_sequence(&sequences[9], [1, 3]));
-        seen.push(hash_sequence(&sequences[9], [2, 2]));
-        let count = seen.len();
-        seen.sort_unstable();
-        seen.dedup();
-        assert_eq!(seen.len(), count);
     }
 }

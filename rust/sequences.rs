@@ -2,6 +2,7 @@
 
 use crate::cancel;
 use crate::error::{Error, Result};
+use crate::hash::Hash;
 
 /// Sequences of token ids: sequence `i` is `tokens[offsets[i]..offsets[i + 1]]`. A view, never a copy.
 #[derive(Debug, Clone, Copy)]
@@ -68,11 +69,14 @@ impl<'a> Sequences<'a> {
         (self.offsets[i + 1] - self.offsets[i]) as usize
     }
 
-    /// Refuses token ids below 0.
-    pub fn refuse_negative(&self) -> Result<()> {
+    /// Refuses token ids below 0; the same pass reads them into a hash, if one is asked for.
+    pub fn refuse_negative(&self, mut hash: Option<&mut Hash>) -> Result<()> {
         const BLOCK: usize = 1 << 12;
         for (block, tokens) in self.tokens.chunks(BLOCK).enumerate() {
             cancel::check_at(block)?;
+            if let Some(hash) = hash.as_deref_mut() {
+                hash.read(tokens);
+            }
             // The sign of all together; without a branch, so that it is vectorised.
             if tokens.iter().fold(0, |all, &token| all | token) >= 0 {
                 continue;
@@ -112,7 +116,7 @@ mod tests {
         let refused = |tokens: &[i64]| {
             let sequences = Sequences::new(tokens, &offsets).unwrap();
             sequences
-                .refuse_negative()
+                .refuse_negative(None)
                 .err()
                 .map(|error| error.to_string())
         };

@@ -482,8 +482,11 @@ class Requests:
         first_target: _Ints | None = None,
         label_mask: NDArray[bool_] | None = None,
         labels: Sequence[_Ints | None] | None = None,  # all labels of each request
+        hashed: bool = False,
         **columns: Any,
     ) -> Self: ...
+    def hashes(self, tokens: _Ints) -> list[tuple[str, int]]:
+        """Hashes of 128 bits of the tokens, read here if not `hashed`, and of every column."""
     def __len__(self) -> int: ...
     def packs(self, indices: ArrayLike | None = None) -> list[PackRequests]:
         """The packs of some requests (all by default), in the order they execute."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from waveplan._core import ForwardPlan, Pack, SearchResult
 from waveplan.pricing import BoundRules, Measures, Price
 from waveplan.pricing import price as price_of
+from waveplan.sequences.requests import Requests
 
 __all__ = ["ForwardPlan", "Pack", "Plan"]
 
@@ -34,6 +35,8 @@ class Plan:
     """The rules that priced it."""
     part_requests: tuple[Int64, ...] = ()
     """Of a split, the requests of each forward, numbered within the wave."""
+    pool: Requests | None = None
+    """The pool that its requests are of."""
 
     @property
     def split(self) -> bool:
@@ -95,10 +98,13 @@ class Plan:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of packs, ownership and gdn shards, equal on every rank with the same plan."""
+        """A hash of the pool's content, packs, ownership and gdn shards, equal on every rank with
+        the same plan of the same requests."""
         import hashlib  # slow to import
 
         digest = hashlib.blake2b(digest_size=16)
+        if self.pool is not None:
+            digest.update(repr(self.pool.content).encode())
         for forward in self.forwards:
             digest.update(b"forward")
             for pack in forward.packs:
@@ -143,10 +149,9 @@ class Plan:
         )
 
 
-def plan_of(found: SearchResult, bound: BoundRules, required: int | None = None) -> Plan:
-    """Return the plan of a search result."""
-    needed = found.required if required is None else required
-    return Plan(found.plans, needed, bound, found.part_requests)
+def plan_of(found: SearchResult, bound: BoundRules, pool: Requests) -> Plan:
+    """Return the plan of a search result over a pool."""
+    return Plan(found.plans, found.required, bound, found.part_requests, pool)
 
 
 def pack_to_dict(pack: Pack) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -159,8 +160,12 @@ class Planner:
 
     def __repr__(self) -> str:
         score = scores.name_of(self.scoring)
+        dp, lora = self.topology.dp, "full fine-tuning"
+        if self.training.lora_rank:
+            lora = f"LoRA rank {self.training.lora_rank}"
         told = [
-            ranks_text(self.topology, " "),
+            f"{self.model.name or 'a model'} on {ranks_text(self.topology, ' ')}",
+            f"{self.training.recompute} recompute, {lora}",
             f"mode {self.mode}, rules {self.bound.rules.name}, trust {self.trust}",
             f"layout score {score}",
             f"{format_bytes(self.available)} available",
@@ -171,9 +176,8 @@ class Planner:
             if self.margin and not self.strict:
                 kept = f"a margin of {self.margin:.0%} where they matter"
             told.append(f"unmeasured or uncharged here: {names}; {kept}")
-        shares = ", ".join(map(str, self.shares))
-        of = type(self.agreement).__name__
-        told.append(f"shares of DP ranks {shares} planned here ({of})")
+        shares = "all DP ranks" if len(self.shares) == dp else f"DP rank {self.shares[0]}"
+        told.append(f"{type(self.agreement).__name__}: shares of {shares} are planned here")
         told.append(f"{len(self.profiles)} profiles")
         return f"Planner({'; '.join(told)})"
 
@@ -311,11 +315,11 @@ class Planner:
         bytes_now = self.available if available is None else integer("available", available)
         bytes_now -= self.kept(bytes_now, self.doubtful(pool))
         if not len(indices):
-            return Plan((), 0, self.bound)
+            return Plan((), 0, self.bound, pool=pool)
         found = self.make_engine(pool).plan(indices, bytes_now, self.known(pool))
         if found.kind == "refused":
             raise refused(self, pool, found, bytes_now, indices=indices)
-        return plan_of(found, self.bound)
+        return plan_of(found, self.bound, pool)
 
     def modelled_ms(self, plan: Plan) -> float:
         """Return the modelled time of a plan, forward and backward, spread evenly over CP ranks.
@@ -406,12 +410,17 @@ class Planner:
         return core.Engine(pool, settings, self.bound.program, order)
 
     @cached_property
-    def digests(self) -> tuple[int, int]:
-        """Hashes of settings and rules, which must be equal on all ranks."""
+    def digests(self) -> dict[str, int]:
+        """Hashes of what decides plans besides the requests, which must be equal on all ranks."""
         settings = self._settings.replace(dp_rank=0)
-        facts = sorted(self.bound.facts.items())
-        own = digest((core.__version__, settings, facts, self.trust, self.margin, self.strict))
-        return own, digest((self.bound.rules, self.bound.rules.resident))
+        decided = settings, self.mode, self.trust, self.margin, self.strict
+        return {
+            "model facts": digest(replace(self.model, name="", family="")),
+            "topology": digest(self.topology),
+            "training": digest(self.training),
+            "settings": digest(decided),
+            "pricing rules": digest((self.bound.rules, self.bound.rules.resident)),
+        }
 
 
 _NOTHING = Requests([])

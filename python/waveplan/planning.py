@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from waveplan import _core as core
 from waveplan.agreement.adapters import Agreement
 from waveplan.agreement.protocol import Ranks
@@ -32,7 +35,7 @@ class Planning(Protocol):
     @property
     def reference(self) -> bool: ...
     @property
-    def digests(self) -> tuple[int, int]: ...
+    def digests(self) -> dict[str, int]: ...
     def doubtful(self, pool: Requests) -> tuple[Status, ...]: ...
     def kept(self, available: int, doubtful: object) -> int: ...
     def known(self, pool: Requests) -> list[tuple[Signature, Profile]]: ...
@@ -56,10 +59,13 @@ class Searching(Protocol):
     planner: Planning
     pool: Requests
     groups: int
+    order: NDArray[np.int64]
     start: int
     available: int
     width_hint: int | None
     on_refusal: str
     blocks: bool
 
+    @property
+    def content(self) -> dict[str, int]: ...
     def sessions(self) -> list[core.Session]: ...

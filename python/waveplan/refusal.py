@@ -150,7 +150,7 @@ def refused(
         required: what they require, agreed by all ranks.
         oversized: their plan that requires least, if it is known.
     """
-    plan = plan_of(found, planner.bound)
+    plan = plan_of(found, planner.bound, pool)
     tried = found.attempts
     requests = len(plan.requests)
     if required is None:
@@ -196,7 +196,7 @@ def cheapest(planner: Planning, pool: Requests, indices: NDArray[np.int64]) -> P
     while True:
         found = engine.plan(indices, least - 1, profiles)
         if found.kind == "refused":
-            return plan_of(engine.plan(indices, least, profiles), planner.bound)
+            return plan_of(engine.plan(indices, least, profiles), planner.bound, pool)
         least = found.least
 
 

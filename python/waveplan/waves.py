@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -70,7 +71,7 @@ class Waves:
             if planner.reference and order == "blocks":
                 raise InputError('order is "blocks": reference mode keeps the pool\'s order')
             self.blocks = not planner.reference and order != "keep"
-            pool = Requests.from_any(requests)
+            pool = Requests.from_any(requests, hashed=planner.ranks.size > 1)
             if not len(pool):
                 raise InputError("the pool is empty: there is nothing to plan")
             self.groups = len(pool.group_sizes)
@@ -166,7 +167,7 @@ class Waves:
     def _wave(self, settled: Settled, share: Share) -> Wave:
         """Return the wave as a data-parallel rank planned here sees it."""
         planner, pool, found = self.planner, self.pool, share.found
-        plan, required = plan_of(found, planner.bound), found.required
+        plan, required = plan_of(found, planner.bound, pool), found.required
         if self._refusing:  # the oversized wave
             if share.refused:
                 plan = share.cheapest or self._refusal(share.dp_rank, settled).oversized
@@ -230,6 +231,11 @@ class Waves:
             oversized=None if share is None else share.cheapest,
         )
 
+    @cached_property
+    def content(self) -> dict[str, int]:
+        """`Requests.content` of the pool."""
+        return self.pool.content
+
     def sessions(self) -> list[core.Session]:
         """Return a search for the wave that starts at `start`, for each share planned here."""
         known = self.planner.known(self.pool)
@@ -241,7 +247,7 @@ class Waves:
         kind, width = found.stop, found.stop_width
         plan = None
         if (forward := found.stopped) is not None:
-            plan = Plan((forward,), forward.required, planner.bound)
+            plan = Plan((forward,), forward.required, planner.bound, pool=self.pool)
         reason = ""
         if kind == "trust":
             reason = "no profile of such a plan yet, and the wave runs as the first of its kind"

@@ -1,18 +1,22 @@
 //! The requests of a whole pool as columns.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::mixes::{mix_of, mixes};
 use crate::cancel;
 use crate::error::{Error, Result};
 use crate::fields::result;
+use crate::hash::{Hash, hash};
 use crate::scattered::labelled_runs;
 use crate::sequences::Sequences;
 use crate::tree::{Tree, padded_row};
 
 /// The adapter slot of requests that run the model's own weights.
 pub const NO_SLOT: u32 = 0;
+
+/// Key of the hashes of content.
+const KEY: [u64; 2] = [0x5761_7665_706c_616e, 0x636f_6e74_656e_7400];
 
 /// Shorter single-label requests leave packed pricing (see `packed_priceable`).
 const SHORT_TOKENS: i64 = 64;
@@ -86,6 +90,8 @@ result! {
         pub projected: Vec<i64>,
         /// The prefix tree of their sequences.
         pub tree: Arc<Tree>,
+        /// The hash of their tokens, once it is known.
+        pub hashed: OnceLock<u128>,
     }
     get {
         /// Tokens of each request.
@@ -104,7 +110,8 @@ result! {
     python {
         #[new]
         #[pyo3(signature = (
-            tokens, offsets=None, *, first_target=None, label_mask=None, labels=None, **columns
+            tokens, offsets=None, *, first_target=None, label_mask=None, labels=None,
+            hashed=false, **columns
         ))]
         #[allow(clippy::needless_pass_by_value)] // so PyO3 hands arrays over
         fn py_new(
@@ -113,6 +120,7 @@ result! {
             first_target: Option<Ints<'_>>,
             label_mask: Option<Flags<'_>>,
             labels: Option<List<Option<Ints<'_>>>>,
+            hashed: bool,
             columns: Option<&Bound<'_, pyo3::types::PyDict>>,
         ) -> PyResult<Self> {
             // Copied, so that what was checked stays true while other threads run.
@@ -150,12 +158,22 @@ result! {
             let sequences = Sequences::new(tokens_of, &offsets)?;
             let short = sequences.len() <= FEW_SEQUENCES && tokens_of.len() <= FEW_TOKENS;
             let made = detached_unless(tokens.py(), short, || {
-                sequences.refuse_negative()?;
+                let mut hash = hashed.then(|| Hash::new(tokens_of.len(), KEY));
+                sequences.refuse_negative(hash.as_mut())?;
+                given.hashed = hash.map_or_else(OnceLock::new, |hash| OnceLock::from(hash.end()));
                 given.tree = Arc::new(given.grow(&sequences)?);
                 given.lengths = offsets.windows(2).map(|pair| pair[1] - pair[0]).collect();
                 given.complete(labels)
             })?;
             Ok(Self(Arc::new(made)))
+        }
+
+        /// Hashes of 128 bits of the tokens and of every column, by name. The tokens, of which the
+        /// requests keep none, are read if no earlier pass has.
+        #[allow(clippy::needless_pass_by_value)] // so PyO3 hands arrays over
+        fn hashes(&self, py: Python<'_>, tokens: Ints<'_>) -> PyResult<Vec<(&'static str, u128)>> {
+            let tokens = slice("tokens", &tokens)?;
+            detached(py, || self.0.content(tokens))
         }
 
         fn __len__(&self) -> usize {
@@ -288,6 +306,82 @@ impl Requests {
         };
         tree.padding = self.padding;
         Ok(tree)
+    }
+
+    /// Hashes of 128 bits of the tokens and of what was given with them, by name, equal on every
+    /// machine. `tokens` are read unless [`Requests::hashed`] is known.
+    pub fn content(&self, tokens: &[i64]) -> Result<Vec<(&'static str, u128)>> {
+        // Every field is named, so that a new one is either hashed or follows from those that are.
+        let Self {
+            targets,
+            target_width,
+            top_k,
+            logits,
+            hidden,
+            gradient,
+            shareable,
+            padding,
+            adapters,
+            slot,
+            routed,
+            group_sizes,
+            lengths,
+            run_offsets,
+            runs,
+            hashed,
+            group_offsets: _,
+            slots: _,
+            target_entries: _,
+            top_k_entries: _,
+            mix: _,
+            mix_first: _,
+            plain: _,
+            masked: _,
+            labelled: _,
+            projected: _,
+            tree: _,
+        } = self;
+        if hashed.get().is_none() {
+            let mut made = Hash::new(tokens.len(), KEY);
+            for (block, run) in tokens.chunks(1 << 12).enumerate() {
+                cancel::check_at(block)?;
+                made.read(run);
+            }
+            hashed.get_or_init(|| made.end());
+        }
+        let known = hashed.get().copied().unwrap_or_default();
+        let flags = |flags: &[bool]| {
+            flags
+                .iter()
+                .map(|&flag| i64::from(flag))
+                .collect::<Vec<_>>()
+        };
+        let numbers = |column: &[u32]| column.iter().map(|&n| i64::from(n)).collect::<Vec<_>>();
+        let labels = runs.iter().flat_map(|&(from, to)| [from, to]);
+        let names = (adapters.iter())
+            .flat_map(|name| std::iter::once(name.len() as i64).chain(name.bytes().map(i64::from)));
+        let columns = [
+            ("lengths", lengths.clone()),
+            ("targets", flags(targets)),
+            ("target_width", target_width.clone()),
+            (
+                "labels",
+                numbers(run_offsets).into_iter().chain(labels).collect(),
+            ),
+            ("top_k", top_k.clone()),
+            ("logits", flags(logits)),
+            ("hidden", flags(hidden)),
+            ("gradient", flags(gradient)),
+            ("adapter", numbers(slot).into_iter().chain(names).collect()),
+            ("routed", routed.clone()),
+            ("groups", group_sizes.clone()),
+            ("sharing", shareable.clone()),
+            ("padding", vec![*padding]),
+        ];
+        let columns = columns
+            .into_iter()
+            .map(|(name, column)| (name, hash(&column, KEY)));
+        Ok(std::iter::once(("tokens", known)).chain(columns).collect())
     }
 
     fn label(&mut self, labels: Labels<'_>) -> Result<()> {

@@ -111,7 +111,7 @@ pub(super) fn hash_sequences<'py>(
     key: [u64; 2],
 ) -> PyResult<Bound<'py, PyBytes>> {
     let sequences = slices(&sequences)?;
-    let hash = |sequence: &&[i64]| scattered::hash_sequence(sequence, key).to_le_bytes();
+    let hash = |sequence: &&[i64]| crate::hash::hash(sequence, key).to_le_bytes();
     let hashes: Vec<u8> = py.detach(|| sequences.iter().flat_map(hash).collect());
     Ok(PyBytes::new(py, &hashes))
 }

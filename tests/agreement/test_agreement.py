@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,7 @@ from waveplan import (
     models,
 )
 from waveplan.agreement.protocol import Ranks
+from waveplan.pricing import default_rules
 from waveplan.profiles import Observed
 
 MODEL = models.get("Qwen3.6-35B-A3B")
@@ -164,7 +167,7 @@ def test_processes_of_one_share_take_the_least_of_their_memory() -> None:
 def failing(results: list[Any], culprit: int, kind: type[Exception]) -> None:
     for rank, result in enumerate(results):
         assert isinstance(result, kind if rank == culprit else RankError), result
-        assert rank == culprit or f"rank {culprit} failed: " in str(result)
+        assert rank == culprit or f"process {culprit} failed: " in str(result)
 
 
 def test_bad_rows_on_one_rank_are_an_error_on_all() -> None:
@@ -329,26 +332,107 @@ def test_every_request_is_in_one_wave_or_refused_with_its_reason(mode: str, dp: 
     assert splits or mode == "reference"
 
 
-@pytest.mark.parametrize("what", ["width hint", "groups"])
-def test_ranks_that_do_not_agree_fail_loudly(what: str) -> None:
+USUAL: dict[str, Any] = {"targets": True, "top_k": None, "adapter": [None, "a", "b", None]}
+OTHER: dict[str, tuple[Any, str]] = {
+    "sequences": ([[5, 6, 7, 8], [5, 6, 9], [1, 2], [3, 4, 6]], "tokens"),
+    "targets": ([True, True, [False, True], True], "labels"),
+    "top_k": (4, "top_k"),
+    "logits": (True, "logits"),
+    "hidden": ([False, True, False, False], "hidden"),
+    "gradient": ([True, False, True, True], "gradient"),
+    "adapter": ([None, "b", "a", None], "adapter"),
+    "groups": (2, "groups"),
+    "routed": ([0, 0, 0, 9], "routed"),
+    "sharing": (False, "sharing"),
+    "unshareable": ([6], "sharing"),
+    "padding": (8, "padding"),
+}
+"""For every column another value, and the part of the content that it changes."""
+SEQUENCES = [[5, 6, 7, 8], [5, 6, 9], [1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize("column", inspect.signature(Requests.__new__).parameters.keys() - {"cls"})
+def test_every_column_is_in_the_content(column: str) -> None:
+    usual = Requests(**{"sequences": SEQUENCES, **USUAL})
+    if column == "hashed":
+        assert Requests(SEQUENCES, **USUAL, hashed=True).content == usual.content
+        return
+    value, part = OTHER[column]
+    other = Requests(**{"sequences": SEQUENCES, **USUAL, column: value})
+    assert [name for name in usual.content if usual.content[name] != other.content[name]] == [part]
+    plans = [planner(None, 1, 1 << 40).plan(requests) for requests in (usual, other, usual)]
+    assert plans[0].fingerprint == plans[2].fingerprint != plans[1].fingerprint
+
+
+def another(what: str) -> Any:
+    """What one process does differently, as the process would: a planner and requests."""
+    facts: list[Any] = [MODEL, Topology(), Training(), 4 * GIB]
+    options: dict[str, Any] = {}
+    if what == "model facts":
+        facts[0] = replace(MODEL, vocab=MODEL.vocab + 1)
+    elif what == "training":
+        facts[2] = Training(lora_rank=16)
+    elif what == "settings":
+        options["margin"] = 0.2
+    elif what == "pricing rules":
+        options["rules"] = default_rules().override("resident.context", bytes="7 * MiB")
+    elif what == "order":
+        return facts, options, SEQUENCES[::-1]
+    return facts, options, SEQUENCES
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        *((name, part) for name, (_, part) in OTHER.items()),
+        *((name, name) for name in ("model facts", "settings", "pricing rules")),
+        ("training", "training, settings"),
+        *((name, name) for name in ("width_hint", "on_refusal", "start")),
+        ("order", "tokens, lengths, labels"),
+        ("fewer", "tokens, lengths, targets, target_width, labels, top_k, logits, hidden"),
+    ],
+)
+@pytest.mark.parametrize("dp", [1, 3])
+def test_a_process_with_other_content_is_named_with_what_differs(
+    what: str, says: str, dp: int
+) -> None:
     def work(agreement: Thread) -> Any:
-        plans = planner(agreement, 1, 4 * GIB)
-        if what == "width hint":
-            plans.width_hint = 4 + agreement.rank
-        return plans.wave(pool(count=20 + (agreement.rank if what == "groups" else 0)))
+        odd = what if agreement.rank == 1 else ""
+        (model, _, *given), options, sequences = another(odd)
+        made = {"sequences": sequences, **USUAL}
+        if odd in OTHER:
+            made[odd] = OTHER[odd][0]
+        if odd == "fewer":
+            made = {"sequences": sequences[:3], "adapter": None}
+        plans = Planner(model, Topology(dp=dp), *given, agreement=agreement, **options)
+        if odd == "width_hint":
+            plans.width_hint = 3
+        refusal = "skip" if odd == "on_refusal" else "raise"
+        return plans.waves(Requests(**made), refusal, start=int(odd == "start")).plan_next()
 
-    for result in together(2, 1, work):
-        assert isinstance(result, RankError)
-        assert "disagree on the " in str(result)
-        assert what in str(result)
+    for result in together(3, dp, work):
+        assert isinstance(result, RankError), result
+        assert result.rank == 1
+        assert f": process 1 differs from the others in {says}" in str(result)
 
 
-def test_different_plans_within_a_share_fail_loudly() -> None:
-    def work(agreement: Thread) -> Any:
-        return planner(agreement, 1, 4 * GIB).wave(pool(seed=3 + agreement.rank, count=1))
+def test_the_tokens_are_hashed_once_a_pool_and_only_for_other_processes() -> None:
+    read: list[int] = []
 
-    for result in together(2, 1, work):
-        assert isinstance(result, RankError)
+    class Counted(Requests):
+        def hashes(self, tokens: Any) -> Any:
+            read.append(len(tokens))
+            return super().hashes(tokens)
+
+    def work(agreement: Any) -> Any:
+        waves = planner(agreement, 2, 3 * GIB).waves(Counted(pool().sequences))
+        return len(list(waves)), agreement.calls
+
+    for count, calls in together(2, 2, work):
+        assert calls == 5 * count > 5
+    assert len(read) == 2
+    list(planner(AllShares(), 2, 3 * GIB).waves(Counted(pool().sequences)))
+    assert len(read) == 2
 
 
 class Echo:
@@ -406,7 +490,7 @@ def test_an_error_between_waves_reaches_the_other_ranks() -> None:
 
     results = together(3, 3, work)
     failing(results, 1, OSError)
-    assert str(results[0]) == "rank 1 failed: OSError: the disk is full"
+    assert str(results[0]) == "process 1 failed: OSError: the disk is full"
 
 
 def test_an_error_after_the_last_wave_reaches_the_other_ranks() -> None:
@@ -429,7 +513,7 @@ def test_ranks_out_of_step_fail_loudly() -> None:
     results = together(2, 2, work)
     for result in results:
         assert isinstance(result, RankError)
-        assert "rank 0 has finished while rank 1 plans a wave" in str(result)
+        assert "process 0 has finished while process 1 plans a wave" in str(result)
 
 
 def test_an_error_that_all_ranks_raise_is_each_ranks_own() -> None:

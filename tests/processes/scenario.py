@@ -19,6 +19,7 @@ import waveplan
 from waveplan import Planner, Requests, Topology, Training, models
 
 GIB = 1 << 30
+DATA = Path(__file__).parents[1] / "data"
 
 
 def join(folder: Path, rank: int, size: int) -> None:
@@ -51,6 +52,57 @@ def sequences(count: int, seed: int = 5) -> list[np.ndarray]:
     ]
 
 
+OTHER: dict[str, dict[str, Any]] = {
+    "other targets": {"targets": [True] * 23 + [9]},
+    "other adapter": {"adapter": ["b", "a"] * 12},
+    "other gradient": {"gradient": [True] * 23 + [False]},
+    "other top_k": {"top_k": [None] * 23 + [4]},
+    "other groups": {"groups": [2] * 10 + [1, 3]},
+}
+"""What the last process asks otherwise of the same tokens."""
+
+
+def desk_pool(kind: str, what: str) -> Requests:
+    """A pool of the comparison with one process: a corpus, or a random one."""
+    if kind == "corpus":
+        with np.load(DATA / f"{what}_open.npz", allow_pickle=False) as file:
+            return Requests(waveplan.Sequences(file["tokens"], file["offsets"]))
+    rng = np.random.default_rng(int(what))
+    pool = sequences(int(rng.integers(5, 60)), int(what))
+    for at in rng.integers(0, len(pool), 3):
+        pool[at] = np.arange(int(rng.integers(20_000, 60_000)))
+    return Requests(pool, groups=None if int(what) % 2 else 3)
+
+
+def desk_waves(name: str, agreement: Any, dp: int) -> waveplan.planner.Waves:
+    """The waves of a comparison "desk KIND POOL MODE-OR-ORDER"."""
+    kind, pool, how = name.split()[1:]
+    cp = 1 if pool in ("1", "3", "tau_turns") else 2
+    given = models.get("Qwen3.6-35B-A3B"), Topology(dp=dp, cp=cp), Training()
+    free = 12 * GIB if kind == "random" else 24 * GIB if pool == "coding" else 10 * GIB
+    mode, order = ("reference", None) if how == "reference" else ("best", how)
+    planner = Planner(*given, free, agreement=agreement, mode=mode)  # type: ignore[arg-type]
+    return planner.waves(
+        desk_pool(kind, pool),
+        on_refusal="skip",
+        order=order,  # type: ignore[arg-type]
+    )
+
+
+def told(wave: Any) -> dict[str, Any]:
+    """What is compared of a wave."""
+    return {
+        "start": wave.start,
+        "width": wave.width,
+        "indices": wave.indices.tolist(),
+        "required": wave.required,
+        "available": wave.available,
+        "fingerprint": wave.plan.fingerprint,
+        "dp_rank": wave.dp_rank,
+        "split": wave.plan.split,
+    }
+
+
 class Scenario:
     """One rank's run; the name selects what the last rank does differently."""
 
@@ -58,9 +110,15 @@ class Scenario:
         self.name, self.agreement, self.dp = name, agreement, shares
         self.rank, self.odd = agreement.rank, agreement.rank == agreement.size - 1
         self.waves: list[Any] = []
+        self.refused: list[Any] = []
 
     def run(self) -> None:
         with waveplan.in_step(self.agreement):
+            if self.name.startswith("desk "):
+                waves = desk_waves(self.name, self.agreement, self.dp)
+                self.waves = [told(wave) for wave in waves]
+                self.refused = [[str(one), one.indices.tolist()] for one in waves.refused]
+                return
             if self.name == "planner" and self.odd:
                 raise OSError("config.json is missing")
             planner = Planner(
@@ -84,6 +142,13 @@ class Scenario:
             pool[-1] = [3, -1]
         if self.name == "other pool" and self.odd:
             pool = pool[:-1]
+        if self.name == "other order" and self.odd:
+            pool = pool[::-1]
+        if self.name == "other tokens" and self.odd:
+            pool[3][7] += 1
+        usual = {"adapter": ["a", "b"] * 12, "groups": 2}
+        if self.name in OTHER:
+            return Requests(pool, **usual | (OTHER[self.name] if self.odd else {}))
         if self.name == "refused":
             pool[self.agreement.size - 1] = np.arange(80_000)
         if self.name == "unequal":
@@ -95,17 +160,7 @@ class Scenario:
             spoil(planner)
         waves = planner.waves(self.pool())
         for wave in waves:
-            self.waves.append(
-                {
-                    "start": wave.start,
-                    "width": wave.width,
-                    "indices": wave.indices.tolist(),
-                    "required": wave.required,
-                    "available": wave.available,
-                    "fingerprint": wave.plan.fingerprint,
-                    "dp_rank": self.agreement.dp_rank,
-                }
-            )
+            self.waves.append(told(wave))
             self.step(planner, wave)
 
     def step(self, planner: Planner, wave: Any) -> None:
@@ -155,7 +210,8 @@ def play(engine: str, name: str, rank: int, size: int) -> dict[str, Any]:
         scenario.run()
     except Exception as error:
         result = {"error": type(error).__name__, "text": str(error)}
-    return result | {"at": time.time(), "waves": scenario.waves}
+    ended = {"at": time.time(), "waves": scenario.waves, "refused": scenario.refused}
+    return result | ended
 
 
 def main() -> None:

@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import scenario
+
+from waveplan import AllShares
 
 HERE = Path(__file__).parent
 PATIENCE = 300
@@ -108,27 +111,47 @@ def fails(error: str, text: str) -> Check:
         for other in others:
             assert other is not None
             assert other["error"] == "RankError", other
-            assert f"rank {len(others)} failed: " in other["text"], other
+            assert f"process {len(others)} failed: " in other["text"], other
             assert text in other["text"], other
 
     return check
 
 
-def disagree(results: Results) -> None:
-    """Every rank raises the same error, which names what differs."""
-    texts = {result["text"] for result in results if result}
-    assert len(texts) == 1, texts
-    assert "disagree on the number of groups" in texts.pop()
-    assert all(result and result["error"] == "RankError" for result in results)
+def disagree(parts: str) -> Check:
+    """Every rank raises the same error, which names the last process and what differs."""
+
+    def check(results: Results) -> None:
+        texts = {result["text"] for result in results if result}
+        assert len(texts) == 1, texts
+        last = f": process {len(results) - 1} differs from the others in {parts}"
+        assert texts.pop().endswith(last)
+        assert all(result and result["error"] == "RankError" for result in results)
+
+    return check
+
+
+def as_at_the_desk(name: str) -> Check:
+    """Equal waves, bytes, plans and refusals as one process that plans all shares."""
+
+    def check(results: Results) -> None:
+        waves = scenario.desk_waves(name, AllShares(), len(results))
+        shares = [[scenario.told(share) for share in wave.shares] for wave in waves]
+        refused = [[str(one), one.indices.tolist()] for one in waves.refused]
+        assert shares
+        for rank, result in enumerate(results):
+            assert result is not None
+            assert result["error"] is None, result
+            assert result["waves"] == [wave[rank] for wave in shares]
+            assert result["refused"] == refused
+
+    return check
 
 
 def refused(results: Results) -> None:
-    """The share of the last rank is too large: refused everywhere."""
+    """The share of the last rank is too large: refused everywhere, in the same words."""
     assert all(result and result["error"] == "WaveRefused" for result in results), results
-    last = len(results) - 1
-    for rank, result in enumerate(results):
-        assert result is not None
-        assert (f"data-parallel rank {last} requires" in result["text"]) == (rank != last), result
+    (text,) = {result["text"] for result in results if result}
+    assert text.startswith(f"the share of DP rank {len(results) - 1} (1 request, 80000 packed")
 
 
 def lost(results: Results) -> None:
@@ -146,6 +169,9 @@ def gone(results: Results) -> None:
     assert results == [None] * len(results), results
 
 
+POOLS = [f"random {seed}" for seed in range(4)]
+POOLS += [f"corpus {name}" for name in ("coding", "math_grpo", "tau_retail", "tau_turns")]
+DESK = [f"desk {pool} {how}" for pool in POOLS for how in ("keep", "blocks", "reference")]
 SCENARIOS: dict[str, Check] = {
     "unequal": all_waves,
     "empty": all_waves,
@@ -159,7 +185,18 @@ SCENARIOS: dict[str, Check] = {
     "planner": fails("OSError", "config.json is missing"),
     "step raises": fails("ValueError", "the loss is not finite"),
     "planning raises": fails("MemoryError", "no memory for the tables"),
-    "other pool": disagree,
+    "other pool": disagree(
+        "tokens, lengths, targets, target_width, labels, top_k, logits, hidden, "
+        "gradient, adapter, routed, groups"
+    ),
+    "other order": disagree("tokens, lengths, labels"),
+    "other tokens": disagree("tokens"),
+    "other targets": disagree("labels"),
+    "other adapter": disagree("adapter"),
+    "other gradient": disagree("gradient"),
+    "other top_k": disagree("top_k"),
+    "other groups": disagree("groups"),
+    **{name: as_at_the_desk(name) for name in DESK},
     "killed": lost,
 }
 

@@ -22,7 +22,7 @@ class Agreement(Protocol):
     """The ranks of a job, connected by two reductions over all of its processes.
 
     Every process calls the same reductions in the same order with arrays of the same length,
-    and gets the same result. A wave takes five calls, however many widths it prices; see
+    and gets the same result. A wave takes four to six calls, however many widths it prices; see
     `waveplan.agreement.protocol`.
     """
 
@@ -139,7 +139,7 @@ class TorchDistributed:
             self._dist.all_reduce(tensor, op=op, group=self._group)
             reduced: NDArray[np.int64] = tensor.cpu().numpy()
         except Exception as error:
-            raise RankError(f"the ranks lost touch: {error}", lost=True) from error
+            raise RankError(f"the processes lost touch: {error}", lost=True) from error
         return reduced
 
 
@@ -174,7 +174,7 @@ class Mpi4py:
         try:
             self._comm.Allreduce(np.ascontiguousarray(values, np.int64), reduced, op=op)
         except Exception as error:
-            raise RankError(f"the ranks lost touch: {error}", lost=True) from error
+            raise RankError(f"the processes lost touch: {error}", lost=True) from error
         return reduced
 
 

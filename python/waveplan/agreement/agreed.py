@@ -1,5 +1,6 @@
-"""One wave planned by all data-parallel ranks: of other processes, five reductions whatever the
-probes (four in reference mode); of this process, the same search without any."""
+"""One wave planned by all data-parallel ranks: of other processes, by five reductions whatever
+the probes (four in reference mode, six where modelled times decide); of this process alone, the
+same search without any."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waveplan import _core as core
-from waveplan.agreement.protocol import Step, digest
+from waveplan.agreement.protocol import Step, digest, halves
 from waveplan.plan import Plan, plan_of
 from waveplan.planning import Searching
 from waveplan.refusal import cheapest
@@ -17,20 +18,6 @@ from waveplan.refusal import cheapest
 __all__ = ["Outcome", "Settled", "Share", "settle"]
 
 Column = NDArray[np.int64]
-
-_EQUAL = (
-    "start",
-    "number of groups",
-    "number of requests",
-    "number of tokens",
-    "width hint",
-    "way to take refusals or the order",
-    "planner's settings or version",
-    "pricing rules",
-)
-"""Values that must be equal on all ranks, in the order of the first gather."""
-_HASHED = 5
-"""From here on hashes are gathered."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +68,7 @@ def settle(waves: Searching) -> Settled:
     sessions = waves.sessions()
     available = waves.available
     if ranks.size > 1:
-        available = _available(waves, ranks.gather(Step.WAVE, _inputs(waves)))
+        available = _available(waves)
     if ranks.size == len(sessions) == 1:
         found = [sessions[0].alone()]
     else:
@@ -126,46 +113,43 @@ def _by_tables(
     return [session.finish(times) for session in sessions]
 
 
-def _inputs(waves: Searching) -> list[int]:
-    """Return what this process gathers before the search."""
-    planner, pool = waves.planner, waves.pool
-    settings, rules = planner.digests
-    return [
-        planner.agreement.dp_rank,
-        waves.available,
-        digest(sorted(map(repr, planner.known(pool)))),
-        waves.start,
-        waves.groups,
-        len(pool),
-        int(pool.lengths.sum()),
-        waves.width_hint or 0,
-        digest((waves.on_refusal, waves.blocks)),
-        settings,
-        rules,
-    ]
+def _parts(waves: Searching) -> dict[str, int]:
+    """Return what must be equal on all processes, each a number of 128 bits by its name."""
+    moved = waves.order[waves.start :]
+    if np.array_equal(moved, np.arange(waves.start, waves.groups)):
+        moved = moved[:0]  # the pool's own order
+    return {
+        **waves.content,
+        **waves.planner.digests,
+        "start": waves.start,
+        "order of groups": digest(moved.tolist()),
+        "width_hint": waves.width_hint or 0,
+        "on_refusal": digest(waves.on_refusal),
+        "order": digest(waves.blocks),
+    }
 
 
-def _available(waves: Searching, shown: Column) -> int:
-    """Check what was gathered; return the least available bytes of this data-parallel rank."""
-    planner = waves.planner
-    differ = planner.ranks.differ
+def _available(waves: Searching) -> int:
+    """Agree on everything before the search; return the least available bytes of this share."""
+    planner, ranks = waves.planner, waves.planner.ranks
+    parts = _parts(waves)
+    known = digest(sorted(map(repr, planner.known(waves.pool))))
+    version, own = digest(core.__version__), digest(sorted(parts.items()))
+    mine = [planner.agreement.dp_rank, waves.available, halves(known)[0], halves(version)[0]]
+    shown = ranks.gather(Step.WAVE, [*mine, *halves(own)])
     where = f"for the wave at group {waves.start}"
-    for at, what in enumerate(_EQUAL):
-        values = shown[:, 3 + at].tolist()
-        other = next((rank for rank, value in enumerate(values) if value != values[0]), None)
-        if other is not None:
-            figures = f": rank {other} differs from rank 0"
-            if at < _HASHED:
-                figures = f": rank 0 has {values[0]}, rank {other} has {values[other]}"
-            differ(f"the ranks disagree on the {what} {where}{figures}")
+    if odd := np.flatnonzero(shown[:, 3] != shown[0, 3]).tolist():
+        ranks.differ(f"process {odd[0]} has another version of waveplan than process 0")
+    if (shown[:, 4:6] != shown[0, 4:6]).any():
+        ranks.disagree(where, parts)
     shares = shown[:, 0]
     for dp_rank in range(planner.topology.dp):
         members = np.flatnonzero(shares == dp_rank)
         if not len(members):
-            differ(f"no process plans for DP rank {dp_rank} of {planner.topology.dp}")
+            ranks.differ(f"no process plans for DP rank {dp_rank} of {planner.topology.dp}")
         profiles = shown[members, 2]
         if (profiles != profiles[0]).any():
-            differ(
+            ranks.differ(
                 f"processes {members.tolist()} of DP rank {dp_rank} hold different profiles: "
                 "load the same ones on each"
             )
@@ -176,7 +160,7 @@ def _row(waves: Searching, share: Share, available: int) -> list[int]:
     """Return what this process gathers after the search."""
     found, mark = share.found, 0
     if waves.planner.ranks.size > waves.planner.topology.dp:  # several plan the same share
-        mark = int(plan_of(found, waves.planner.bound).fingerprint[:15], 16)
+        mark = int(plan_of(found, waves.planner.bound, waves.pool).fingerprint[:15], 16)
     flags = int(share.refused), share.required, available, int(found.cold)
     return [share.dp_rank, found.width, *flags, mark]
 

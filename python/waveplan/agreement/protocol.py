@@ -1,11 +1,14 @@
-"""Many ranks in step: each wave takes five reductions, and a failure is broadcast to all.
+"""Many ranks in step: each wave takes five reductions (four in reference mode, six where
+modelled times decide), and a failure is broadcast to all.
 
-1. *Gather* the step, the data-parallel rank, the available bytes and what must be equal
-   everywhere (groups, start, settings, rules, ...) of each process.
+1. *Gather* of each process the step, the data-parallel rank, the available bytes and hashes: of
+   the profiles, of the version, and of all that must be equal everywhere, which is the content of
+   the requests and what decides plans. Where it differs, one more reduction shows which part.
 2. *Reduce* the probes of every width that growth can reach.
 3. *Reduce* the probes of every width that bisection can reach.
 4. *Reduce* the probes of the widths between two granules; left out in reference mode.
-5. *Gather* the outcome: width, bytes required, refusals, fingerprints.
+5. *Reduce* the modelled times of the widths that may run; left out where they decide nothing.
+6. *Gather* the outcome: width, bytes required, refusals, fingerprints.
 
 Gathers always have the same shape, so a process whose own code fails between two waves takes
 part in the next one with its error; what is reduced carries a flag for the same purpose.
@@ -13,7 +16,7 @@ part in the next one with its error; what is reduced carries a flag for the same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from typing import NoReturn, TypeVar
@@ -30,8 +33,8 @@ __all__ = ["Ranks", "in_step"]
 Column = NDArray[np.int64]
 E = TypeVar("E", bound=BaseException)
 
-FIELDS = 13
-"""Numbers that each process gives to a gather: its step, then up to twelve values."""
+FIELDS = 8
+"""Numbers that each process gives to a gather: its step, then up to seven values."""
 TEXT = 32
 """Words of seven bytes in which a failure is broadcast."""
 LEAVES = 8
@@ -58,11 +61,18 @@ _DOES = {
 
 
 def digest(value: object) -> int:
-    """Return a hash of a value's text, equal on every machine."""
+    """Return a hash of 128 bits of a value's text, equal on every machine."""
     import hashlib  # slow to import
 
-    made = hashlib.blake2b(repr(value).encode(), digest_size=8).digest()
-    return int.from_bytes(made, "little") >> 2
+    return int.from_bytes(hashlib.blake2b(repr(value).encode(), digest_size=16).digest(), "little")
+
+
+def halves(number: int) -> tuple[int, int]:
+    """Return a number of 128 bits as two of 64."""
+    raw = number.to_bytes(16, "little")
+    return int.from_bytes(raw[:8], "little", signed=True), int.from_bytes(
+        raw[8:], "little", signed=True
+    )
 
 
 class Ranks:
@@ -92,12 +102,35 @@ class Ranks:
             other = next(r for r, at in enumerate(steps) if at != steps[0])
             raise everywhere(
                 RankError(
-                    f"the ranks are out of step: rank 0 {_does(steps[0])} while rank {other} "
-                    f"{_does(steps[other])}",
+                    f"the processes are out of step: process 0 {_does(steps[0])} while process "
+                    f"{other} {_does(steps[other])}",
                     rank=other,
                 )
             )
         return shown
+
+    def disagree(self, where: str, parts: Mapping[str, int]) -> NoReturn:
+        """Raise, on every process alike, an error that names the parts which differ, and where.
+
+        Args:
+            parts: numbers of 128 bits by name, the same names on every process; one more
+                reduction shows them to all.
+        """
+        mine = np.full((self.size, len(parts), 2), _NOTHING, np.int64)
+        mine[self.rank] = [halves(part) for part in parts.values()]
+        shown = self._all_max(mine.reshape(-1)).reshape(mine.shape)
+        differ: dict[tuple[int, ...], list[str]] = {}
+        for at, name in enumerate(parts):
+            seen = [tuple(row) for row in shown[:, at].tolist()]
+            usual = max(seen, key=seen.count)  # of a tie the first
+            odd = tuple(rank for rank, value in enumerate(seen) if value != usual)
+            if odd:
+                differ.setdefault(odd, []).append(name)
+        says = [f"{_processes(odd)} in {', '.join(names)}" for odd, names in differ.items()]
+        first = min((odd[0] for odd in differ), default=None)
+        raise everywhere(
+            RankError(f"the processes disagree {where}: {'; '.join(says)}", rank=first)
+        )
 
     def _all_max(self, values: Column) -> Column:
         return _reduced("all_max", self.agreement.all_max(values), values)
@@ -129,7 +162,7 @@ class Ranks:
         said = _text(self._all_max(words))
         if own is not None:
             raise everywhere(own)
-        raise everywhere(RankError(f"rank {rank} failed: {said}", rank=rank))
+        raise everywhere(RankError(f"process {rank} failed: {said}", rank=rank))
 
     def broadcast(self, error: BaseException) -> None:
         """Give `error` to the others' next gather, where they raise `RankError`."""
@@ -139,7 +172,7 @@ class Ranks:
             self._gather(Step.FAILED, (), error)
         except BaseException as raised:
             if raised is not error:
-                error.add_note(f"it could not be broadcast to the other ranks: {raised}")
+                error.add_note(f"it could not be broadcast to the other processes: {raised}")
         everywhere(error)
 
     @contextmanager
@@ -209,6 +242,12 @@ def is_everywhere(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def _processes(ranks: Sequence[int]) -> str:
+    if len(ranks) == 1:
+        return f"process {ranks[0]} differs from the others"
+    return f"processes {', '.join(map(str, ranks))} differ from the others"
 
 
 def _does(step: int) -> str:

@@ -54,6 +54,8 @@ class Requests(_core.Requests):
         padding: how a trainer that runs padded batches pads: "longest", or the multiple that the
             longest request of a pack is rounded up to. Its requests run as rows of that length,
             and nothing is shared.
+        hashed: hash the tokens in the pass that checks them, as several processes need to agree
+            (see `content`); else they are read once more when that is first needed.
 
     A request without an output is inactive: it counts in its group and joins no pack.
 
@@ -84,6 +86,7 @@ class Requests(_core.Requests):
         sharing: bool = True,
         unshareable: Iterable[int] = (),
         padding: Literal["longest"] | int | None = None,
+        hashed: bool = False,
     ) -> Self:
         given = Sequences.from_any(sequences)
         count = len(given)
@@ -103,6 +106,7 @@ class Requests(_core.Requests):
             group_sizes=_group_sizes(groups, count),
             shareable=_shareable(given, flag("sharing", sharing), unshareable),
             padding=_padding(padding),
+            hashed=flag("hashed", hashed),
             **_targets(targets, given.lengths),
         )
 
@@ -113,10 +117,15 @@ class Requests(_core.Requests):
         return made
 
     @classmethod
-    def from_any(cls, requests: object) -> Requests:
+    def from_any(cls, requests: object, *, hashed: bool = False) -> Requests:
         """Return `Requests` as they are; make requests of sequences, see `Sequences.from_any`, with
         the labels that they carry, and all labelled where they carry none."""
-        return requests if isinstance(requests, Requests) else cls(requests)
+        return requests if isinstance(requests, Requests) else cls(requests, hashed=hashed)
+
+    @property
+    def content(self) -> dict[str, int]:
+        """Hashes of 128 bits of the tokens and of every column, by name; equal on every machine."""
+        return dict(self.hashes(self.sequences.tokens))
 
     @classmethod
     def load(cls, path: Any, columns: Mapping[str, str] | None = None, **asked: Any) -> Requests:

@@ -52,7 +52,7 @@ fn lying_offsets(draw: &mut Draw<'_>) {
 
 /// The first negative token is the one that the error names.
 fn check_negative(sequences: &Sequences<'_>, listed: &[Vec<i64>]) {
-    let found = sequences.refuse_negative();
+    let found = sequences.refuse_negative(None);
     let first = (listed.iter().enumerate())
         .find_map(|(r, sequence)| Some((r, sequence.iter().position(|&token| token < 0)?)));
     match (found, first) {
