@@ -94,10 +94,10 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-if _os.environ.get("WAVEPLAN_ART", "0") not in ("", "0"):
-    from waveplan.integrations.art._hook import install_on_import as _install_on_import
+if "WAVEPLAN_ART" in _os.environ:  # where the wheel's .pth file has not run
+    from waveplan.integrations.art._hook import arm as _arm
 
-    _install_on_import(shadow=_os.environ["WAVEPLAN_ART"] == "shadow")
+    _arm()
 
 # fmt: off
 __all__ = [

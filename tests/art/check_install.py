@@ -1,13 +1,15 @@
-"""Taking seams, giving them back, shadow runs and the environment variable."""
+"""Taking seams, giving them back, versions, shadow runs and the environment variable."""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
 import pickle
 import subprocess
 import sys
 import wave
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -23,6 +25,7 @@ from check_pools import draw_case, draw_sequences
 
 from waveplan import InputError
 from waveplan.integrations import art
+from waveplan.integrations.art import _content as content
 
 SEQUENCES = [[1, 2, 3, 4], [1, 2, 3, 5, 6], [1, 2, 9], [7, 7]]
 
@@ -72,14 +75,128 @@ def check_report_lists_seams():
     assert "1 calls" in text
 
 
-def check_unknown_version_is_refused(monkeypatch):
+def edit(monkeypatch, module, old, new):
+    """Changes what is read as the source of a module of the package."""
+    read = content.source
+
+    def source(name):
+        text = read(name)
+        assert name != module or old in text
+        return text.replace(old, new) if name == module else text
+
+    monkeypatch.setattr(content, "source", source)
+
+
+def check_local_builds_are_known_by_content(monkeypatch):
+    """Another version number, comments and docstrings change nothing."""
     monkeypatch.setattr(art, "version", lambda: "0.6.0")
-    with pytest.raises(InputError, match=r"openpipe-art 0\.6\.0"):
+    edit(monkeypatch, "trainer_rank._memory", "def _memory_check(", "# ours\ndef _memory_check(")
+    report = art.install()
+    assert not report.refused
+    assert report.summary == f"waveplan plans openpipe-art 0.6.0: {len(report.seams)} seams"
+
+
+def check_changed_functions_are_refused_by_name(monkeypatch):
+    """What stands on a changed definition is left alone, the rest is taken."""
+    edit(monkeypatch, "trainer_rank._memory", "_HEAD_LABEL_BYTES = 32", "_HEAD_LABEL_BYTES = 33")
+    before = held()
+    report = art.install()
+    search = "art.trainer_rank._impl.TrainerRank._search_next_micro_batch"
+    assert report.refused[search] == "changed in trainer_rank._memory:_HEAD_LABEL_BYTES"
+    assert "_HEAD_LABEL_BYTES" in str(report)
+    assert search not in {seam.path for seam in report.seams}
+    assert held()[0] is not before[0]
+    assert not art.install(force=True).refused
+
+
+def check_changed_parameters_are_never_answered(monkeypatch):
+    def other(sequences, depth_limit=None):
+        return sequences, depth_limit
+
+    monkeypatch.setattr(planner, "build_canonical_prefix_tree", other)
+    report = art.install(force=True)
+    path = f"{planner.__name__}.build_canonical_prefix_tree"
+    assert report.refused == {path: "has other parameters"}
+    assert planner.build_canonical_prefix_tree is other
+
+
+def check_a_package_of_other_functions_is_refused(monkeypatch):
+    monkeypatch.setattr(content, "source", lambda _: "")
+    with pytest.raises(InputError, match=r"other functions than those of 0\.5\.22 and 0\.5\.23"):
         art.install()
     assert art.installed() is None
-    assert art.install(force=True).version == "0.6.0"
     with pytest.raises(InputError, match="on_difference"):
         art.install(on_difference="ignore")
+
+
+def check_functions_held_elsewhere_stay_good():
+    """A function taken from the package while ours is in place, after ours is gone or new."""
+    facts = {"cp_size": 2, "layers": 40, "uses_gdn": True, "refinement_work_budget": 2000}
+    tensors = stub.tensors(SEQUENCES)
+
+    def use(build, choose, pack):
+        tree = build(tensors)
+        layout = choose(tree, **facts).layout
+        return pack(tensors, tree, layout, verify_shared_tokens=False).tokens.tolist()
+
+    def taken():
+        return (
+            planner.build_canonical_prefix_tree,
+            planner.select_prefix_tree_layout,
+            _impl.materialize_prefix_tree_layout,
+        )
+
+    wanted = use(*taken())
+    art.install()
+    old = taken()
+    seams = art.installed().seams
+    assert use(*old) == wanted
+    calls = sum(seam.calls for seam in seams)
+    for change in (art.uninstall, art.install, art.install, lambda: art.install(shadow=True)):
+        change()
+        with ThreadPoolExecutor(4) as threads:
+            found = list(threads.map(lambda _: use(*old), range(8)))
+        assert found == [wanted] * 8
+        assert use(*taken()) == wanted
+    assert sum(seam.calls for seam in seams) == calls  # the old ones call the package
+    # Values made under one installation are used under another, or none.
+    tree = old[0](tensors)
+    art.uninstall()
+    assert tree == planner.build_canonical_prefix_tree(tensors)
+    assert planner.select_prefix_tree_layout(tree, **facts).layout.packed_tokens == 14
+
+
+def check_what_ours_cannot_do_goes_to_the_package(caplog):
+    tensors = stub.tensors(SEQUENCES)
+    facts = {"cp_size": 2, "layers": 40, "uses_gdn": True, "refinement_work_budget": 2000}
+    plain = planner.build_canonical_prefix_tree(tensors)
+    wanted = planner.select_prefix_tree_layout(plain, **facts)
+    report = art.install()
+    seam = next(seam for seam in report.seams if seam.name == "layout selection")
+    ours = planner.build_canonical_prefix_tree(tensors)
+    copied = dataclasses.replace(ours, sequence_lengths=tuple(ours.sequence_lengths))
+    choice = planner.select_prefix_tree_layout(ours, **facts)
+    replaced = dataclasses.replace(choice, discovery_tier=choice.discovery_tier)
+    assert replaced.layout.fingerprint == wanted.layout.fingerprint
+    with caplog.at_level("WARNING", logger="waveplan.art"):
+        for tree in (copied, copied, plain):
+            found = planner.select_prefix_tree_layout(tree, **facts)
+            assert found.layout.fingerprint == wanted.layout.fingerprint
+        right = seam.ours
+        seam.ours = lambda *_, **__: 1 / 0
+        for _ in range(3):
+            assert planner.select_prefix_tree_layout(ours, **facts).score == wanted.score
+        seam.ours = right
+        with pytest.raises(TypeError):
+            planner.select_prefix_tree_layout(ours, unknown=1, **facts)
+        rank = stub.planning_rank()
+        with pytest.raises(ValueError, match="unpack"):
+            rank._compute_group_layout(tensors, ("content", None, "full_sharing", "fourth"))
+    assert (seam.declined, seam.failed) == (4, 3)
+    assert "4 left to the original, 3 failed" in str(report)
+    logged = [record for record in caplog.records if "layout selection" in record.getMessage()]
+    assert len(logged) == 1
+    assert logged[0].exc_info
 
 
 def check_absent_function_is_reported(monkeypatch):
@@ -254,22 +371,83 @@ NEVER_BROKEN = {"canonical tree", "layout of a pack", "layout key"}
 """Seams whose values the others cannot do without."""
 
 
-def check_environment_variable_installs_on_import():
-    code = """
+IMPORT = """
 import sys
-import waveplan
-assert not any(name.startswith(("art", "torch")) for name in sys.modules), "heavy import"
+assert "waveplan" not in sys.modules and "torch" not in sys.modules, "heavy start"
 from waveplan.bench import reference
 reference.importable()
+import logging
+logging.basicConfig(level="INFO", format="log: %(message)s")
+{before}
 from art.trainer_rank import _impl
-from waveplan.integrations import art
-print(len(art.installed().seams))
+report = sys.modules["waveplan.integrations.art"].installed()
+print("shadow" if report and report.shadow else "plain" if report is None else len(report.seams))
 """
-    for value, wanted in (("1", True), ("0", False)):
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "WAVEPLAN_ART": value},
-            capture_output=True,
-            text=True,
-        )
-        assert (done.returncode == 0) is wanted, done.stderr
+
+
+def started(value, before=""):
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT.format(before=before)],
+        env={**os.environ, "WAVEPLAN_ART": value},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()[-1], [
+        line for line in done.stderr.splitlines() if "waveplan" in line and "Warning" not in line
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        *(("1", "17"), ("true", "17"), ("ON", "17"), ("shadow", "shadow")),
+        *(("0", "plain"), ("false", "plain"), ("off", "plain"), ("", "plain")),
+        ("yes", "plain"),
+    ],
+)
+def check_environment_variable(value, wanted):
+    found, lines = started(value, "import waveplan.integrations.art")
+    assert found == wanted
+    if value == "yes":
+        (line,) = lines
+        assert line.startswith("waveplan: WAVEPLAN_ART=yes is none of 1, true or on; 0, false")
+    else:
+        assert len(lines) == (wanted != "plain")
+        assert all(line.startswith("log: waveplan plans openpipe-art 0.5.23") for line in lines)
+
+
+def check_probes_and_failed_imports_do_not_disarm():
+    """Nor does a version whose functions are others break the import."""
+    before = """
+import importlib.util
+assert importlib.util.find_spec("art.trainer_rank") is not None
+pydantic, sys.modules["torch"] = sys.modules.get("torch"), None
+try:
+    import art.trainer_rank
+except ImportError:
+    pass
+else:
+    raise AssertionError("torch is there")
+del sys.modules["torch"]
+for name in [name for name in sys.modules if name.startswith("art.trainer_rank")]:
+    del sys.modules[name]
+"""
+    assert started("1", before)[0] == "17"
+    other = """
+from waveplan.integrations.art import _content
+_content.source = lambda _: ""
+"""
+    found, (line,) = started("1", other)
+    assert found == "plain"
+    assert line.startswith("log: waveplan leaves ART alone: openpipe-art 0.5.23 plans by other")
+
+
+def check_spawned_processes_have_it():
+    """Through the wheel's .pth file, in an interpreter that imports the package first."""
+    code = "import sys; print('_waveplan_art' in sys.modules, 'waveplan' in sys.modules)"
+    for value, wanted in (("1", "True False"), ("0", "True False"), (None, "False False")):
+        env = {key: of for key, of in os.environ.items() if key != "WAVEPLAN_ART"}
+        env |= {} if value is None else {"WAVEPLAN_ART": value}
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+        assert done.stdout.strip() == wanted

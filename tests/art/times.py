@@ -1,72 +1,166 @@
-"""Times of the reference package's own width search, alone and with ours in place.
+"""Times of the reference package's width search: alone, with ours in place, and ours by itself.
 
-usage: FOLDER/bin/python tests/art/times.py [workload ...]; alternating, in one process and on one
-thread, on a fresh rank with empty caches. Prints the medians in milliseconds and their ratio.
+usage: FOLDER/bin/python tests/art/times.py [--write] [workload ...]
+
+Alternating, in one process and on one thread, each search on a fresh rank with empty caches;
+medians of CPU seconds of the thread.
+--write puts the table between the markers of docs/art.md.
 """
 
 from __future__ import annotations
 
+import gc
 import os
+import platform
+import re
 import statistics
 import sys
 import time
 from pathlib import Path
 
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+os.environ["WAVEPLAN_ART"] = "0"
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from waveplan.bench import reference  # noqa: E402
+from waveplan.bench import peer, reference  # noqa: E402
+from waveplan.bench.workloads import WAVES  # noqa: E402
 
 reference.importable()
 
 import rank as stub  # noqa: E402
 import torch  # noqa: E402
-import workloads  # noqa: E402
 
 from waveplan.integrations import art  # noqa: E402
+from waveplan.report.table import Table, integer, seconds  # noqa: E402
 
-POOLS = {
-    "unique10_195k": (lambda: workloads.unique(10), 64 << 30),
-    "grpo_8x8": (lambda: workloads.grpo(8, groups=8, k=8), 64 << 30),
-    "agentic_3x8": (lambda: workloads.agentic(38, trees=3, requests=8), 64 << 30),
-    "short_1024": (lambda: workloads.short(1024, count=1024), 64 << 30),
-    "wave_779k_48req": (workloads.wave_779k, 128 << 30),
-    "pool_4m_1024req": (workloads.pool_4m, 64 << 30),
-}
+PAGE = HERE.parents[1] / "docs" / "art.md"
+CPS = (1, 2, 4)
+PATIENCE = 4.0
+"""CPU seconds of searches of the package alone, after which it runs no more."""
 
 
-def search(sequences, cp, available):
-    """Seconds of one cold search, and the width and tokens it chose."""
+def timed(call):
+    gc.collect()
+    began = time.thread_time()
+    value = call()
+    return time.thread_time() - began, value
+
+
+def fresh(sequences, cp, available):
+    """A rank without anything cached, and requests that it has a trusted profile for."""
     stub.forget()
     rank, made = stub.planning_rank(cp, available), stub.requests(sequences)
     stub.learn(rank, made, bytes_per_token=0.0, packed_tokens=sum(map(len, sequences)))
-    began = time.perf_counter()
-    chosen = rank._select_next_micro_batch(made, 0)
-    return time.perf_counter() - began, (chosen.stats_global_count, chosen.plan.packed_tokens)
+    return rank, made
 
 
-def main(names):
+def search(sequences, cp, available):
+    rank, made = fresh(sequences, cp, available)
+    spent, chosen = timed(lambda: rank._select_next_micro_batch(made, 0))
+    found = chosen.stats_global_count, chosen.check.estimated_required_bytes
+    return spent, (*found, chosen.rejected_candidates), chosen.plan
+
+
+def confirming(sequences, cp, available, widths):
+    """Seconds of the package's own plan and check of these widths, in the mode of each."""
+    rank, made = fresh(sequences, cp, available)
+
+    def price():
+        for width, minimal in widths:
+            rank._memory_check(rank._plan_flat_forward(made[:width], memory_minimal=minimal))
+
+    return timed(price)[0]
+
+
+def late(plan):
+    """Seconds to make what a plan with ours makes when it is first read."""
+
+    def read():
+        for group in plan.groups:
+            pack = group.packed
+            assert len(group.input_row_fingerprints) == len(pack.positions_by_sequence)
+            for tensor in (pack.tokens, pack.group_ids, pack.parent_ids, pack.position_ids):
+                assert tensor.numel()
+
+    return timed(read)[0]
+
+
+def watch():
+    """Keep the widths that the last search with ours has confirmed, and whether fully shared."""
+    from waveplan.integrations.art import _search
+
+    kept, theirs = [], _search.Proposal._theirs
+
+    def recorded(proposal, width, kind):
+        kept.append((width, kind == "full"))
+        return theirs(proposal, width, kind)
+
+    _search.Proposal._theirs = recorded
+    return kept
+
+
+def measure(name, cp, kept):
+    """One line of the table."""
+    make, available = WAVES[name]
+    sequences = make()
+    arrays = peer.columns(sequences)
+    times = {key: [] for key in ("alone", "ours", "late", "cold", "confirming")}
+    while not times["alone"] or (len(times["alone"]) < 3 and sum(times["alone"]) < PATIENCE):
+        art.uninstall()
+        spent, wanted, _ = search(sequences, cp, available)
+        times["alone"].append(spent)
+        report = art.install()
+        for _ in range(3):
+            kept.clear()
+            spent, found, plan = search(sequences, cp, available)
+            assert found == wanted
+            times["ours"].append(spent)
+            times["late"].append(late(plan))
+        (seam,) = [seam for seam in report.seams if seam.name == "width search"]
+        assert (seam.calls, seam.declined, seam.failed) == (3, 0, 0)
+        times["confirming"] += [confirming(sequences, cp, available, list(kept)) for _ in range(3)]
+        for _ in range(3):
+            planner = peer.Ours(cp, available, len(arrays[0]))
+            spent, cold = timed(lambda planner=planner: planner.cold(*arrays))
+            assert cold == wanted[:2]
+            times["cold"].append(spent)
+    median = {key: statistics.median(values) for key, values in times.items()}
+    bound = 2 * median["cold"] + median["confirming"]
+    return [
+        name,
+        str(cp),
+        str(wanted[0]),
+        seconds(median["alone"]),
+        seconds(median["ours"]),
+        integer(round(median["alone"] / median["ours"])),
+        seconds(median["cold"]),
+        seconds(median["confirming"]),
+        f"{median['ours'] / bound:.2f}",
+        seconds(median["late"]),
+    ]
+
+
+COLUMNS = (
+    *("workload", "CP", "width", "package", "with ours", "ratio", "our own search"),
+    *("plans and checks", "of the bound", "read later"),
+)
+
+
+def main(arguments):
     torch.set_num_threads(1)
-    print(f"{'workload':>18} CP {'alone':>9} {'with ours':>9} ratio   width tokens")
-    for name in names or POOLS:
-        make, available = POOLS[name]
-        sequences = make()
-        for cp in (1, 2, 4):
-            alone, ours = [], []
-            while len(alone) < 3 and sum(alone) < 20:
-                art.uninstall()
-                spent, wanted = search(sequences, cp, available)
-                alone.append(spent)
-                art.install()
-                for _ in range(3):
-                    spent, found = search(sequences, cp, available)
-                    assert found == wanted
-                    ours.append(spent)
-            a, b = statistics.median(alone) * 1e3, statistics.median(ours) * 1e3
-            print(
-                f"{name:>18} {cp:>2} {a:9.1f} {b:9.1f} {a / b:5.1f}   {wanted[0]} {wanted[1]}",
-                flush=True,
-            )
+    art.install()
+    kept, lines = watch(), []
+    for name in [one for one in arguments if one != "--write"] or WAVES:
+        for cp in CPS:
+            lines.append(measure(name, cp, kept))
+            print(*lines[-1], flush=True)
+    table = Table("", list(COLUMNS), lines, right=list(COLUMNS)[1:]).markdown()
+    where = f"{platform.machine()}, {os.cpu_count()} cores, CPython {platform.python_version()}"
+    text = f"{where}, openpipe-art {art.version()}.\n\n{table}"
+    if "--write" in arguments:
+        marked = re.compile(r"(<!-- measured -->\n).*(\n<!-- end -->)", re.DOTALL)
+        PAGE.write_text(marked.sub(lambda m: m[1] + text + m[2], PAGE.read_text()), "utf-8")
 
 
 if __name__ == "__main__":

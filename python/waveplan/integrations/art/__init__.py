@@ -7,9 +7,9 @@ with equal values; parts that planning rarely reads are computed when first read
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
-from collections.abc import Sequence
+import importlib.util
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,8 +21,9 @@ from ._shadow import Difference, Shadow, forget
 
 __all__ = ["VERSIONS", "Difference", "Report", "install", "installed", "uninstall"]
 
-VERSIONS = ("0.5.23",)
-"""Versions of ``openpipe-art`` that ours was compared with."""
+VERSIONS = ("0.5.22", "0.5.23")
+"""Versions of ``openpipe-art`` whose planning ours was compared with. Others are known by content:
+each function is taken if it and all that it stands on is as it was there."""
 
 DISTRIBUTION = "openpipe-art"
 
@@ -36,8 +37,20 @@ class Report:
     """Replaced functions; each has `name`, `path`, `calls` and `declined`."""
     absent: Sequence[str]
     """Functions that this version does not have."""
+    refused: Mapping[str, str]
+    """Functions left alone because they, or what they stand on, changed: why, by path."""
     shadow: Shadow | None
     """With ``shadow=True``: counts of `equal` and `different` results, and the first `found`."""
+
+    @property
+    def summary(self) -> str:
+        """One line."""
+        mode = "" if self.shadow is None else ", beside the original (shadow)"
+        left = [*self.absent, *self.refused]
+        count = f"{len(self.seams)} of {len(self.seams) + len(left)}" if left else len(self.seams)
+        text = f"waveplan plans {DISTRIBUTION} {self.version}{mode}: {count} seams"
+        reasons = [f"{path} {why}" for path, why in self.refused.items()]
+        return text + "".join(f"; not {one}" for one in (*self.absent, *reasons))
 
     def __str__(self) -> str:
         mode = "" if self.shadow is None else ", beside the original (shadow)"
@@ -46,10 +59,15 @@ class Report:
             used = f"{seam.calls} calls"
             if seam.declined:
                 used += f", {seam.declined} left to the original"
+            if seam.disagreed:
+                used += f" ({seam.disagreed} priced differently)"
+            if seam.failed:
+                used += f", {seam.failed} failed"
             if self.shadow is not None and self.shadow.different[seam.name]:
                 used += f", {self.shadow.different[seam.name]} different"
             lines.append(f"  {seam.name}: {seam.path}; {used}")
         lines += [f"  not taken, absent here: {path}" for path in self.absent]
+        lines += [f"  not taken, {why}: {path}" for path, why in self.refused.items()]
         if self.shadow is not None:
             different = self.shadow.different.total()
             lines.append(f"  {self.shadow.equal} results equal, {different} different")
@@ -69,34 +87,52 @@ def install(
     """Replace every seam of the installed ``openpipe-art``; return a report of them.
 
     Args:
-        shadow: Run both planners at every seam and compare.
+        shadow: Run both planners at every seam and compare; the original's results go on.
         on_difference: "raise" a `Difference` at each one, or "log" the first three of a seam as
-            errors (logger ``waveplan.art``), count the others, and use the original's result.
-        force: Try a version that ours was not compared with; functions it lacks stay absent.
+            errors (logger ``waveplan.art``) and count the others.
+        force: Take functions that changed, too, where their parameters are as ours knows them.
 
     Raises:
-        ImportError: the package cannot be imported.
-        InputError: an unknown version without `force`, or another `on_difference`.
+        ImportError: the package is not installed, or cannot be imported.
+        InputError: no function is as ours knows it, without `force`; or another `on_difference`.
     """
     global _current
     choice("on_difference", on_difference, ("raise", "log"))
     flag("shadow", shadow)
     flag("force", force)
     found = version()
-    if found not in VERSIONS and not force:
-        known = ", ".join(VERSIONS)
-        raise InputError(
-            f"{DISTRIBUTION} {found} is not among the versions waveplan was compared with "
-            f"({known}); install(force=True) tries it all the same"
-        )
     uninstall()
     around = Shadow(raises=on_difference == "raise") if shadow else None
     seams = _seams()
-    taken = tuple(seam for seam in seams if seam.prepare(around))
+    there = [seam for seam in seams if seam.prepare(around)]
+    absent = tuple(seam.path for seam in seams if seam not in there)
+    refused = _refused(there, force)
+    taken = tuple(seam for seam in there if seam.path not in refused)
+    if not taken:
+        raise InputError(
+            f"{DISTRIBUTION} {found} plans by other functions than those of "
+            f"{' and '.join(VERSIONS)}: {next(iter(refused.values()), 'all are absent')}"
+        )
     take(taken)
-    absent = tuple(seam.path for seam in seams if seam not in taken)
-    _current = Report(found, taken, absent, around)
+    _current = Report(found, taken, absent, refused, around)
     return _current
+
+
+def _refused(seams: Sequence[Seam], force: bool) -> dict[str, str]:
+    """Return why seams may not be taken."""
+    from . import _content
+
+    differing = _content.changed()
+    reasons = {}
+    for seam in seams:
+        known = _content.table()["seams"].get(seam.path, {"parameters": None})
+        if _content.parameters(seam.original) != known["parameters"]:
+            reasons[seam.path] = "has other parameters"
+        elif seam.path in differing and not force:
+            names = differing[seam.path]
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            reasons[seam.path] = f"changed in {', '.join(names[:3])}{more}"
+    return reasons
 
 
 def uninstall() -> None:
@@ -119,7 +155,9 @@ def version() -> str:
     try:
         return importlib.metadata.version(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
-        importlib.import_module("art.trainer_rank")
+        if importlib.util.find_spec("art") is None:
+            message = f"there is no {DISTRIBUTION} in this environment to install into"
+            raise ImportError(message) from None
         return "of unknown version"
 
 

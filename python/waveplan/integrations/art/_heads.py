@@ -14,7 +14,7 @@ from waveplan import _core
 from ._packs import Positions, Split, pack_class
 from ._seams import Declined, Function, Seam
 from ._shadow import twin
-from ._values import Int64, array
+from ._values import Int64, array, holds
 
 
 def seams() -> list[Seam]:
@@ -33,7 +33,7 @@ def head_bytes(rank: Any, plan: Any) -> int:
     most = 0
     for group in plan.groups:
         packed = twin(group.packed)
-        if type(packed) is not pack_class:
+        if not holds(packed, pack_class, "_packing"):
             raise Declined
         requests = tuple(item.request for item in group.items)
         positions = Positions(packed)

@@ -14,8 +14,8 @@ from waveplan import _core
 
 from ._seams import Declined, Seam
 from ._shadow import twin
-from ._trees import layout_class
-from ._values import SEARCH, Int64, arrays, filled, integers, late, members
+from ._trees import layout_class, tree_class
+from ._values import SEARCH, Int64, arrays, filled, holds, integers, late, members
 
 
 def seams() -> list[Seam]:
@@ -55,7 +55,12 @@ def pack_layout(
 ) -> Any:
     """Pack sequences by one of our layouts."""
     tree, layout = twin(tree), twin(layout)
-    if verify_shared_tokens or type(layout) is not layout_class or layout._tree is not tree:
+    if (
+        verify_shared_tokens
+        or not holds(layout, layout_class, "_tree")
+        or not holds(tree, tree_class, "_core")
+        or layout._tree is not tree
+    ):
         raise Declined
     tokens = arrays(sequences)
     if tuple(map(len, tokens)) != tree.sequence_lengths:

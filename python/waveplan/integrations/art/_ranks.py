@@ -15,7 +15,7 @@ from ._packs import pack_class
 from ._seams import Declined, Seam
 from ._settings import gdn_settings, ownership_settings
 from ._shadow import twin
-from ._values import array
+from ._values import array, holds
 
 
 def seams() -> list[Seam]:
@@ -72,7 +72,7 @@ def busiest_rank(rank: Any, batch: Any, *, topology: Any) -> int:
     if ranks <= 1:
         return int(batch.tokens.shape[1])
     batch = twin(batch)
-    if type(batch) is not pack_class:
+    if not holds(batch, pack_class, "_packing"):
         raise Declined
     known: dict[Any, int] = batch.__dict__.setdefault("_rank_tokens", {})
     key = (ranks, *configurations(rank))

@@ -22,11 +22,17 @@ from waveplan.scoring import TERMS, Scoring
 
 from ._seams import Declined, Function, Seam
 from ._shadow import SameNames, twin
-from ._values import SEARCH, Int64, arrays, filled, late, members
+from ._values import SEARCH, Int64, arrays, filled, holds, late, members
 
 _KEY = (secrets.randbits(64), secrets.randbits(64))
 _MOST_DIGESTS = 1 << 16
 _ANCHORS: dict[str, Literal["full", "none"]] = {"full_sharing": "full", "no_sharing": "none"}
+_FACTS = frozenset(
+    (
+        *("cp_size", "tp_size", "layers", "uses_gdn", "gdn_layers", "coefficient_version"),
+        *("coefficients", "refinement_work_budget", "reranker", "plan_structure"),
+    )
+)
 _digests: dict[bytes, str] = {}
 _lock = threading.Lock()
 
@@ -57,7 +63,8 @@ def build(sequences: Iterable[Any]) -> Any:
 def select(original: Function, tree: Any, **facts: Any) -> Any:
     """Choose the layout of one of our trees that scores best under the other package's facts."""
     tree = twin(tree)
-    if facts.get("reranker") is not None or type(tree) is not tree_class:
+    known = facts.keys() <= _FACTS and facts.get("reranker") is None
+    if not known or not holds(tree, tree_class, "_core"):
         raise Declined
     found = _core.choose_layout(
         tree._core,
@@ -95,7 +102,7 @@ def anchored(rank: Any, input_ids: Sequence[Any], key: Any) -> tuple[Any, Any]:
     with rank._layout_cache_lock:
         tree = rank._tree_cache.get(content)
     tree = steps.build_canonical_prefix_tree(input_ids) if tree is None else twin(tree)
-    if type(tree) is not tree_class:
+    if not holds(tree, tree_class, "_core"):
         raise Declined
     found = _core.choose_layout(tree._core, Scoring(version=1, layers=1), _ANCHORS[anchor])
     return tree, _layout(tree, found)
@@ -247,5 +254,12 @@ tree_class = late(
 )
 layout_class = late(planner.PrefixTreeLayout, _layout_part, ("_tree", "_flags", "_count"))
 choice_class = late(search.NonuniformSearchCandidate, _choice_part, ("_layout", "_again"))
-# the base class reads its layout through fields that are computed late
-choice_class.layout = property(lambda choice: choice._layout)
+
+
+def _chosen(choice: Any) -> Any:
+    # the base class reads its layout through fields that are computed late
+    held = choice._layout if hasattr(choice, "_layout") else None
+    return choice.candidate.layout if held is None else held
+
+
+choice_class.layout = property(_chosen)

@@ -109,6 +109,11 @@ def filled(cls: type, **values: Any) -> Any:
     return made
 
 
+def holds(value: Any, cls: type, name: str) -> bool:
+    """Return whether a value is one of ours with what ours keeps in it; a replaced one is not."""
+    return type(value) is cls and hasattr(value, name)
+
+
 def late(
     base: type,
     part: Callable[[Any, str], Any],
