@@ -56,16 +56,32 @@ def read_text(path: Name, most: int = MOST_BYTES) -> str:
 
 
 def read_json(path: Name, most: int = MOST_BYTES) -> Any:
-    """Return the value of a JSON file of at most ``most`` bytes.
+    """Return the value of a JSON file, perhaps compressed by gzip, of at most ``most`` bytes.
 
     Raises:
         InputError: it cannot be read, or is larger, or not JSON.
     """
     data = _read(path, most)
     try:
+        if data[:2] == b"\x1f\x8b":
+            data = _unpacked(path, data, most)
         return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON: {first_line(error)}") from None
+
+
+def _unpacked(path: Name, data: bytes, most: int) -> bytes:
+    """The content of a gzip file, of at most ``most`` bytes."""
+    import zlib
+
+    unpack = zlib.decompressobj(wbits=31)
+    try:
+        text = unpack.decompress(data, most + 1)
+    except zlib.error as error:
+        raise InputError(f"{path} is no whole gzip file: {error}") from None
+    if len(text) > most:
+        raise InputError(f"{path} is too large: at most {most} bytes are read")
+    return text
 
 
 @contextmanager

@@ -169,7 +169,7 @@ CASES = {
     "fused": Case(
         models.get("qwen3-8b"),
         {"tp": 2, **SP},
-        Training(lora_rank=0, recompute="none", head="vocab_parallel", **DROPOUT),
+        Training(lora_rank=0, recompute="none", head="vocab_parallel", gpu="ampere", **DROPOUT),
         {},
     ),
     "fused, no head": Case(

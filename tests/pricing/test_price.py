@@ -331,9 +331,6 @@ def test_a_dense_layer_on_one_rank_is_charged_and_marked(name: str, phase: str) 
     assert got.estimate >= 100_000 * 2 * features
     states = {state.name: str(state) for state in bound.unmeasured}
     assert "unmeasured at cp=1, tp=1" in states["sequence_parallel.workspace"].lower()
-    theirs = price(wave(100_000, requests=100), reference(model, Training(phase=phase)))
-    if phase == "forward+backward":
-        assert got.estimate >= theirs.estimate
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from waveplan.accuracy.records import Job, Unusable, job, model_of, topology_of
+from waveplan.accuracy import megatron
+from waveplan.accuracy.records import Job, Unusable, figure_of, job, model_of, topology_of
 from waveplan.accuracy.report import Report, Row, Unpriced
+from waveplan.budget import MARGIN
 from waveplan.checks import integer
 from waveplan.errors import InputError, one_line
 from waveplan.facts.training import Training
 from waveplan.files import read_json
-from waveplan.pricing import RuleSet, bind, default_rules, price, reference_rules
+from waveplan.pricing import Price, RuleSet, bind, default_rules, price, reference_rules
 from waveplan.pricing.resident import resident
 
 __all__ = ["check", "read"]
@@ -33,6 +35,8 @@ def read(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
         InputError: the file cannot be read or is no JSON list of records.
     """
     records = read_json(path)
+    if isinstance(records, dict) and isinstance(records.get("records"), list):
+        records = records["records"]
     if not isinstance(records, list):
         raise InputError(f"{path} must hold a list of records")
     return records
@@ -60,6 +64,12 @@ def check(
     if table and not any(isinstance(record, Mapping) and "id" in record for record in table):
         raise InputError("no record is an object with an id: this is no file of measured peaks")
     for index, record in enumerate(table):
+        if megatron.describes(record) and isinstance(record.get("id"), str):
+            try:
+                rows.append(_test(record, chosen))
+            except (Unusable, InputError) as reason:
+                unpriced.append(Unpriced(record["id"], one_line(str(reason))))
+            continue
         if lacking := _lacking(record):
             unpriced.append(Unpriced(_id(index, record), lacking))
             continue
@@ -92,9 +102,57 @@ def _lacking(record: Any) -> str:
     return f"it lacks {', '.join(parts)}" if parts else ""
 
 
+def _test(record: Mapping[str, Any], rules: RuleSet) -> Row:
+    """Price a functional test of Megatron-LM: states and peak of its last pipeline stage."""
+    made = megatron.test_of(record)
+    job, stage = made.job, made.job.topology.pp - 1
+    held = resident(job.model, job.topology, job.training, rules, stage)
+    bound = bind(job.model, job.topology, job.training, rules, stage)
+    ours = price(made.measures, bound)
+    (stays,) = bound.values(made.measures, "stays")[stage]
+    required = _withheld(ours, bool(held.uncharged))
+    if made.worst is not None:
+        worst = bind(job.model, job.topology, made.worst, rules, stage)
+        required = max(required, _withheld(price(made.measures, worst), True))
+    notes = [*made.assumed]
+    if job.model.is_moe and job.topology.ep > 1:
+        experts = ours.terms.get("kept.experts", 0)
+        factor = megatron.routing_factor(
+            record["peak_bytes"], held.allocated + ours.estimate, experts
+        )
+        if factor is not None:
+            notes.append(f"equal shares of routed tokens; {factor:.2f} of them explain the peak")
+    return Row(
+        id=one_line(record["id"]),
+        class_name=made.class_name,
+        model=job.model.name,
+        ranks=str(job.topology),
+        state="",
+        local_tokens=made.tokens,
+        observed=record["peak_bytes"],
+        estimate=held.allocated + ours.estimate,
+        required=held.allocated + required,
+        resident=held.allocated,
+        states_observed=record["allocated_bytes"],
+        states=held.after_step + stays,
+        uncharged=tuple(state.name for state in (*ours.uncharged, *held.uncharged)),
+        unmeasured=tuple(state.name for state in ours.unmeasured),
+        assumed=tuple(notes),
+    )
+
+
+def _withheld(ours: Price, doubt: bool) -> int:
+    """Return what a planner must have for a price: the margin is kept back while there is doubt."""
+    if ours.uncharged or ours.unmeasured or doubt:
+        return int(ours.required / (1 - MARGIN))
+    return ours.required
+
+
 def _priced(record: Mapping[str, Any], made: Job, rules: RuleSet) -> Row:
     bound = bind(made.model, made.topology, made.training, rules)
     ours = price(made.measures, bound)
+    if figure_of(record) != "increment":
+        return _absolute(record, made, ours, rules)
     reference = price(
         made.measures, bind(made.model, made.topology, made.training, reference_rules())
     )
@@ -116,8 +174,43 @@ def _priced(record: Mapping[str, Any], made: Job, rules: RuleSet) -> Row:
         reference_required=reference.required,
         balanced_required=balanced,
         uncharged=tuple(state.name for state in ours.uncharged),
+        unmeasured=tuple(state.name for state in ours.unmeasured),
         assumed=made.assumed,
     )
+
+
+def _absolute(record: Mapping[str, Any], made: Job, ours: Price, rules: RuleSet) -> Row:
+    """Price a peak that holds what is resident."""
+    held = resident(made.model, made.topology, made.training, rules)
+    slack = figure_of(record) == "slack"
+    base = held.total if slack else held.allocated
+    doubtful = (*ours.uncharged, *held.uncharged)
+    return Row(
+        id=record["id"],
+        class_name=f"other trainers, {'slack in the figure' if slack else 'allocated'}",
+        model=made.model.name,
+        ranks=str(made.topology),
+        state="cold" if made.cold else "warm",
+        local_tokens=made.local_tokens,
+        observed=record["observed"]["peak_bytes"],
+        estimate=base + ours.estimate,
+        required=base + _withheld(ours, bool(held.uncharged)),
+        resident=base,
+        uncharged=tuple(state.name for state in doubtful),
+        unmeasured=tuple(state.name for state in ours.unmeasured),
+        assumed=made.assumed,
+        series=_series(record),
+    )
+
+
+def _series(record: Mapping[str, Any]) -> str:
+    """Return what records that differ in tokens alone have in common."""
+    parts = (
+        *(record.get("trainer"), record.get("model"), record.get("lora_rank")),
+        *(record.get("recompute"), record.get("topology"), record.get("lacks")),
+        record.get("notes"),
+    )
+    return one_line(" ".join(str(part) for part in parts))
 
 
 def _group(record: Mapping[str, Any], made: Job) -> str:

@@ -16,11 +16,12 @@ import numpy as np
 
 from waveplan import _core, models
 from waveplan._core import choose_layout, gdn, own
+from waveplan.accuracy.trainers import FIGURES, facts_of
 from waveplan.checks import integer
 from waveplan.errors import InputError, WaveplanError
 from waveplan.facts.model import Model
-from waveplan.facts.topology import Topology
-from waveplan.facts.training import Training
+from waveplan.facts.topology import Sharding, Topology
+from waveplan.facts.training import LORA_MODULES, Training
 from waveplan.pricing import Measures, RuleSet, bind
 from waveplan.scoring import Scoring
 from waveplan.sequences.requests import Requests
@@ -120,8 +121,13 @@ def topology_of(record: Mapping[str, Any]) -> Topology:
     return Topology(dp=dp, sequence_parallel=bool(stated.get("sequence_parallel")), **sizes)
 
 
-def training_of(record: Mapping[str, Any], gradient: bool, assumed: list[str]) -> Training:
-    """The record's training mode."""
+def training_of(
+    record: Mapping[str, Any],
+    gradient: bool,
+    assumed: list[str],
+    stated: Mapping[str, Any] | None = None,
+) -> Training:
+    """The record's training mode; ``stated`` are facts of its trainer."""
     recompute, trainer = record["recompute"], str(record.get("trainer") or "")
     granularity = recompute.get("granularity") or "none"
     if granularity not in ("full", "selective", "none"):
@@ -139,9 +145,21 @@ def training_of(record: Mapping[str, Any], gradient: bool, assumed: list[str]) -
         recompute_num_layers=recompute.get("num_layers") or 1,
         recompute_modules=(recompute.get("modules") or ()) if granularity == "selective" else (),
         lora_rank=rank,
-        compiled=", compiled" in trainer,
         phase="forward+backward" if gradient else "forward",
+        **{"compiled": " compiled" in trainer, "lora_modules": _modules(record), **(stated or {})},
     )
+
+
+def _modules(record: Mapping[str, Any]) -> tuple[str, ...]:
+    """Modules with adapters, where the notes of a record name them."""
+    notes = str(record.get("notes") or "")
+    for pattern, modules in (
+        (r"LoRA on q and v\b", ("attention.q", "attention.v")),
+        (r"LoRA targets \(q, k, v\)", ("attention.q", "attention.k", "attention.v")),
+    ):
+        if re.search(pattern, notes):
+            return modules
+    return LORA_MODULES
 
 
 def job(record: Mapping[str, Any], rules: RuleSet | None = None) -> Job:
@@ -153,12 +171,18 @@ def job(record: Mapping[str, Any], rules: RuleSet | None = None) -> Job:
     _check_kind(record)
     phase = str(record.get("phase") or "")
     gradient = not phase.startswith("no-grad")
-    known = ("forward+backward", "no-grad", "hidden-state output")
+    known = ("forward+backward", "no-grad", "hidden-state output", "SFT", "pretrain")
     if not phase.startswith(known):
         raise Unusable(f"phase {phase!r}: not a whole forward or forward and backward of a wave")
     assumed: list[str] = []
     model, topology = model_of(record), topology_of(record)
-    training = training_of(record, gradient, assumed)
+    absolute = figure_of(record) != "increment"
+    stated, unknown = facts_of(record) if absolute else ({}, [])
+    if unknown:
+        raise Unusable(f"no fact stands for {', '.join(unknown)}")
+    if sharding := stated.pop("sharding", None):
+        topology = replace(topology, sharding=Sharding(sharding))
+    training = training_of(record, gradient, assumed, stated)
     try:
         topology.check(model)
         program = bind(model, topology, training, rules).program
@@ -173,17 +197,26 @@ def job(record: Mapping[str, Any], rules: RuleSet | None = None) -> Job:
 
 
 def _check_kind(record: Mapping[str, Any]) -> None:
-    kind = str(record.get("memory_kind"))
     observed = record["observed"]
     if observed.get("peak_bytes"):
         integer("malformed: observed.peak_bytes", observed["peak_bytes"], 1)
     else:
         low = observed.get("peak_bytes_low")
         raise Unusable(f"no peak ({record.get('outcome')}): at least {low} bytes were needed")
-    if kind != "incremental_allocated":
-        raise Unusable(f"{kind!r} is no increment over what was resident")
+    if record.get("tag") == "bound":
+        raise Unusable("a bound of the tokens that fit, no peak")
+    figure_of(record)
     if str(record.get("phase") or "").startswith("forward only"):
         raise Unusable("forward only under full recompute: no rule prices a forward by itself")
+
+
+def figure_of(record: Mapping[str, Any]) -> str:
+    """What the measured figure holds: "increment", "allocated" or "slack" (see `trainers`)."""
+    kind = str(record.get("memory_kind"))
+    for begins, figure in FIGURES:
+        if kind.startswith(begins):
+            return figure
+    raise Unusable(f"{kind!r} is no figure that a price can be held against")
 
 
 def _lengths(tokens: Mapping[str, Any], assumed: list[str]) -> tuple[list[int], int]:
@@ -238,7 +271,9 @@ def _measures(
 ) -> tuple[Measures, int]:
     tokens = record["tokens"]
     if tokens.get("global_packed") is None:
-        raise Unusable("packed tokens are not stated")
+        if tokens.get("per_rank_busiest") is None or topology.cp > 1:
+            raise Unusable("packed tokens are not stated")
+        tokens = {**tokens, "global_packed": tokens["per_rank_busiest"]}
     lengths, shared = _lengths(tokens, assumed)
     phase = str(record.get("phase"))
     hidden = "hidden-state" in phase

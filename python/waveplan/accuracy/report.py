@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from waveplan.accuracy.megatron import DIFFER
 from waveplan.report.table import Table
 
 __all__ = ["CLASSES", "TARGETS", "ClassSummary", "Report", "Row", "Unpriced"]
@@ -22,6 +23,13 @@ CLASSES = (
     "selective, MoE under EP, concentrated routing",
     "selective, MoE under EP, balanced routing",
     "resident",
+    "Megatron, dense, current platforms",
+    "Megatron, dense, older platforms",
+    "Megatron, small MoE",
+    "Megatron, large dropless MoE",
+    "Megatron, parts that no rule prices",
+    "other trainers, allocated",
+    "other trainers, slack in the figure",
     "other",
 )
 """Classes of records, in the order of the table."""
@@ -70,10 +78,20 @@ class Row:
     reference_required: int | None = None
     balanced_required: int | None = None
     """Required if routing is balanced, for expert layers under EP."""
+    resident: int = 0
+    """What of `observed`, `estimate` and `required` stays between waves; 0 of an increment."""
+    states_observed: int | None = None
+    """Bytes allocated after an optimizer step."""
+    states: int | None = None
+    """Their estimate."""
     uncharged: tuple[str, ...] = ()
     """Rules that charged nothing although they were needed."""
+    unmeasured: tuple[str, ...] = ()
+    """Rules that charged where they were not checked."""
     assumed: tuple[str, ...] = ()
     """Facts that the record does not state."""
+    series: str = ""
+    """What it shares with records of other tokens of the same job."""
 
     def ratio(self, price: str) -> float | None:
         """One of the prices over the observed peak, None where there is none."""
@@ -109,8 +127,69 @@ class Row:
             **{name: getattr(self, name) for name in _PLAIN},
             **{f"{name}_ratio": _digits(self.ratio(name)) for name in _RATIOS},
             "below_parity": self.below,
+            "resident": self.resident,
+            "states_observed": self.states_observed,
+            "states": self.states,
             "uncharged": list(self.uncharged),
-            "assumed": list(self.assumed),
+            "unmeasured": list(self.unmeasured),
+            "note": "; ".join(self.assumed),
+        }
+
+
+def cause(row: Row) -> str:
+    """Return why a row is below parity or outside its target, as far as its own fields tell."""
+    if row.class_name == "resident":
+        return (
+            "the allowance for expert buffers is one sum, whatever earlier calls keep"
+            if "EP" in row.ranks
+            else "the allowance for first use is one sum for all models; small ones hold less"
+        )
+    if 0 < row.local_tokens < FEW:
+        if row.below:
+            return (
+                f"{row.local_tokens} tokens: buffers of a first use are more than any rule charges"
+            )
+        return f"{row.local_tokens} tokens: first-call allowances weigh more than they do"
+    if row.balanced_required is not None:  # before what is uncharged: routing weighs more
+        return "what is kept of a routed token is a bound, and routing decides how many there are"
+    if row.uncharged:
+        return f"no rule prices {', '.join(row.uncharged)} for it"
+    if row.class_name.endswith("slack in the figure"):
+        return "the figure holds slack of the allocator"
+    if any(note.endswith(DIFFER) for note in row.assumed):
+        return "the attention kernel is taken from a platform whose runs differ"
+    if row.unmeasured:
+        return f"charged beyond where it was measured: {', '.join(row.unmeasured)}"
+    return "unknown"
+
+
+FEW = 500
+"""Tokens of a rank below which what a first call allocates counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slope:
+    """How estimate and observed peak grow over the tokens of records of one job."""
+
+    name: str
+    records: int
+    observed: float
+    """Bytes a token, from the fewest to the most tokens."""
+    estimate: float
+
+    @property
+    def ratio(self) -> float:
+        """Estimate over observed."""
+        return self.estimate / self.observed
+
+    def to_dict(self) -> dict[str, Any]:
+        """Fields and ratio as plain JSON values."""
+        return {
+            "series": self.name,
+            "records": self.records,
+            "observed": round(self.observed),
+            "estimate": round(self.estimate),
+            "ratio": round(self.ratio, 4),
         }
 
 
@@ -172,6 +251,23 @@ class Report:
         ]
         return [one for one in made if one.rows]
 
+    def slopes(self) -> list[Slope]:
+        """Series of records that differ in tokens alone."""
+        series: dict[str, list[Row]] = {}
+        for row in self.rows:
+            if row.series:
+                series.setdefault(row.series, []).append(row)
+        made = []
+        for rows in series.values():
+            ordered = sorted(rows, key=lambda row: row.local_tokens)
+            first, last = ordered[0], ordered[-1]
+            tokens = last.local_tokens - first.local_tokens
+            if tokens and last.observed > first.observed:
+                name = f"{first.id} to {last.id}"
+                grown = (last.observed - first.observed, last.estimate - first.estimate)
+                made.append(Slope(name, len(rows), *(size / tokens for size in grown)))
+        return made
+
     def below(self) -> list[Row]:
         """Records whose required price is below the observed peak, lowest first."""
         return sorted((row for row in self.rows if row.below), key=lambda row: row.required_ratio)
@@ -183,6 +279,7 @@ class Report:
             "rules": self.rules,
             "classes": [one.to_dict() for one in self.classes()],
             "records": [row.to_dict() for row in self.rows],
+            "slopes": [one.to_dict() for one in self.slopes()],
             "unpriced": [{"id": one.id, "reason": one.reason} for one in self.unpriced],
         }
 
@@ -197,8 +294,14 @@ class Report:
         ]
         for title, rows in self.remarks():
             if rows:
-                lines = [f"  {row.id}: {ratios(row)}" for row in rows]
+                lines = [f"  {row.id}: {ratios(row)}: {cause(row)}" for row in rows]
                 parts.append([f"{title} ({len(rows)}):", *lines])
+        if slopes := self.slopes():
+            lines = [
+                f"  {one.name}: {one.estimate:,.0f} of {one.observed:,.0f}, {one.ratio:.3f}"
+                for one in slopes
+            ]
+            parts.append(["bytes a token, estimate of observed, over records of one job:", *lines])
         if self.unpriced:
             lines = [f"  {one.id}: {one.reason}" for one in self.unpriced]
             parts.append([f"not priced ({len(self.unpriced)}):", *lines])

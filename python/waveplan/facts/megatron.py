@@ -265,6 +265,7 @@ def _training(
     values: dict[str, Any] = {
         "kernels": "local" if local else "fused",
         "attention": attention,
+        "softmax_fusion": arguments.on("masked_softmax_fusion", True),
         "head": _head(arguments),
         "sequence_length": batch["sequence"],
         "microbatches": microbatches,

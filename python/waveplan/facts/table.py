@@ -28,6 +28,7 @@ _TRAINING_SIZES = (
     *("recompute_num_layers", "lora_rank", "hybridep_buffer", "shared_overlap"),
     *("shared_recompute", "compiled", "backward", "full_finetuning", "output_layer"),
     *("head_chunk_size", "wgrad_deferral", "attention_mask", "grouped_gemm", "expert_overlap"),
+    "softmax_fusion",
     *("fused_optimizer", "fp8", "cuda_graphs", "user_buffers", "cublas_config"),
 )
 _WORDS = {"head": HEADS, "optimizer": ("adam8bit", "muon"), "gpu": ("ampere", "hopper")}

@@ -63,10 +63,10 @@ RECOMPUTE_MODULES = (
     "shared_experts",
 )
 
-HEADS = ("chunked", "full", "vocab_parallel", "fused_loss", "fused")
-"""Logits of a few tokens at once; of all, with an fp32 copy, the softmax and its gradient as
-plain PyTorch keeps them; of all, the softmax in place (Megatron); the same with the fused loss;
-projection and loss in one kernel."""
+HEADS = ("chunked", "full", "upcast", "vocab_parallel", "fused_loss", "fused")
+"""Logits of a few tokens at once; of all, with their softmax in fp32 and its gradient; the same of
+logits that are turned to fp32, shifted by a copy and returned (Transformers); of all, the softmax
+in place (Megatron); the same with the fused loss; projection and loss in one kernel."""
 
 
 def _names(name: str, values: object) -> tuple[str, ...]:
@@ -188,6 +188,7 @@ class Training:
         "attention kernel (default: flash); auto: unknown, priced as unfused",
         option="facts",
     )
+    softmax_fusion: bool = switch(True, "an unfused attention's softmax is one kernel")
     sequence_length: int | None = count(
         None,
         "tokens of a row of the batch; not given: a pack is one row",

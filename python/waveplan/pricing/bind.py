@@ -364,18 +364,15 @@ class BoundRules:
 
     def values(self, measures: Measures, *names: str) -> dict[int, list[int]]:
         """Return rules, definitions or totals of a whole plan on each of the stages."""
-        every = self.program.every(instance("measures", measures, Measures))
+        instance("measures", measures, Measures)
         nodes = {
             stage: [compiler.compile(lang.parse(name)) for name in names]
             for stage, compiler in self.compilers.items()
         }
-        if any(node >= len(every) for found in nodes.values() for node in found):
-            table = self.compilers[min(nodes)].nodes
-            every = program(table, [0]).every(measures)
-        return {
-            stage: [max((value or 0 for value in every[node]), default=0) for node in found]
-            for stage, found in nodes.items()
-        }
+        flat = [node for found in nodes.values() for node in found]
+        table = next(iter(self.compilers.values())).nodes
+        values = iter(program(table, flat).evaluate(measures))
+        return {stage: [next(values) for _ in found] for stage, found in nodes.items()}
 
     def stage(self, measures: Measures) -> int:
         """Return the pipeline stage that needs the most for a plan."""

@@ -32,11 +32,11 @@ TABLE = [
     Rule(
         "hybridep.buffer",
         "hybridep_size if longest_pack > 0 and hybridep_size > hybridep_buffer else 0",
-        where="dispatcher_hybridep",
-        applies="ep > 1 and moe_layers > 0",
+        applies="ep > 1 and moe_layers > 0 and dispatcher_hybridep",
         lives="buffer",
         why="a larger buffer is allocated beside the held one, outside the tensor allocator",
         source=f"{REFERENCE}; 111,411,200 bytes for 5,120 tokens, 4 ranks, 2,048 x 256",
+        reference={"where": "dispatcher_hybridep", "applies": "ep > 1 and moe_layers > 0"},
     ),
     Rule(
         "hybridep.combine",

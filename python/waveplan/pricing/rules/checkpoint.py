@@ -80,8 +80,8 @@ TABLE = [
     ),
     Rule(
         "checkpoint.input_gradient",
-        "max_packs(shard_tokens * hidden * dtype_bytes if gradient else 0) if tp > 1 or"
-        " dense_cp or moe_recomputed else checkpoint.retained",
+        "max_packs(shard_tokens * hidden * dtype_bytes if gradient else 0) if moe_layers == 0 or"
+        " moe_recomputed else checkpoint.retained",
         where="checkpoint_holds",
         checked="traced",
         applies="recompute_full and backward and not derived",

@@ -79,15 +79,13 @@ TABLE = [
     ),
     Rule(
         "sequence_parallel.workspace",
-        "max(0, layer_features * dtype_bytes - (shard_tokens * (layers - 1) * hidden *"
-        " dtype_bytes if dense_alone and backward else 0)) if gradient else 0",
+        "layer_features * dtype_bytes if gradient else 0",
         where="checkpoint_holds and (tp_sp or dense_cp or dense_alone)",
         checked="mla == 0 and gated_mlp and traced",
         applies="moe_layers == 0 and recompute_full and not derived",
         why="the recomputed layer at its FC1 stage",
         source="traced at TP 4 (25,728 tokens) and TP 2 (20,816 to 66,284 tokens), cold and warm",
         reference={
-            "bytes": "layer_features * dtype_bytes if gradient else 0",
             "where": "checkpoint_holds and (tp_sp or dense_cp)",
             "checked": "1",
             "applies": "moe_layers == 0 and recompute_full and (tp > 1 or cp > 1)",

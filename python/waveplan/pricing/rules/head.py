@@ -76,14 +76,17 @@ TABLE = [
     ),
     Rule(
         "head.logits",
-        "head_row * ((2 * dtype_bytes + 12 * B if gradient else dtype_bytes + 4 * B) if head_full"
-        " else dtype_bytes + 4 * B + (4 * B if head_fused_loss and gradient else 0))",
-        checked="not head_full and (not head_fused_loss or not gpu_ampere)",
-        applies="output_layer and stage_last and (head_full or head_vocab_parallel or"
-        " head_fused_loss)",
-        why="logits of all tokens: in 16 bits, and in fp32 the softmax in place of a"
-        " vocabulary-parallel loss, also its gradient where the loss is fused; as plain PyTorch"
-        " keeps them a copy, its softmax and its gradient in fp32, and the gradient in 16 bits",
+        "head_row * (dtype_bytes + 4 * B + (8 * B if head_upcast else 0) + ((dtype_bytes + 4 * B if"
+        " head_full else dtype_bytes + 8 * B if head_upcast else 4 * B if head_fused_loss else 0)"
+        " if gradient else 0))",
+        checked="(head_vocab_parallel or head_fused_loss) and (not head_fused_loss or not"
+        " gpu_ampere)",
+        applies="output_layer and stage_last and (head_full or head_upcast or head_vocab_parallel"
+        " or head_fused_loss)",
+        why="logits of all tokens and their softmax in fp32, of which a vocabulary-parallel loss"
+        " makes the gradient in place, and a fused one beside it; plain PyTorch keeps the gradient"
+        " in fp32 and 16 bits; where logits are turned to fp32 and shifted, those copies and the"
+        " gradients of both",
         source="derived; Megatron-LM's functional tests, fused losses on Hopper and Blackwell"
         " (on Ampere more was measured, cause unknown)",
         reference=NOTHING,

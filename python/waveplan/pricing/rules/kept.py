@@ -131,10 +131,11 @@ TABLE = [
     *_kept(
         "kept.scores",
         "0 if recompute_core_attn else layer_tokens * row_tokens * ceildiv(heads, tp) *"
-        " (dtype_bytes + (dtype_bytes + B if attention_dropout else 0)) if attention_unfused"
+        " ((dtype_bytes if softmax_fusion else 4 * B) + (dtype_bytes + B if attention_dropout else"
+        " 0 if softmax_fusion else dtype_bytes)) if attention_unfused"
         " else 4 * B * layer_tokens * ceildiv(heads, tp) @ whole_attention",
-        "softmax of the scores, with dropout also its mask and result; of a fused kernel the"
-        " normalizers",
+        "softmax of the scores, with dropout also its mask and result, in fp32 with a copy where"
+        " its kernel is not fused; of a fused attention the normalizers",
         applies="attention_layers > 0",
         checked=f"({_CHECKED}) and attention_known",
     ),
@@ -144,7 +145,7 @@ TABLE = [
         " and not recompute_core_attn else 0 @ whole_attention",
         "FlashAttention-2 keeps its output beside the copy in the layout of the projection, which"
         " one row alone does not need",
-        applies="attention_flash and attention_layers > 0",
+        applies="attention_flash and not gpu_hopper and attention_layers > 0",
     ),
     *_kept(
         "kept.context",
@@ -188,7 +189,7 @@ TABLE = [
         "dispatched tokens, FC1's output and the unit's, spread biases, returned tokens; scores,"
         " probabilities and map of the router",
         applies="moe_layers > 0",
-        checked=f"({_CHECKED}) and (dispatcher_alltoall or dispatcher_allgather)",
+        checked=f"({_CHECKED}) and ep == 1 and (dispatcher_alltoall or dispatcher_allgather)",
     ),
     *_kept(
         "kept.shared_experts",
@@ -226,8 +227,8 @@ TABLE = [
     Definition(
         "attention_set",
         "(latent_layer if mla else qkv_layer + (qk_norm_layer if qk_norm else 0)) + scores_layer"
-        " + (flash_copy_layer if attention_flash else 0) + context_layer if stage_attention_layers"
-        " > 0 else 0",
+        " + (flash_copy_layer if attention_flash and not gpu_hopper else 0) + context_layer if"
+        " stage_attention_layers > 0 else 0",
         "all that one attention mixer keeps",
     ),
     Definition(

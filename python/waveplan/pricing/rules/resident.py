@@ -182,7 +182,7 @@ TABLE = [
         " ceildiv(trained_experts, expert_shards if optimizer_sharded else 1)) * optimizer_bytes",
         checked="full_finetuning and not optimizer_adam8bit",
         where="not optimizer_muon",
-        applies="backward",
+        applies="backward and not offload_optimizer",
         lives="resident",
         why="moments and fp32 copies of what is trained",
         source="sizes of the trained parameters; Megatron-LM's functional tests",
@@ -192,7 +192,7 @@ TABLE = [
         "ceildiv(ceildiv(trained_dense, dense_shards if optimizer_sharded else 1) +"
         " ceildiv(trained_experts, expert_shards if optimizer_sharded else 1), 256) * 8 * B",
         checked="0",
-        applies="optimizer_adam8bit and backward",
+        applies="optimizer_adam8bit and backward and not offload_optimizer",
         lives="resident",
         why="the scale of each block of 256 moments of 8 bits, fp32, for both moments",
         source="block size of bitsandbytes; no record measures it alone",
@@ -207,9 +207,9 @@ TABLE = [
     ),
     Definition(
         "blas_workspace",
-        "32 * MiB if cublas_config or gpu_hopper else 8 * MiB + 128 * KiB",
-        "cuBLAS workspace of a thread: PyTorch's on Hopper or with CUBLAS_WORKSPACE_CONFIG=:4096:8,"
-        " else its default",
+        "8 * MiB + 128 * KiB if gpu_ampere and not cublas_config else 32 * MiB",
+        "cuBLAS workspace of a thread: PyTorch's on Hopper and Blackwell, or with"
+        " CUBLAS_WORKSPACE_CONFIG=:4096:8; else its default",
     ),
     Definition(
         "engine_workspace",

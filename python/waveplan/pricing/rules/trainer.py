@@ -38,7 +38,7 @@ TABLE = [
         "offload",
         "layer_shard * hidden * dtype_bytes",
         "offload_activations or offload_optimizer",
-        "what moves to host memory is charged as if it stayed; the buffers of the copies are not",
+        "buffers of what moves to host memory and back; activations are charged as if they stayed",
     ),
     _uncharged(
         "units",

@@ -1,0 +1,84 @@
+"""What records of other trainers say of their jobs, as facts.
+
+``lacks`` names, in a few known phrases, what a job needs beyond adapters on one rank of bf16; the
+trainer's name tells the rest. A phrase that stands for no fact makes the record unusable.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["FIGURES", "facts_of"]
+
+FIGURES = (
+    ("incremental_allocated", "increment"),
+    ("absolute_max_allocated", "allocated"),
+    ("peak active", "allocated"),
+    ("framework-reported", "allocated"),
+    ("peak as reported", "allocated"),
+    ("absolute, as listed", "slack"),
+    ("absolute, sum of", "slack"),
+    ("reserved", "slack"),
+    ("nvidia-smi", "slack"),
+)
+"""What a measured figure holds, by the beginning of ``memory_kind``: bytes above a base, all that
+is allocated, or that with the allocator's slack, perhaps the device's context."""
+
+_TRAINERS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("megatron", {"head": "vocab_parallel", "kernels": "fused", "cublas_config": True}),
+    ("ms-swift", {"head": "upcast", "grad_dtype": "bfloat16"}),
+    ("litgpt", {"head": "full", "grad_dtype": "bfloat16", "moment_dtype": "bfloat16"}),
+    ("torchtune", {"head": "chunked", "grad_dtype": "bfloat16", "optimizer": "adam8bit"}),
+    ("torchtitan", {"head": "full", "kernels": "fused"}),
+    ("hf", {"head": "full"}),
+    ("transformers", {"head": "full"}),
+)
+"""Facts by a part of the trainer's name in lower case, the first that matches."""
+_PLAIN_STATES = ("litgpt", "torchtune")
+"""Trainers whose weights, gradients and moments have one type: no fp32 copy."""
+
+_PHRASES: tuple[tuple[str, dict[str, Any]], ...] = (
+    (r"quantized base.*", {"base": "nf4"}),
+    (r"trained embedding and head beside adapters", {"modules_to_save": ("embedding", "head")}),
+    (r"attention without flash.*", {"attention": "unfused"}),
+    (r"unchunked fused loss", {"head": "fused_loss"}),
+    (r"activation offload", {"offload": ("activations",)}),
+    (r"optimizer offload", {"offload": ("optimizer",)}),
+    (r"fp8", {"fp8": True}),
+    (r"FSDP2|ZeRO-3.*|FSDP sharding", {"sharding": "parameters"}),
+    (r"ZeRO-2", {"sharding": "gradients"}),
+    (r"optimizer in backward", {"fused_optimizer": True}),
+    (r"8-bit/paged optimizer", {"optimizer": "adam8bit", "offload": ("optimizer",)}),
+    (r"bf16 (optimizer states|moments)", {"optimizer": "adam", "moment_dtype": "bfloat16"}),
+    (r"all-to-all dispatch at EP > 1", {"dispatcher": "alltoall"}),
+    (r"unchunked logits.*", {"head": ""}),
+    (
+        r"full fine-tuning|MLA|MoE under TP|PP > 1|TP x CP|TP 8 under.*|"
+        r"recompute of .*",
+        {},
+    ),
+)
+"""Facts by a phrase of ``lacks``; those without one are said elsewhere in the record."""
+
+
+def facts_of(record: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Facts that trainer and ``lacks`` state, and the phrases that stand for none."""
+    trainer = str(record.get("trainer") or "").lower()
+    found = dict(next((facts for name, facts in _TRAINERS if name in trainer), {}))
+    if any(name in trainer for name in _PLAIN_STATES):
+        found["master_weights"] = False
+    unknown = []
+    for phrase in record.get("lacks") or ():
+        facts = next((f for p, f in _PHRASES if re.fullmatch(p, str(phrase))), None)
+        if facts is None:
+            unknown.append(str(phrase))
+        elif facts.get("head") == "":  # all logits at once, in the trainer's own way
+            if found.get("head", "chunked") == "chunked":
+                found["head"] = "full"
+        else:
+            found |= facts
+    if record.get("lora_rank") == 0:
+        found.pop("modules_to_save", None)
+    return found, unknown
