@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from waveplan import _core as core
 from waveplan.agreement.adapters import Agreement
 from waveplan.agreement.protocol import Ranks
@@ -59,7 +56,7 @@ class Searching(Protocol):
     planner: Planning
     pool: Requests
     groups: int
-    order: NDArray[np.int64]
+    moved: int
     start: int
     available: int
     width_hint: int | None

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from waveplan import _core as core
 from waveplan.agreement.agreed import Settled, Share, settle
-from waveplan.agreement.protocol import everywhere
+from waveplan.agreement.protocol import digest, everywhere
 from waveplan.budget import format_bytes
 from waveplan.checks import choice, integer
 from waveplan.errors import InputError
@@ -43,6 +43,8 @@ class Waves:
     pool: Requests
     order: NDArray[np.int64]
     """The groups of the pool, in the order in which waves take them."""
+    moved: int
+    """With other processes a hash of `order`; 0 while it is the pool's."""
     start: int
     """Position in `order` of the first group not yet planned or refused."""
     refused: list[WaveRefused]
@@ -90,6 +92,7 @@ class Waves:
             self._busy = False
             self.on_refusal: str = on_refusal
             self._take(np.arange(self.groups))
+            self.moved = 0
 
     def __iter__(self) -> Iterator[Wave]:
         return self
@@ -119,6 +122,8 @@ class Waves:
         done, rest = np.split(self.order, [self.start])
         if not np.array_equal(rest[: len(gone)], gone):
             self._take(np.concatenate([done, gone, rest[~np.isin(rest, gone)]]))
+            if self.planner.ranks.size > 1:
+                self.moved = digest(self.order.tolist())
         self.start += len(gone)
         self.refused += self._refusing
 

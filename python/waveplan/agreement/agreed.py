@@ -115,14 +115,11 @@ def _by_tables(
 
 def _parts(waves: Searching) -> dict[str, int]:
     """Return what must be equal on all processes, each a number of 128 bits by its name."""
-    moved = waves.order[waves.start :]
-    if np.array_equal(moved, np.arange(waves.start, waves.groups)):
-        moved = moved[:0]  # the pool's own order
     return {
         **waves.content,
         **waves.planner.digests,
         "start": waves.start,
-        "order of groups": digest(moved.tolist()),
+        "order of groups": waves.moved,
         "width_hint": waves.width_hint or 0,
         "on_refusal": digest(waves.on_refusal),
         "order": digest(waves.blocks),
