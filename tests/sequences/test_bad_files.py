@@ -22,7 +22,7 @@ from waveplan.accuracy.check import check
 from waveplan.files import read_json
 from waveplan.pricing import default_rules
 from waveplan.profiles import Observation, Signature
-from waveplan.sequences import files
+from waveplan.sequences import lines
 
 pa = pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq  # noqa: E402
@@ -105,7 +105,7 @@ def test_lines(line: bytes, says: str, tmp_path: Path) -> None:
 
 
 def test_a_line_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MOST_LINE", 1000)
+    monkeypatch.setattr(lines, "MOST_LINE", 1000)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(FINE + b"[" * 1001)))
     with pytest.raises(InputError, match="stdin: line 2: longer than 1000 bytes"):
         Sequences.load("-")

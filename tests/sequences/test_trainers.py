@@ -60,7 +60,7 @@ def test_large_lines_are_read_alike_by_both_readers(
     for installed in (True, False):
         with monkeypatch.context() as patched:
             if not installed:
-                patched.setattr("waveplan.sequences.files.find_spec", lambda _: None)
+                patched.setattr("waveplan.sequences.lines.find_spec", lambda _: None)
             both.append(Sequences.load(path))
     first, second = both
     for name in ("tokens", "offsets", "labelled"):

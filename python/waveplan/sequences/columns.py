@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -88,10 +89,10 @@ def join(parts: Sequence[Int64]) -> Lists:
     return np.concatenate([_EMPTY, *parts]), offsets
 
 
-def length_offsets(rows: Sequence[Any]) -> Int64:
+def length_offsets(rows: Sequence[Any], size: Callable[[Any], int] = len) -> Int64:
     """Return where each of some lists begins and the last ends, [n + 1]."""
     offsets = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)), out=offsets[1:])
+    np.cumsum(np.fromiter(map(size, rows), np.int64, len(rows)), out=offsets[1:])
     return offsets
 
 
@@ -101,17 +102,20 @@ def join_arrays(rows: Sequence[Any], kinds: str) -> tuple[NDArray[Any], Int64] |
     classes = set(map(type, rows))
     if len(classes) != 1:
         return None
-    concatenate: Any = np.concatenate if classes == {np.ndarray} else None
-    if concatenate is None and classes.pop().__module__.partition(".")[0] == "torch":
-        concatenate = getattr(sys.modules.get("torch"), "cat", None)
+    kind: Any = classes.pop()
+    concatenate: Any = np.concatenate if kind is np.ndarray else None
+    size: Any = len
+    if kind.__module__.partition(".")[0] == "torch":
+        # A tensor's own length takes longer than all the rest.
+        concatenate, size = getattr(sys.modules.get("torch"), "cat", None), kind.numel
     if concatenate is None:
         return None
     try:
-        if len({row.dtype for row in rows}) != 1:
+        if len(set(map(attrgetter("dtype"), rows))) != 1:
             return None
         whole = np.asarray(concatenate(rows))
         found = whole.dtype.kind in kinds and whole.ndim == 1
-        return (whole, length_offsets(rows)) if found else None
+        return (whole, length_offsets(rows, size)) if found else None
     except (TypeError, ValueError, RuntimeError):  # on a GPU, for example
         return None
 

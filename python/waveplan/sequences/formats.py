@@ -14,7 +14,7 @@ from waveplan.errors import InputError
 from waveplan.sequences.columns import Lists, interleave
 from waveplan.sequences.tables import Kind, RecordTable, Table, entry, ints, refuse
 
-__all__ = ["GIVEN", "Found", "Renamed", "understand"]
+__all__ = ["GIVEN", "Found", "Renamed", "read_table"]
 
 Int64 = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -194,6 +194,15 @@ def understand(table: Table) -> Found:
             "token ids are at least 0",
         )
     return found
+
+
+def read_table(table: Table, columns: Mapping[str, str] | None = None) -> Found:
+    """Understand the rows of a table, some of its columns renamed.
+
+    Raises:
+        InputError: see `understand`.
+    """
+    return understand(Renamed(table, columns) if columns else table)
 
 
 class _Reader:
@@ -507,6 +516,12 @@ class _Reader:
             return None
         if name in LABELS:
             values, offsets = self.take(name, "labels")
+            if values.size > 1 and ((values == 0) | (values == 1)).all():
+                _refuse_all(
+                    self.table,
+                    f"{name} hold only 0 and 1: if they are a mask, say --column loss_mask={name}, "
+                    f"or leave them out by --column {name}=",
+                )
             values = values != IGNORED
         elif name in WEIGHTS:
             weights, offsets = self.table.lists(name)

@@ -111,6 +111,9 @@ class Joined:
                     f"{where}{words} {state}{f', unlike {other}' if other else ''}: give it on "
                     "every line or on none"
                 )
+        if part.tokens.base is not None:
+            # A reader's buffer may be larger than what it holds.
+            part.tokens = part.tokens.copy()
         self._parts.append(part)
         self._counts[-1] += len(part.rows)
 

@@ -115,7 +115,8 @@ class Sequences:
         """
         if isinstance(sequences, Sequences):
             return sequences
-        from waveplan.sequences.files import named, read_table
+        from waveplan.sequences.files import named
+        from waveplan.sequences.formats import read_table
         from waveplan.sequences.join import Joined
 
         joined = Joined()
