@@ -44,6 +44,14 @@ def test_files_of_trainers(row: Row, tmp_path: Path, capsys: pytest.CaptureFixtu
     }
 
 
+def test_the_examples_are_two_of_them(tmp_path: Path) -> None:
+    examples = Path(__file__).parents[2] / "examples"
+    for row in TABLE:
+        if row.name in ("verl.jsonl", "trl_packed.jsonl"):
+            row.write(tmp_path / row.name)
+            assert (examples / row.name).read_text() == (tmp_path / row.name).read_text()
+
+
 def test_large_lines_are_read_alike_by_both_readers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,7 +171,7 @@ def test_files_that_differ_and_places(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the folder holds no file"):
         Sequences.load(tmp_path / "empty")
     torn = tmp_path / "torn.jsonl.gz"
-    TABLE[8].write(torn)
+    next(row for row in TABLE if row.name == "trl_sft.jsonl.gz").write(torn)
     torn.write_bytes(torn.read_bytes()[:-12])
     with pytest.raises(InputError, match=f"{torn}: is cut off or damaged, copy it again"):
         Sequences.load(torn)

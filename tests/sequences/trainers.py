@@ -155,8 +155,17 @@ TABLE = [
         groups=1,
     ),
     Row(
-        "verl, no whole ids",
+        "verl, lines",
         "verl.jsonl",
+        lines(**VERL, uid=["7e", "7e"]),
+        "prompts responses input_ids attention_mask response_mask uid",
+        labelled=[2, 2],
+        pads=2,
+        groups=1,
+    ),
+    Row(
+        "verl, no whole ids",
+        "verl_parts.jsonl",
         lines(**{k: VERL[k] for k in ("prompts", "responses", "attention_mask")}, uid=["a", "b"]),
         "prompts responses attention_mask uid",
         pads=2,
@@ -250,7 +259,7 @@ TABLE = [
     ),
     Row(
         "TRL, packed by positions",
-        "trl_flat.jsonl",
+        "trl_packed.jsonl",
         lines(input_ids=[PACKED], labels=[PACKED_LABELS], position_ids=[PACKED_AT]),
         "input_ids labels position_ids",
     ),

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         sequences = source.sequences(progress.advance)
     found = report(sequences)
     if model is not None:
-        found["odd"] += unfit(sequences, model.vocab, getattr(model, "context", None))
+        found["odd"] += unfit(sequences, model.vocab, model.context)
     refused = found["empty"]["sequences"] and not source.skip_empty
     _show(found, sys.stderr if args.json else sys.stdout)
     if args.json:

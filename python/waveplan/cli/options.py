@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 from waveplan.budget import format_bytes
 from waveplan.cli.parser import Help, share, whole
 from waveplan.cli.progress import Progress
-from waveplan.desk.jobs import Job, Source, model_named
+from waveplan.desk.jobs import Job, Source
 from waveplan.errors import InputError
 from waveplan.facts.fields import checked
 from waveplan.sequences.fit import unfit
 
 if TYPE_CHECKING:
+    from waveplan.facts.model import Model
     from waveplan.sequences.requests import Requests
 
 JOB: dict[str, Field[Any]] = {item.name: item for item in fields(Job)}
@@ -170,19 +171,18 @@ def refuse_unused(args: argparse.Namespace, names: Iterable[str], why: str) -> N
             raise InputError(f"{flag} {why}")
 
 
-def read(source: Source, job: Job | None = None) -> Requests:
+def read(source: Source, model: Model | None = None, *, strict: bool = False) -> Requests:
     """Return the requests of a source; draw progress while long files are read.
 
-    With a job, ids outside its model's vocabulary are refused, sequences longer than its context
-    are named, or refused if the job is strict, and what stands for images is not shared.
+    With a model, ids outside its vocabulary are refused, sequences longer than its context are
+    named, with ``strict`` refused, and what stands for images is not shared.
     """
-    model = None if job is None else model_named(job.model)
-    media = tuple(getattr(model, "media_token_ids", ()))
+    media = () if model is None else model.media_token_ids
     with Progress(f"reading {source.path_text()}", None, text=format_bytes) as progress:
         requests = source.requests(progress.advance, media)
-    if job is not None and model is not None:
-        for remark in unfit(requests.sequences, model.vocab, getattr(model, "context", None)):
-            if job.strict:
+    if model is not None:
+        for remark in unfit(requests.sequences, model.vocab, model.context):
+            if strict:
                 raise InputError(remark)
             print(f"note: {remark}", file=sys.stderr)
     return requests

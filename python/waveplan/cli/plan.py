@@ -21,6 +21,7 @@ from waveplan.report.summary import (
     figures,
     heading,
     memory,
+    pads,
     reason,
     states,
     summary,
@@ -86,7 +87,7 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
     paths = source.path if isinstance(source.path, tuple) else (source.path,)
     apart((html, plot), (*paths, job.model, job.rules))
     planner = job.planner()
-    requests = options.read(source, job)
+    requests = options.read(source, planner.model, strict=job.strict)
     found = planner.waves(requests, on_refusal="skip")
     out: TextIO = sys.stderr if args.json else sys.stdout
     ranks = {**(OF_RANKS if job.cp > 1 else {}), **(OF_SHARES if job.dp > 1 else {})}
@@ -129,6 +130,7 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
             waves=[{**wave.to_dict(), **figures(planner, wave)} for wave in waves],
             refused=[refusal(item) for item in found.refused],
             empty=list(requests.empty),
+            pads=padded[0] if (padded := pads(requests, waves)) else 0,
         )
     if interrupted:
         return INTERRUPTED

@@ -82,6 +82,9 @@ def run(args: argparse.Namespace) -> int:
         end="\n\n",
     )
     options.report_empty(requests, out)
+    if requests.padding:
+        pads = sum(p.logical_tokens for p in plans) - int(requests.lengths.sum())
+        print(f"padding: {integer(pads)} of these tokens are pads", file=out, end="\n\n")
     show(charges(plan.price), plan.price.explain(), out=out)
     if args.json:
         write_json(
@@ -108,7 +111,8 @@ def _requests(args: argparse.Namespace) -> Requests:
         )
     else:
         options.refuse_unused(args, ["requests"], "goes with --tokens, not with a file")
-        return options.read(options.source_of(args), options.job_of(args))
+        job = options.job_of(args)
+        return options.read(options.source_of(args), job.facts()[0], strict=job.strict)
     import numpy as np
 
     from waveplan.sequences.requests import Requests

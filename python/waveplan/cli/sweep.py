@@ -125,7 +125,8 @@ def _source(args: argparse.Namespace) -> Iterator[Source]:
     """Return the source as a file that every worker can read; stdin is saved as one."""
     source = options.source_of(args)
     if "-" not in args.file:
-        options.read(source)
+        for name in args.model:
+            options.read(source, model_named(name))
         yield source
         return
     import numpy as np

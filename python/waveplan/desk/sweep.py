@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from waveplan.checks import attributes, entries, instance, integer, mapping, shown
-from waveplan.desk.jobs import Job, Source, model_named
+from waveplan.desk.jobs import Job, Source
 from waveplan.errors import InputError, WaveplanError
 
 __all__ = ["Outcome", "jobs", "outcomes", "process_pool", "run_job", "sweep"]
@@ -96,7 +96,7 @@ def run_job(job: Job, source: Source) -> Outcome:
         planner = job.planner()
     except WaveplanError as error:
         return Outcome(status="impossible", reason=str(error))
-    media = tuple(getattr(model_named(job.model), "media_token_ids", ()))
+    media = planner.model.media_token_ids
     requests = source.requests(None, media)
     waves = widest = planned = packed = logical = busiest = required = 0
     slowest, mean = np.zeros(2), np.zeros(2)

@@ -56,6 +56,12 @@ _TYPES = {
 }
 
 
+_PLACEHOLDER = re.compile(
+    r"(image|video|audio|vision|speech|img_context|media_placeholder)_token_(id|index)"
+)
+"""Keys of tokens that stand for something else."""
+
+
 @cache
 def families() -> dict[str, dict[str, Any]]:
     """Rows by ``model_type``, each with what it takes over from another or from ``base``."""
@@ -137,9 +143,29 @@ def _sizes(outer: Mapping[str, Any], like: str | None) -> dict[str, Any]:
         "dtype": "bfloat16" if dtype in ("auto", "") else dtype,
         "quantized": quantized,
         "not_counted": tuple(left),
+        "context": _context(inner),
+        "media_token_ids": _media({**inner, **outer}),
         "family": str(inner.get("model_type") or name),
         "name": str(outer.get("_name_or_path") or ""),
     }
+
+
+def _context(config: Mapping[str, Any]) -> int:
+    """Positions that a model was made for, 0 if the config does not say."""
+    for key in ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length"):
+        if (value := config.get(key)) is not None:
+            return integer(key, value)
+    return 0
+
+
+def _media(config: Mapping[str, Any]) -> tuple[int, ...]:
+    """Ids of placeholders, which a config has outside its decoder's part."""
+    ids = {
+        value
+        for key, value in config.items()
+        if _PLACEHOLDER.fullmatch(key) and type(value) is int and value >= 0
+    }
+    return tuple(sorted(ids))
 
 
 def _row(

@@ -112,6 +112,9 @@ class Model:
     norm: str = word("rms", NORMS)
     norm_bias: bool = switch()
     positions: int = _size("learned position embeddings")
+    context: int = _size("positions that it was made for; 0: not known")
+    media_token_ids: tuple[int, ...] = ()
+    """Ids that stand for parts of images, video or audio: equal ids, different contents."""
     moe_latent: int = _size("width that experts work in, between two projections; 0: hidden")
     name: str = given("", check=text)
     family: str = given("", check=text)
@@ -199,6 +202,8 @@ class Model:
                     raise InputError(f"{place} must have a name and {sizes} counts")
                 rows.append((text(place, part), *(integer(place, number) for number in counts)))
             self._set(name, tuple(rows))
+        ids = entries("media_token_ids", self.media_token_ids)
+        self._set("media_token_ids", tuple(integer("media_token_ids", one) for one in ids))
         parts = entries("not_counted", self.not_counted)
         self._set("not_counted", tuple(text("not_counted", part) for part in parts))
         counted = {row[0] for row in self.mixer_parameters}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from waveplan.budget import format_bytes
@@ -121,6 +121,16 @@ def figures(planner: Planner, wave: Wave) -> dict[str, Any]:
     }
 
 
+def pads(pool: Requests, waves: Iterable[Wave]) -> tuple[int, int] | None:
+    """Return the pads of waves that run padded, and all their tokens; None without padding."""
+    if not pool.padding:
+        return None
+    plans = [share.plan for wave in waves for share in wave.shares or (wave,)]
+    run = sum(plan.logical_tokens for plan in plans)
+    lengths = pool.lengths
+    return run - sum(int(lengths[plan.requests].sum()) for plan in plans), run
+
+
 def _balance(amounts: Sequence[float]) -> float:
     """Return the largest over the mean; 1 is even."""
     total = sum(amounts)
@@ -145,6 +155,10 @@ def summary(waves: list[Wave], run: Waves, elapsed: float) -> list[str]:
         if trust:
             reason = next(wave.stopped.reason for wave in waves if wave.stopped.kind == "trust")
             lines.append(f"{count(trust, 'wave')} stopped by trust, not by memory: {reason}")
+        if padded := pads(run.pool, waves):
+            share = f"{padded[0] / max(1, padded[1]):.0%}"
+            ran = integer(padded[1])
+            lines.append(f"padding: {integer(padded[0])} of {ran} tokens are pads ({share})")
         parts.append("\n".join(lines))
     if run.doubtful and waves:
         rules = count(len(run.doubtful), "rule")

@@ -19,9 +19,11 @@ from waveplan.errors import InputError
 from waveplan.files import kind
 from waveplan.files import read_json as json_of
 from waveplan.sequences.columns import check
-from waveplan.sequences.formats import GIVEN, Found, read_table
+from waveplan.sequences.formats import read_table
 from waveplan.sequences.join import Joined
 from waveplan.sequences.lines import OLDEST_PYARROW, read_json, read_lines, recent
+from waveplan.sequences.names import GIVEN
+from waveplan.sequences.reader import Found
 from waveplan.sequences.tables import ArrayTable, ArrowTable, FlatTable, Table
 
 __all__ = ["SUFFIXES", "files_of", "named", "read"]

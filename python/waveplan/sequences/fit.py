@@ -32,14 +32,14 @@ def check_vocabulary(sequences: Sequences, vocab: int) -> None:
     )
 
 
-def unfit(sequences: Sequences, vocab: int, context: int | None) -> Iterator[str]:
+def unfit(sequences: Sequences, vocab: int, context: int) -> Iterator[str]:
     """Yield a line about sequences that are longer than a model's context.
 
     Raises:
         InputError: see `check_vocabulary`.
     """
     check_vocabulary(sequences, vocab)
-    if context is None:
+    if not context:
         return
     long = np.flatnonzero(sequences.lengths > context)
     if long.size:

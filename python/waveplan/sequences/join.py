@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waveplan.errors import InputError
-from waveplan.sequences.formats import Found
+from waveplan.sequences.reader import Found
 
 __all__ = ["Joined", "Origin"]
 

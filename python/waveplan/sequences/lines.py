@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from waveplan.checks import first_line
 from waveplan.errors import InputError
-from waveplan.sequences.formats import GIVEN, Found, read_table
+from waveplan.sequences.formats import read_table
+from waveplan.sequences.names import GIVEN
+from waveplan.sequences.reader import Found
 from waveplan.sequences.tables import ArrayTable, ArrowTable, RecordTable
 
 __all__ = ["MOST_LINE", "OLDEST_PYARROW", "read_json", "read_lines", "recent"]

@@ -33,7 +33,9 @@ def report(sequences: Sequences) -> dict[str, Any]:
         "sequences": len(sequences),
         "tokens": total,
         "labelled": _labelled(sequences),
-        "labels": [name for name, use in used.items() if "label" in use or "response" in use],
+        "labels": [
+            name for name, use in used.items() if "label" in use or "of the response" in use
+        ],
         "pads": 0 if origin is None else origin.pads,
         "groups": len(np.unique(sequences.columns["group"]))
         if "group" in sequences.columns
