@@ -21,6 +21,7 @@ __all__ = ["Planning", "Searching"]
 class Planning(Protocol):
     """A planner, see `waveplan.Planner`."""
 
+    model: Any
     topology: Topology
     trust: str
     agreement: Agreement

@@ -294,6 +294,29 @@ TABLE = [
         pads=2,
     ),
     Row(
+        "OpenRLHF, lengths",
+        "openrlhf_lengths.parquet",
+        table(
+            sequences=[[*P, *A, PAD, PAD], [*Q, *B]],
+            attention_mask=[[1, 1, 1, 1, 0, 0], [1] * 6],
+            response_length=[2, 3],
+            total_length=[4, 6],
+        ),
+        "sequences attention_mask response_length",
+        pads=2,
+    ),
+    Row(
+        "TRL, KTO",
+        "trl_kto.jsonl",
+        lines(
+            prompt_input_ids=[P, Q],
+            completion_input_ids=WHOLE,
+            completion_labels=LABELS,
+            label=[True, False],
+        ),
+        "completion_input_ids completion_labels",
+    ),
+    Row(
         "OpenRLHF, actions",
         "openrlhf_actions.parquet",
         table(

@@ -22,7 +22,7 @@ from waveplan.sequences.columns import check
 from waveplan.sequences.formats import read_table
 from waveplan.sequences.join import Joined
 from waveplan.sequences.lines import OLDEST_PYARROW, read_json, read_lines, recent
-from waveplan.sequences.names import GIVEN
+from waveplan.sequences.names import CUMULATIVE, GIVEN, NUMBERED, PACKED, POSITIONS, WHOLE
 from waveplan.sequences.reader import Found
 from waveplan.sequences.tables import ArrayTable, ArrowTable, FlatTable, Table
 
@@ -198,7 +198,8 @@ def _numpy(file: Path) -> Table:
         return ArrayTable({"input_ids": found}, place)
     with found:
         arrays = {name: found[name] for name in found.files}
-    ends = next((n for n in ("offsets", "cu_seqlens", "cu_seq_lens") if n in arrays), None)
+    arrays = _flattened(arrays)
+    ends = next((n for n in ("offsets", *CUMULATIVE) if n in arrays), None)
     ids = next((n for n in ("tokens", "input_ids", "token_ids") if n in arrays), None)
     if (
         (ends is not None and ids is not None and arrays[ids].ndim < 2)
@@ -221,6 +222,23 @@ def _numpy(file: Path) -> Table:
     if ids is not None and arrays[ids].ndim > 2:
         raise InputError(f"{ids} has shape {arrays[ids].shape}: give [sequences, tokens]")
     return ArrayTable(arrays, place)
+
+
+def _flattened(arrays: dict[str, Any]) -> dict[str, Any]:
+    """Return a line of flat arrays as one row, where it has no offsets but says what is packed; and
+    a row with offsets as flat arrays."""
+    ids = next((arrays[name] for name in WHOLE if name in arrays), None)
+    if ids is None:
+        return arrays
+    cut = any(name in arrays for name in ("offsets", *CUMULATIVE))
+    if ids.ndim == 1 and not cut and any(n in arrays for n in (*POSITIONS, *PACKED, *NUMBERED)):
+        return {name: found[None] if found.ndim == 1 else found for name, found in arrays.items()}
+    if ids.ndim == 2 and len(ids) == 1 and cut:
+        return {
+            name: found[0] if found.shape[:1] == (1,) and found.ndim > 1 else found
+            for name, found in arrays.items()
+        }
+    return arrays
 
 
 def _tables(file: Path, suffix: str, columns: Names) -> Iterator[Found]:

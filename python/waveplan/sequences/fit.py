@@ -21,8 +21,9 @@ def check_vocabulary(sequences: Sequences, vocab: int) -> None:
     Raises:
         InputError: names the sequence's place, the position and the id.
     """
-    tokens = sequences.tokens
-    if not tokens.size or tokens.max() < vocab:
+    tokens, origin = sequences.tokens, sequences.origin
+    known = origin is not None and origin.largest < vocab
+    if known or not tokens.size or tokens.max() < vocab:
         return
     at = int(np.argmax(tokens >= vocab))
     sequence = int(np.searchsorted(sequences.offsets, at, side="right")) - 1

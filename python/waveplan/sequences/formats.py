@@ -14,12 +14,16 @@ from waveplan.sequences.columns import Lists, interleave
 from waveplan.sequences.names import (
     AT_END,
     ATTENTION,
+    CUMULATIVE,
     GROUP,
     IGNORED,
     LABELS,
     LENGTHS,
     MASKS,
+    NUMBERED,
+    PACKED,
     PAIRS,
+    POSITIONS,
     PROMPT,
     PROMPT_ATTENTION,
     PROMPT_LENGTH,
@@ -103,7 +107,7 @@ class _Rows(Reader):
         """Return the sequences."""
         self._find_ids()
         keep = self._keep()
-        labelled, split = self._labels()
+        labelled, split = self._labels(keep)
         marks = marks_of(self, keep)
         found = compose(self, keep, labelled, marks)
         if split and found.labelled is not None and marks is None:
@@ -112,6 +116,7 @@ class _Rows(Reader):
             found.columns["first_target"] = np.diff(found.offsets) - counts
             found.labelled = None
         self._group(found)
+        self._refuse_unused()
         found.used, found.odd = self.used, self.odd
         return found
 
@@ -129,6 +134,9 @@ class _Rows(Reader):
             and self.has("response_token_ids", "nested")
         ):
             response = "response_token_ids"
+        if prompt and response == "completion_input_ids" and self._begins(prompt, response):
+            whole, response = response, None
+            self.used[prompt] = "part of the token ids"
         if whole is not None:
             self.ids, self.offsets = self.take(whole, "token ids")
             if response is not None:
@@ -146,6 +154,14 @@ class _Rows(Reader):
             self._refuse_ids(prompt or response)
         self._lengths_of_parts()
 
+    def _begins(self, prompt: str, response: str) -> bool:
+        """Whether every response begins with its prompt."""
+        first, second = ints(self.table, prompt), ints(self.table, response)
+        lengths = np.diff(first[1])
+        if (np.diff(second[1]) < lengths).any():
+            return False
+        return bool((second[0][at_start(second[1], first[1])] == first[0]).all())
+
     def _response(self, name: str) -> Lists:
         if self.has(name, "nested"):
             return self.turns(name)
@@ -153,18 +169,23 @@ class _Rows(Reader):
 
     def _lengths_of_parts(self) -> None:
         """Read the lengths of prompts or responses."""
-        lengths = np.diff(self.offsets)
         if self.responses is None and (name := self.find_number(RESPONSE_LENGTH)):
-            self.responses = self.integers(name, "length of the response")
-            self.prompts = lengths - self.responses
-            self._within("prompts", name)
-        if self.prompts is None and (name := self.find_number(PROMPT_LENGTH)):
-            self.prompts = self.integers(name, "where labels begin")
-            self.responses = lengths - self.prompts
-            self._within("responses", name)
-        for name in ("first_target",):
-            if name in self.table.names and self.table.kind(name) in ("lists", "text", "nested"):
-                refuse(self.table, 0, f"{name} is no integer: give the first labelled position")
+            self.told = name, False, self.integers(name, "length of the response")
+        elif self.prompts is None and (name := self.find_number(PROMPT_LENGTH)):
+            self.told = name, True, self.integers(name, "where labels begin")
+
+    def _refuse_unused(self) -> None:
+        """Refuse columns of a known name that hold what is not read under it."""
+        single = (*LENGTHS, *RESPONSE_LENGTH, *PROMPT_LENGTH, *SAMPLES, *GROUP[:3])
+        listed = (*ATTENTION, *LABELS, *MASKS, *WEIGHTS, *PACKED, *CUMULATIVE, *NUMBERED)
+        for name in self.table.names:
+            kind = "absent" if name in self.used else self.table.kind(name)
+            if name in single and kind in ("lists", "nested"):
+                refuse(self.table, 0, f"{name} holds lists: give one value a row")
+            if name in listed and kind == "nested":
+                refuse(self.table, 0, f"{name} holds lists of lists: give one list a row")
+            if name in POSITIONS and kind == "nested":
+                self.odd.append(f"{name} of several axes are not read: no line is cut by them")
 
     def _within(self, part: str, name: str) -> None:
         lengths: Int64 = getattr(self, part)
@@ -229,8 +250,6 @@ class _Rows(Reader):
     def _keep_parts(self) -> Flags:
         """Read the masks of prompt and response, in which 0 is a pad."""
         keep = np.ones(len(self.ids), np.bool_)
-        self._prompt_labels: Flags | None = None
-        self._response_kept = False
         for names, start in ((PROMPT_ATTENTION, True), (RESPONSE_ATTENTION, False)):
             if name := self.find(names):
                 self.used[name] = "pads"
@@ -290,7 +309,7 @@ class _Rows(Reader):
         made[place] = values
         return made
 
-    def _labels(self) -> tuple[Flags | None, bool]:
+    def _labels(self, keep: Flags | None = None) -> tuple[Flags | None, bool]:
         """Return which tokens are trained on, pads not dropped, as every column that tells agrees;
         and whether that is only a boundary between prompt and response."""
         made: Flags | None = None
@@ -299,10 +318,11 @@ class _Rows(Reader):
             if flags is not None:
                 self.used.setdefault(name, "labels")
                 made = flags if made is None else made & flags
-        split = made is None and self.prompts is not None
-        if self.prompts is not None:
-            behind = within(self.offsets) >= np.repeat(self.prompts, np.diff(self.offsets))
+        split = made is None
+        behind = self._behind(keep)
+        if behind is not None:
             made = behind if made is None else made & behind
+        split &= behind is not None
         sampled = self.find(SAMPLES, "value")
         samples = np.ones(0)
         if sampled is not None:
@@ -317,10 +337,33 @@ class _Rows(Reader):
                 made, split = (every, False) if made is None else (made & every, split)
         return made, split and bool(np.all(samples != 0))
 
+    def _behind(self, keep: Flags | None) -> Flags | None:
+        """Return the tokens behind each row's prompt, None where nothing tells its length."""
+        if self.prompts is not None:
+            return within(self.offsets) >= np.repeat(self.prompts, np.diff(self.offsets))
+        if self.told is None:
+            return None
+        name, of_prompt, lengths = self.told
+        before = np.arange(len(self.ids) + 1) if keep is None else sums(keep)
+        counts = np.diff(before[self.offsets])
+        prompts = lengths if of_prompt else counts - lengths
+        wrong = (prompts < 0) | (prompts > counts)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            refuse(self.table, row, f"{name} says {lengths[row]} of {counts[row]} tokens")
+        first = np.repeat(before[self.offsets[:-1]] + prompts, np.diff(self.offsets))
+        return before[:-1] >= first
+
     def _labels_of(self, name: str) -> Flags | None:
         if name in (*MASKS, *ATTENTION) and self.table.kind(name) in ("text", "value"):
             self.table.lists(name)  # raises, naming the entry
             refuse(self.table, 0, f"{name} holds {self.table.kind(name)}: give lists of 0 and 1")
+        if name == "prompt_mask" and self.prompts is None and self.has(name, "lists"):
+            values, offsets = self.flags(name, None, both=True)
+            self.same(name, offsets)
+            self.used[name] = "labels, of all but the prompt"
+            made: Flags = ~values
+            return made
         known = (*LABELS, *MASKS, *WEIGHTS, "mask")
         if name not in known or not (self.has(name, "lists") or self.has(name, "nested")):
             return None
@@ -356,19 +399,21 @@ class _Rows(Reader):
         lengths, need = np.diff(offsets), np.diff(self.offsets)
         if (lengths == need).all():
             return values
-        short = (lengths <= need).all() and (
-            name in AT_END
-            or (self.responses is not None and bool((lengths == self.responses).all()))
-        )
-        if short:
+        responses = self.responses
+        if responses is None and self.told is not None and not self.told[1]:
+            responses = self.told[2]
+        of_responses = responses is not None and bool((lengths == responses).all())
+        if (lengths <= need).all() and (name in AT_END or of_responses):
             made = np.zeros(len(self.ids), np.bool_)
             made[at_end(self.offsets, offsets)] = values
+            if of_responses and self.responses is None:
+                self.told = None  # the mask says as much, from the end of the row, pads and all
             return made
         wrong = lengths != need
-        if self.responses is not None:
-            wrong &= lengths != self.responses
+        if responses is not None:
+            wrong &= lengths != responses
         row = int(np.argmax(wrong))
-        of = "" if self.responses is None else f", or {self.responses[row]} of the response"
+        of = "" if responses is None else f", or {responses[row]} of the response"
         return refuse(
             self.table,
             row,

@@ -24,7 +24,7 @@ class Origin:
         files: names of the files. file: index of each sequence's file, [n]. row: its line, counted
             from 1, or its row, counted from 0, [n]. units: "line" or "row", one a file.
         pads: pad tokens dropped. used: what each column was read as. unused: columns not read.
-        odd: remarks, one line each.
+        odd: remarks, one line each. largest: no token id is above it.
     """
 
     files: tuple[str, ...]
@@ -35,6 +35,7 @@ class Origin:
     used: dict[str, str] = field(default_factory=dict)
     unused: tuple[str, ...] = ()
     odd: tuple[str, ...] = ()
+    largest: int = 0
 
     def place(self, sequence: int) -> str:
         """Name the place of a sequence, such as ``rollouts.jsonl: line 3``."""
@@ -52,6 +53,7 @@ class Origin:
             self.used,
             self.unused,
             self.odd,
+            self.largest,
         )
 
 
@@ -158,6 +160,7 @@ class Joined:
             self._used,
             unused,
             tuple(self._odd),
+            int(self.tokens.max(initial=0)),
         )
         self._parts = []
         return self

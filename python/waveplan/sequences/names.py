@@ -16,7 +16,7 @@ ATTENTION = ("attention_mask",)
 PROMPT_ATTENTION = ("prompt_attention_mask",)
 RESPONSE_ATTENTION = ("completion_attention_mask", "response_attention_mask")
 LENGTHS = ("input_lengths", "unpadded_sequence_lengths")
-LABELS = ("labels",)
+LABELS = ("labels", "completion_labels")
 MASKS = (
     *("loss_mask", "loss_masks", "response_mask", "completion_mask", "assistant_masks"),
     *("assistant_mask", "action_mask", "token_mask", "token_loss_mask", "response_loss_mask"),
@@ -52,6 +52,7 @@ GIVEN = tuple(
 )
 """Names of columns that are read."""
 TEXT = (
+    "model_input",
     "messages",
     "prompt",
     "text",

@@ -129,6 +129,8 @@ class Reader:
         self.offsets: Int64 = np.zeros(1, np.int64)
         self.segments: Int64 | None = None
         """Number of the packed sequence of each token, where a mask counts them."""
+        self.told: tuple[str, bool, Int64] | None = None
+        """A column with the tokens, pads apart, of each row's prompt (True) or response."""
         self.prompts: Int64 | None = None
         """Tokens of each row before its response, pads among them."""
         self.responses: Int64 | None = None

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from waveplan.checks import first_line, integers, shown
 from waveplan.errors import InputError
 from waveplan.sequences.columns import Lists, is_arrow, join_arrays, length_offsets, unbound
+from waveplan.sequences.names import WHOLE
 
 __all__ = [
     "ArrayTable",
@@ -414,6 +415,8 @@ def _opened(name: str, column: Any) -> Any:
         return column.to_pylist()
     if hasattr(column, "__array__"):
         made = _array(name, column)
+        if made.dtype == object:
+            return made.tolist()
         return made if made.ndim else None
     if not isinstance(column, Iterable):
         return None
@@ -447,7 +450,8 @@ def table_of(value: Any) -> Table | None:
     if hasattr(value, "iloc") and hasattr(value, "columns"):
         value = {str(name): value[name].tolist() for name in value.columns}
     if isinstance(value, Mapping) or (hasattr(value, "keys") and hasattr(value, "__getitem__")):
-        return ArrayTable({str(name): value[name] for name in value.keys()}, place)  # noqa: SIM118
+        columns = {str(name): value[name] for name in value.keys()}  # noqa: SIM118
+        return ArrayTable(_one_row(columns), place)
     if isinstance(value, list | tuple) and value and not hasattr(value[0], "__array__"):
         first = value[0]
         if isinstance(first, Mapping):
@@ -458,6 +462,15 @@ def table_of(value: Any) -> Table | None:
             if held:
                 return ArrayTable({n: [getattr(row, n) for row in value] for n in held}, place)
     return None
+
+
+def _one_row(columns: dict[str, Any]) -> dict[str, Any]:
+    """Return the columns of one sequence, as a tokenizer gives them, as those of one row."""
+    ids = next((columns[name] for name in WHOLE if name in columns), None)
+    flat = getattr(ids, "ndim", 0) == 1 and not str(getattr(ids, "dtype", "")).startswith("object")
+    if isinstance(ids, list) and ids:
+        flat = not hasattr(ids[0], "__len__")
+    return {name: [value] for name, value in columns.items()} if flat else columns
 
 
 def _attributes(value: Any) -> list[str]:
