@@ -139,7 +139,9 @@ def test_columns_in_memory() -> None:
         {"ids": ids, "keep": mask}, columns={"input_ids": "ids", "attention_mask": "keep"}
     )
     assert lists_of(renamed) == [[5, 6], [7, 8, 9]]
-    with pytest.raises(InputError, match=r"sequences: input_ids cannot be read: .*it is on cuda:0"):
+    with pytest.raises(
+        InputError, match=r"sequences: input_ids is on cuda:0: give input_ids.cpu\(\)"
+    ):
         Sequences.from_any({"input_ids": Tensor(ids, "cuda:0")})
     with pytest.raises(InputError, match="sequences: row 0: attention_mask has 2 entries for 3"):
         Sequences.from_any({"input_ids": ids, "attention_mask": [[1, 1], [1, 1]]})

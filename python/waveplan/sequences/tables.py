@@ -398,12 +398,10 @@ def _array(name: str, value: Any) -> Values:
     try:
         return np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{name} cannot be read: {first_line(error)}{_hint(value)}") from None
-
-
-def _hint(value: Any) -> str:
-    device = str(getattr(value, "device", "cpu"))
-    return "" if device == "cpu" else f": it is on {device}, give {type(value).__name__}.cpu()"
+        device = str(getattr(value, "device", "cpu"))
+        if device != "cpu":
+            raise InputError(f"{name} is on {device}: give {name}.cpu()") from None
+        raise InputError(f"{name} cannot be read: {first_line(error)}") from None
 
 
 def _opened(name: str, column: Any) -> Any:
