@@ -188,6 +188,18 @@ def check_outcomes_are_mixed():
     assert min(OUTCOMES.values()) >= 10
 
 
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("cp", [1, 2, 4])
+def check_slots(cp, trained):
+    """Requests of a named adapter slot, whose gradients backward has yet to allocate or not."""
+    for seed in range(4):
+        sequences = draw_sequences(np.random.default_rng([161_803, seed]))
+        total = sum(map(len, sequences))
+        case = {"cp": cp, "slot": trained, "available": int(4e9 + 2e5 * total / cp)}
+        case["profile"] = {"bytes_per_token": 1e3, "packed_tokens": total}
+        assert outcome(compare(case, sequences)) == "wave"
+
+
 @pytest.mark.parametrize("cp", [1, 2, 4])
 @pytest.mark.parametrize(("name", "count"), ROLLOUTS)
 def check_rollouts(name, count, cp):

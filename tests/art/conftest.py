@@ -78,6 +78,8 @@ COUNTED = {
     "check_wave": "width searches",
     "check_case": "odd cases",
     "check_pool": "random pools",
+    "check_slots": "adapter slots",
+    "check_two_processes": "processes",
     "check_rollouts": "rollouts",
 }
 

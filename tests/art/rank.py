@@ -15,6 +15,7 @@ from art.megatron.context_parallel.types import (
     estimate_owned_token_ms,
 )
 from art.megatron.gdn import gdn_prefix_tree as gdn
+from art.megatron.lora import LoRA, LoRASlotRef
 from art.trainer_rank import ForwardInput, _impl, _planner_cost
 from art.trainer_rank import _prefix_tree_planner as planner
 
@@ -157,6 +158,22 @@ def learn(
         retained_compute_bytes_per_token=retained,
         **more,
     )
+
+
+def load_slot(rank, trained):
+    """Run all requests through a named adapter slot, its gradients yet to be allocated or not."""
+    ref = LoRASlotRef("checkpoint", "policy")
+    rank._default_slot_ref = ref
+    for module in rank.runtime.model[0].modules():
+        if isinstance(module, LoRA):
+            pair = (module.A_T, module.B_T)
+            pair = [torch.nn.Parameter(one) if trained else one for one in pair]
+            slot = SimpleNamespace(A_T=pair[0], B_T=pair[1])
+            vars(module).update(
+                _slot_keys={ref: "slot_0"},
+                _slot_modules={"slot_0": slot},
+                lora_slot_params=lambda _, pair=pair: pair,
+            )
 
 
 def config(**values):

@@ -107,6 +107,8 @@ def run(case, sequences, watch=True):
     made = stub.requests(sequences, **{name: case[name] for name in options if name in case})
     size = case.get("item_size", 1)
     groups = made if size == 1 else [made[i : i + size] for i in range(0, len(made), size)]
+    if case.get("slot") is not None:
+        stub.load_slot(rank, trained=case["slot"])
     if case.get("profile"):
         stub.learn(rank, made, **case["profile"])
     rank._last_global_micro_batch_size = case.get("last_width")
