@@ -6,6 +6,7 @@ available memory; each is searched on a fresh rank by the package alone, then wi
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import wave
 
@@ -118,30 +119,23 @@ def answer(case, sequences, watch):
 
 
 def plan_of(rank, made):
-    """Tensors, segments and fingerprints of all requests as one plan, both layouts."""
-    packs = []
-    for full in (False, True):
-        plan = rank._plan_flat_forward(made, memory_minimal=full)
-        for group in plan.groups:
-            pack = group.packed
-            packs.append(
-                {
-                    "requests": list(group.request_indices),
-                    "fingerprints": group.input_row_fingerprints,
-                    "segments": [vars(segment) for segment in pack.segments],
-                    "tensors": [
-                        tensor.tolist()
-                        for tensor in (
-                            pack.tokens,
-                            pack.group_ids,
-                            pack.parent_ids,
-                            pack.position_ids,
-                            *pack.positions_by_sequence,
-                        )
-                    ],
-                }
-            )
-    return packs
+    """Tensors, segments and fingerprints of the chosen plan, and of all requests as one plan in
+    both layouts."""
+    plans = [rank.chosen_plan]
+    plans += [rank._plan_flat_forward(made, memory_minimal=full) for full in (False, True)]
+    return [group_of(group) for plan in plans for group in plan.groups]
+
+
+def group_of(group):
+    pack = group.packed
+    tensors = (pack.tokens, pack.group_ids, pack.parent_ids, pack.position_ids)
+    return {
+        "requests": list(group.request_indices),
+        "fingerprints": group.input_row_fingerprints,
+        "segments": [vars(segment) for segment in pack.segments],
+        "tensors": [tensor.tolist() for tensor in (*tensors, *pack.positions_by_sequence)],
+        "plain": (type(group).__name__, dataclasses.replace(group) == group),
+    }
 
 
 def compare(case, sequences, watch=False):

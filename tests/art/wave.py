@@ -70,7 +70,7 @@ def search(rank, groups, start=0, watch=True):
     finally:
         if watch:
             del rank._plan_flat_forward, rank._memory_check
-    plan = chosen.plan
+    plan = rank.chosen_plan = chosen.plan
     whole = isinstance(plan, _impl._FlatForwardPlan)
     parts = (plan,) if whole else plan.subforwards
     return {

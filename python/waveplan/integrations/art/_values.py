@@ -114,6 +114,18 @@ def holds(value: Any, cls: type, name: str) -> bool:
     return type(value) is cls and hasattr(value, name)
 
 
+class _Missing:
+    """Stands for a field until it is set on the instance."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, value: Any, owner: Any = None) -> Any:
+        if value is None:
+            raise AttributeError(self.name)
+        return value.__getattr__(self.name)
+
+
 def late(
     base: type,
     part: Callable[[Any, str], Any],
@@ -127,6 +139,9 @@ def late(
     plain one with the same fields, hashes alike, and pickles as the plain one.
     """
     names = tuple(field.name for field in dataclasses.fields(base))
+    slotted = "__slots__" in vars(base)
+    # A field's default is an attribute of the class, which would be found first.
+    defaults = {name: _Missing(name) for name in names if name in vars(base) and not slotted}
 
     def missing(self: Any, name: str) -> Any:
         if name not in names:
@@ -149,7 +164,8 @@ def late(
         base.__name__,
         (base,),
         {
-            "__slots__": extra if "__slots__" in vars(base) else (),
+            **defaults,
+            "__slots__": extra if slotted else (),
             "__module__": base.__module__,
             "__qualname__": base.__qualname__,
             "__doc__": base.__doc__,
