@@ -63,7 +63,7 @@ pub(super) fn own(asked: &Asked<'_>, work: &mut Workspace) -> Result<Ownership> 
         work.consider(&start, count, settings, &mut best, &mut stages);
     }
     let mut bound = None;
-    if solvable(asked, &work.pairs) {
+    if asked.prove && solvable(asked, &work.pairs) {
         bound = prove(asked, work, most, &mut best, &mut stages)?;
     }
     if stages == 0 {

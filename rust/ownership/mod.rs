@@ -155,6 +155,8 @@ pub struct Asked<'a> {
     pub settings: &'a OwnershipSettings,
     /// Tokens that a rank may have at most, read by `fastest` alone.
     pub most_tokens: Option<i64>,
+    /// Looks for a better answer than a quick one, and for a bound; read by `fastest` alone.
+    pub prove: bool,
 }
 
 impl Asked<'_> {
@@ -233,6 +235,7 @@ pub fn own(
         ranks,
         settings,
         most_tokens: None,
+        prove: true,
     };
     own_by(METHODS[0].1, &asked, workspace)
 }
@@ -339,6 +342,7 @@ fn timed(
         ranks,
         settings,
         most_tokens: None,
+        prove: true,
     };
     let spans = spans_of(owners);
     let mut best: Option<(usize, Plan)> = None;

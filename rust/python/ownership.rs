@@ -61,6 +61,7 @@ pub(super) fn own(
             ranks,
             settings: &settings,
             most_tokens: most,
+            prove: true,
         };
         core::own_by(method, &asked, &mut Workspace::default())
     })

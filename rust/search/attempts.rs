@@ -86,7 +86,7 @@ impl Pricer {
             if fits {
                 let least = plan.required();
                 let mut plan = plan;
-                self.own(share, &mut plan, &|plan| plan.required() <= available)?;
+                self.own(share, &mut plan, true, &|plan| plan.required() <= available)?;
                 return Ok(Fallback::Whole(Box::new(plan), least));
             }
             if mode == Mode::Full {
@@ -191,7 +191,7 @@ impl Pricer {
                 with[i] = plan.cost;
                 split::required(&with, safety) <= available
             };
-            self.own(share, &mut parts[i], &fits)?;
+            self.own(share, &mut parts[i], true, &fits)?;
             costs[i] = parts[i].cost;
         }
         let required = split::required(&costs, safety);

@@ -61,6 +61,21 @@ impl Forest {
         }
     }
 
+    /// Picoseconds of the segments that each request is the first to have. They add up to those of
+    /// all, whatever the waves that the requests run in.
+    #[must_use]
+    pub fn first_times(&self) -> Vec<i64> {
+        let mut cover = Cover::new(self);
+        let mut before = 0;
+        let first = |request: usize| {
+            cover.add(request as u32);
+            let time = cover.time - before;
+            before = cover.time;
+            time
+        };
+        (0..self.terminal.len()).map(first).collect()
+    }
+
     /// Number of segments.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -101,6 +101,13 @@ settings! {
     }
 }
 
+impl Settings {
+    /// Modelled times decide between the widths that fit.
+    fn times_decide(&self) -> bool {
+        !self.reference && !self.widest && self.cp > 1
+    }
+}
+
 impl Signature {
     /// The same with every list sorted, as plans are signed.
     #[must_use]
@@ -132,6 +139,8 @@ pub struct Engine {
     order: Option<Vec<u32>>,
     /// The pool's trees, where groups are dealt in blocks.
     forest: Option<Forest>,
+    /// Modelled picoseconds that each request adds to the pool's, where times are compared.
+    work: Vec<i64>,
 }
 
 impl Engine {
@@ -162,7 +171,12 @@ impl Engine {
             root::OUTPUT,
         ];
         let blocks = settings.blocks && settings.dp > 1;
-        let forest = blocks.then(|| Forest::new(&pool, &settings)).transpose()?;
+        let (mut forest, mut work) = (None, Vec::new());
+        if blocks || settings.times_decide() {
+            let made = Forest::new(&pool, &settings)?;
+            work = made.first_times();
+            forest = blocks.then_some(made);
+        }
         let adapters = pool.adapters.iter().map(|_| settings.adapter_rank);
         Ok(Self {
             forward_scoring: Scoring {
@@ -183,6 +197,7 @@ impl Engine {
             pool,
             order,
             forest,
+            work,
         })
     }
 
@@ -216,6 +231,15 @@ impl Engine {
                 .collect(),
             None => places.skip(dp_rank).step_by(dp).map(group).collect(),
         }
+    }
+
+    /// Modelled picoseconds that the requests of a wave, on all ranks, add to the pool's.
+    fn work(&self, start: usize, width: usize) -> i64 {
+        (start..start + width)
+            .map(|place| (self.order.as_ref()).map_or(place, |order| order[place] as usize))
+            .flat_map(|group| self.pool.group(group))
+            .map(|request| self.work[request])
+            .sum()
     }
 
     /// The requests of that share, in order.

@@ -12,10 +12,11 @@ use crate::layout;
 use crate::measures;
 use crate::ownership::{self, Asked, Ownership};
 use crate::segments::Segments;
-use crate::tree::Tree;
 
 /// Limits between an even share and the fastest ownership that are told apart.
 const LIMITS: i64 = 256;
+/// How near to each other limits are tried where times are only compared.
+const QUICK_STEP: i64 = LIMITS / 8;
 /// Limits that a model with gdn layers tries where memory is loose: what is even is often faster
 /// there, whatever attention alone would take.
 const GDN_LIMITS: [i64; 3] = [0, LIMITS / 4, LIMITS / 2];
@@ -60,26 +61,6 @@ pub fn time_ms(settings: &Settings, ownership: &Ownership, gdn: Option<&Gdn>) ->
     }
 }
 
-/// Modelled milliseconds of the tokens and pairs of some trees with everything shared, over all
-/// layers, on one rank and without anything fixed: work that does not depend on layouts or owners.
-pub(super) fn additive_ms(settings: &Settings, trees: &[Tree]) -> f64 {
-    let (mut tokens, mut pairs) = (0.0, 0.0);
-    for tree in trees {
-        for (&start, &end) in tree.start.iter().zip(&tree.end) {
-            let (above, own) = (start as f64, (end - start) as f64);
-            tokens += own;
-            pairs += own * above + own * (own + 1.0) / 2.0;
-        }
-    }
-    let owned = &settings.ownership;
-    let attention = pairs * (owned.local_pair_ms + owned.local_backward_pair_ms)
-        + tokens * (owned.owned_token_ms + 2.0 * owned.merge_token_ms);
-    let gdn = settings.gdn.as_ref().map_or(0.0, |gdn| {
-        tokens / gdn.local_rate + tokens / gdn.dense_rate + tokens * settings.mlp_token_ms
-    });
-    settings.attention_layers as f64 * attention + settings.gdn_layers as f64 * gdn
-}
-
 /// Packs of a plan as they are owned: padded, and the chunks between which limits lie.
 struct Problem {
     padded: Vec<Segments>,
@@ -87,21 +68,25 @@ struct Problem {
     chunks: Vec<(i64, i64)>,
     /// The pack whose pairs are loaded.
     loaded: Option<usize>,
+    /// Bounds are wanted: the plan runs.
+    prove: bool,
 }
 
 impl Pricer {
     /// Gives the packs of a plan the fastest owners found with which it still `fits`, and the
-    /// times of an even share where nothing faster does.
+    /// times of an even share where nothing faster does. Only `prove` runs the programme that
+    /// bounds; without it, the time is that of its start.
     pub(super) fn own(
         &mut self,
         share: &Share,
         plan: &mut ForwardPlan,
+        prove: bool,
         fits: &dyn Fn(&ForwardPlan) -> bool,
     ) -> Result<()> {
         if !self.owns(plan) {
             return Ok(());
         }
-        let mut problem = self.problem(share, plan)?;
+        let mut problem = self.problem(share, plan, prove)?;
         let fastest = self.fastest(&mut problem)?;
         self.give(share, plan, &fastest)?;
         if fits(plan) {
@@ -137,7 +122,7 @@ impl Pricer {
         if !self.owns(plan) {
             return Ok(());
         }
-        let mut problem = self.problem(share, plan)?;
+        let mut problem = self.problem(share, plan, false)?;
         let even = self.even(&mut problem)?;
         self.give(share, plan, &even)
     }
@@ -148,7 +133,7 @@ impl Pricer {
         settings.cp > 1 && !settings.reference && !plan.packs.is_empty()
     }
 
-    fn problem(&self, share: &Share, plan: &ForwardPlan) -> Result<Problem> {
+    fn problem(&self, share: &Share, plan: &ForwardPlan, prove: bool) -> Result<Problem> {
         let settings = self.engine.settings();
         let mut padded = Vec::with_capacity(plan.packs.len());
         for (pack, tree) in plan.packs.iter().zip(&share.trees) {
@@ -160,6 +145,7 @@ impl Pricer {
             padded,
             chunks,
             loaded: None,
+            prove,
         })
     }
 
@@ -179,6 +165,7 @@ impl Pricer {
             ranks: settings.cp as usize,
             settings: &settings.ownership,
             most_tokens: most,
+            prove: problem.prove,
         };
         if problem.loaded != Some(g) {
             self.work.ownership.load(&asked)?;
@@ -206,15 +193,17 @@ impl Pricer {
         for g in 0..problem.padded.len() {
             let mut best = self.one(problem, g, ownership::METHODS[0].1, None)?;
             let chunk = best.ownership.chunk;
+            // Where nothing is faster these are the reference's owners, with the tighter bound.
             let next = self.one(problem, g, ownership::FASTEST, None)?;
             let ranks = best.ownership.ranks as i64;
             let even = (best.ownership.owners.len() as i64 + ranks - 1) / ranks;
             let most = best.busiest().max(next.busiest());
             problem.chunks[g] = (even, (most + chunk - 1) / chunk);
-            if next.better(&best) {
+            if !best.better(&next) {
                 best = next;
             }
-            if settings.gdn.is_some() && settings.ownership.profile.is_none() {
+            let profiled = settings.ownership.profile.is_some();
+            if problem.prove && settings.gdn.is_some() && !profiled {
                 for limit in GDN_LIMITS {
                     let most = problem.limit(g, limit, chunk);
                     let next = self.one(problem, g, ownership::FASTEST, Some(most))?;
@@ -246,9 +235,10 @@ impl Pricer {
         let mut best: Option<Vec<Owned>> = None;
         let (mut low, mut high) = (-1, LIMITS);
         let mut tried: Vec<(Vec<i64>, bool)> = Vec::new();
-        while high - low > 1 {
+        let step = if problem.prove { 1 } else { QUICK_STEP };
+        while high - low > step {
             // The even share comes last: mostly something looser fits.
-            let limit = if high == 1 {
+            let limit = if high <= step {
                 0
             } else {
                 (low.max(0) + high) / 2
@@ -296,6 +286,7 @@ impl Pricer {
             ranks: settings.cp as usize,
             settings: &settings.ownership,
             most_tokens: None,
+            prove: false,
         }
         .even_tokens()
     }

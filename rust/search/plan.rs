@@ -554,6 +554,7 @@ impl Pricer {
                 ranks: settings.cp as usize,
                 settings: &settings.ownership,
                 most_tokens: None,
+                prove: false,
             };
             let (mut made, mut most) = (asked.even(), Some(asked.even_tokens()));
             if settings.reference {

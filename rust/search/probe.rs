@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::owned::additive_ms;
 use super::plan::{Estimate, ForwardPlan, Mode, Pricer, ROOM, Share};
 use super::{Engine, Profiles};
 use crate::error::Result;
@@ -62,14 +61,12 @@ pub(super) struct Prober {
     pub(super) pricer: Pricer,
     pub(super) available: i64,
     pub(super) probes: Vec<Probe>,
-    start: usize,
+    pub(super) start: usize,
     share: Share,
     loaded: Option<usize>,
     plans: BTreeMap<(usize, Mode), ForwardPlan>,
     best: BTreeMap<usize, Mode>,
     estimates: BTreeMap<(usize, Kind), Estimate>,
-    /// Plans as they run, and the work of their requests.
-    owned: BTreeMap<usize, (ForwardPlan, f64)>,
 }
 
 impl Prober {
@@ -89,7 +86,6 @@ impl Prober {
             plans: BTreeMap::new(),
             best: BTreeMap::new(),
             estimates: BTreeMap::new(),
-            owned: BTreeMap::new(),
         }
     }
 
@@ -126,30 +122,18 @@ impl Prober {
         }
     }
 
-    /// The plan of a width as it would run: with the fastest owners that its memory allows.
-    pub(super) fn owned(&mut self, width: usize, kind: Kind) -> Result<&(ForwardPlan, f64)> {
-        if !self.owned.contains_key(&width) {
-            if kind == Kind::PlanBest {
-                self.refine(width)?;
-            }
-            let mode = self.mode(width, kind)?;
-            let mut plan = self.plan(width, mode)?.clone();
-            self.share(width)?;
-            let available = self.available;
-            let fits = |plan: &ForwardPlan| plan.required() <= available;
-            self.pricer.own(&self.share, &mut plan, &fits)?;
-            let settings = self.pricer.engine.settings();
-            let work = additive_ms(settings, &self.share.trees);
-            self.owned.insert(width, (plan, work));
+    /// The plan of a width with the fastest owners that its memory allows; proven where it runs.
+    pub(super) fn owned(&mut self, width: usize, kind: Kind, prove: bool) -> Result<ForwardPlan> {
+        if kind == Kind::PlanBest {
+            self.refine(width)?;
         }
-        Ok(&self.owned[&width])
-    }
-
-    /// [`Prober::owned`], given away.
-    pub(super) fn take_owned(&mut self, width: usize, kind: Kind) -> Result<ForwardPlan> {
-        self.owned(width, kind)?;
-        let owned = self.owned.remove(&width).map(|owned| owned.0);
-        owned.ok_or(crate::Error::Internal("an owned plan is missing"))
+        let mode = self.mode(width, kind)?;
+        let mut plan = self.plan(width, mode)?.clone();
+        self.share(width)?;
+        let available = self.available;
+        let fits = |plan: &ForwardPlan| plan.required() <= available;
+        self.pricer.own(&self.share, &mut plan, prove, &fits)?;
+        Ok(plan)
     }
 
     /// The plan of a width that does not run, with the times of an even share.

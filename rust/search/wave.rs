@@ -181,28 +181,23 @@ impl Session {
     /// compared.
     pub fn agree_refinement(&mut self, agreed: &[i64]) -> Result<usize> {
         self.ended = Some(self.exchange.settle(&mut self.decisions, agreed)?);
-        Ok(self.timed().len() * self.entries())
+        Ok(self.timed().len())
     }
 
-    /// Computes the fourth table, of each width that may run: less this rank's modelled
-    /// nanoseconds, and the work of each data-parallel rank, known of this one.
+    /// Computes the fourth table: less this rank's modelled nanoseconds of each width that may run.
     pub fn times(&mut self) -> Result<Vec<i64>> {
-        let settings = self.prober.pricer.engine.settings();
-        let (dp, rank) = (settings.dp, settings.dp_rank);
-        let mut table = Vec::new();
+        let mut times = Vec::new();
         for width in self.timed() {
-            let (plan, work) = self.prober.owned(width, self.decisions.executed(width))?;
-            let nanoseconds = |milliseconds: f64| (milliseconds * 1e6).round() as i64;
-            table.push(-nanoseconds(plan.milliseconds().unwrap_or(0.0)));
-            let work = nanoseconds(*work);
-            table.extend((0..dp).map(|other| if other == rank { work } else { i64::MAX }));
+            let kind = self.decisions.executed(width);
+            let plan = self.prober.owned(width, kind, false)?;
+            times.push(-(plan.milliseconds().unwrap_or(0.0) * 1e6).round() as i64);
         }
-        Ok(table)
+        Ok(times)
     }
 
     /// Takes the fourth agreed table and ends the search.
     pub fn finish(&mut self, agreed: &[i64]) -> Result<SearchResult> {
-        let entries = self.timed().len() * self.entries();
+        let entries = self.timed().len();
         if self.ended.is_none() || agreed.len() != entries {
             return Err(Error::input(format!(
                 "the agreed table of times has {} entries: agree_refinement asks for {entries}",
@@ -212,19 +207,15 @@ impl Session {
         self.fastest(agreed)
     }
 
-    /// Entries of a width in the fourth table.
-    fn entries(&self) -> usize {
-        1 + self.prober.pricer.engine.settings().dp
-    }
-
-    /// Widths whose times are compared: all that may run, if the search took one of them.
+    /// Widths whose times are compared: from half of what the search took on, if there are several.
     fn timed(&self) -> Vec<usize> {
-        let settings = self.prober.pricer.engine.settings();
         match self.ended {
             Some(Outcome::Wave(width, _))
-                if !settings.reference && !settings.widest && settings.cp > 1 =>
+                if self.prober.pricer.engine.settings().times_decide() =>
             {
-                self.decisions.usable(width)
+                let mut widths = self.decisions.usable(width);
+                widths.retain(|&one| 2 * one >= width);
+                if widths.len() < 2 { Vec::new() } else { widths }
             }
             _ => Vec::new(),
         }
@@ -236,11 +227,11 @@ impl Session {
             return Err(Error::Internal("a search has not ended"));
         };
         let widths = self.timed();
-        let rate = |width: &[i64]| {
-            let work: f64 = width[1..].iter().map(|&work| work as f64).sum();
-            work / (-width[0]).max(1) as f64
+        let (engine, start) = (&self.prober.pricer.engine, self.prober.start);
+        let rate = |(&width, &time): (&usize, &i64)| {
+            engine.work(start, width) as f64 / (-time).max(1) as f64
         };
-        let rates: Vec<f64> = table.chunks_exact(self.entries()).map(rate).collect();
+        let rates: Vec<f64> = widths.iter().zip(table).map(rate).collect();
         let best = rates.iter().copied().fold(0.0, f64::max);
         let near = |at: &usize| rates[*at] >= best * NEARLY;
         let Some(at) = (0..widths.len()).rev().find(near) else {
@@ -271,7 +262,7 @@ impl Session {
             self.prober.refine(width)?;
         }
         let least = self.prober.required(width, executed)?;
-        let planned = self.prober.take_owned(width, executed)?;
+        let planned = self.prober.owned(width, executed, true)?;
         let decided = self.decisions.decided(width);
         let required = match decided {
             Some(kind) => self.prober.required(width, kind)?,
@@ -280,7 +271,7 @@ impl Session {
         let stopped = match stop {
             Stop::Time(at) => {
                 let executed = self.decisions.executed(at);
-                Some(self.prober.take_owned(at, executed)?)
+                Some(self.prober.owned(at, executed, false)?)
             }
             Stop::Memory(at) | Stop::Trust(at) if at != width => {
                 let executed = self.decisions.executed(at);
