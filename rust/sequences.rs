@@ -2,7 +2,7 @@
 
 use crate::cancel;
 use crate::error::{Error, Result};
-use crate::hash::Hash;
+use crate::hash::{Hash, RUN};
 
 /// Sequences of token ids: sequence `i` is `tokens[offsets[i]..offsets[i + 1]]`. A view, never a copy.
 #[derive(Debug, Clone, Copy)]
@@ -71,17 +71,17 @@ impl<'a> Sequences<'a> {
 
     /// Refuses token ids below 0; the same pass reads them into a hash, if one is asked for.
     pub fn refuse_negative(&self, mut hash: Option<&mut Hash>) -> Result<()> {
-        const BLOCK: usize = 1 << 12;
-        for (block, tokens) in self.tokens.chunks(BLOCK).enumerate() {
+        for (block, tokens) in self.tokens.chunks(RUN).enumerate() {
             cancel::check_at(block)?;
-            if let Some(hash) = hash.as_deref_mut() {
-                hash.read(tokens);
-            }
             // The sign of all together; without a branch, so that it is vectorised.
-            if tokens.iter().fold(0, |all, &token| all | token) >= 0 {
+            let all = match hash.as_deref_mut() {
+                Some(hash) => hash.read(tokens),
+                None => tokens.iter().fold(0, |all, &token| all | token),
+            };
+            if all >= 0 {
                 continue;
             }
-            let at = block * BLOCK + tokens.iter().position(|&token| token < 0).unwrap_or(0);
+            let at = block * RUN + tokens.iter().position(|&token| token < 0).unwrap_or(0);
             let sequence = self.offsets.partition_point(|&start| start <= at as i64) - 1;
             return Err(Error::input(format!(
                 "sequences[{sequence}][{}] is {}: token ids must be at least 0",

@@ -7,7 +7,7 @@ use super::mixes::{mix_of, mixes};
 use crate::cancel;
 use crate::error::{Error, Result};
 use crate::fields::result;
-use crate::hash::{Hash, hash};
+use crate::hash::{Hash, RUN, hash};
 use crate::scattered::labelled_runs;
 use crate::sequences::Sequences;
 use crate::tree::{Tree, padded_row};
@@ -343,7 +343,7 @@ impl Requests {
         } = self;
         if hashed.get().is_none() {
             let mut made = Hash::new(tokens.len(), KEY);
-            for (block, run) in tokens.chunks(1 << 12).enumerate() {
+            for (block, run) in tokens.chunks(RUN).enumerate() {
                 cancel::check_at(block)?;
                 made.read(run);
             }
