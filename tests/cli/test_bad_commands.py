@@ -29,6 +29,7 @@ BASES = {
     "sweep": PLAN[1:],
     "rules": MODEL,
     "check": ["PEAKS"],
+    "models": [],
     "inspect": PLAN[1:2],
     "bench": ["--repeat", "0"],  # refused once every other option was looked at
 }

@@ -163,7 +163,7 @@ def test_options_default_to_the_fields_of_a_job_and_its_rows() -> None:
     assert options.job_of(args) == Job(model="m", available="1GiB")
     assert options.source_of(args) == Source(path="a.npz")
     facts = {item.name for facts in (Topology, Training) for item in fields(facts)}
-    assert {*options.FACTS} - facts == {"full_finetuning"}
+    assert {*options.FACTS} - facts == {"full_finetuning", *options.OF_MODEL}
 
 
 def test_bench_reads_and_searches(capsys: pytest.CaptureFixture[str], sequences: str) -> None:
@@ -172,8 +172,90 @@ def test_bench_reads_and_searches(capsys: pytest.CaptureFixture[str], sequences:
     assert all(value > 0 for value in json.loads(out)["seconds"].values())
 
 
+SCRIPT = """GPUS=4
+torchrun --nproc-per-node $GPUS --nnodes 2 pretrain.py --num-layers 4 --hidden-size 64 --bf16 \\
+  --num-attention-heads 4 --vocab-size 1000 --swiglu --disable-bias-linear --num-experts 8 \\
+  --normalization RMSNorm --position-embedding-type rope --moe-router-topk 2 \\
+  --expert-model-parallel-size 4 --tensor-model-parallel-size 2 --micro-batch-size 1 \\
+  --expert-tensor-parallel-size 1 --recompute-granularity full --recompute-method uniform
+"""
+
+
+@pytest.mark.parametrize("command", ["plan", "price", "rules", "sweep", "models", "inspect"])
+def test_megatron_arguments_stand_for_a_model_and_what_was_read_is_said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
+) -> None:
+    file, data = tmp_path / "run.sh", tmp_path / "a.jsonl"
+    file.write_text(SCRIPT)
+    data.write_text(json.dumps({"input_ids": list(range(200))}) + "\n")
+    argv = [command, *([str(data)] if command in ("plan", "price", "sweep", "inspect") else [])]
+    argv += ["--available", "8GiB"] if command in ("plan", "price", "sweep") else []
+    argv += ["--jobs", "1"] if command == "sweep" else []
+    status, out, _ = run(capsys, *argv, "--megatron", str(file))
+    assert status == 0
+    plain = " ".join(out.split())
+    assert "megatron: 4 layers of attention, hidden 64" in plain
+    assert "vocabulary 1,000 padded to 1,024" in plain
+    if command in ("plan", "price", "rules"):
+        assert "DP 4 TP 2 EP 4" in plain
+    status, out, _ = run(capsys, *argv, "--megatron", str(file), "--json")
+    found = json.loads(out)
+    read = found["models"][0] if command == "sweep" else found["model"]
+    assert read["layers"] == ["4 attention"]
+    assert read["notes"] == ["vocabulary 1,000 padded to 1,024"]
+
+
+def test_options_override_megatron_arguments(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "run.sh"
+    file.write_text(SCRIPT)
+    words = ("--megatron", str(file), "--gpus", "16", "--lora-rank", "4", "--dtype", "float16")
+    _, out, _ = run(capsys, "rules", *words)
+    assert "on DP 8 TP 2 EP 4, full recompute, LoRA rank 4" in out
+    assert "in float16" in " ".join(out.split())
+    status, _, error = run(capsys, "rules", *words[:2], "--gpus", "3")
+    assert (status, "world is 3: it must be a multiple of 2" in error) == (2, True)
+    status, _, error = run(capsys, "rules", "--model", "qwen3-8b", "--tp", "4", "--gpus", "6")
+    assert (status, "gpus is 6" in error) == (2, True)
+
+
+def test_models(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    status, out, _ = run(capsys, "models")
+    assert status == 0
+    for name in ("qwen3-8b", "nemotron_h", "glm4_moe_lite"):
+        assert name in out
+    config = {"model_type": "odd", "hidden_size": 64, "vision_config": {}, "dtype": "float32"}
+    config |= {"vision_config": {"depth": 2}, "quantization_config": {"quant_method": "mxfp4"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    status, _, error = run(capsys, "models", "--model", str(tmp_path))
+    assert (status, "model_type 'odd' is not known" in error) == (2, True)
+    status, out, _ = run(capsys, "models", "--model", str(tmp_path), "--like", "llama", "--json")
+    read = json.loads(out)["model"]
+    assert (read["not_counted"], read["quantized"], read["dtype"]) == (
+        ["vision tower"],
+        "mxfp4",
+        "float32",
+    )
+    for name in ("Qwen/Qwen3-8B", "meta-llama/Meta-Llama-3.1-8B-Instruct", "openai/gpt-oss-20b"):
+        assert run(capsys, "models", "--model", name)[0] == 0
+    for name in ("mistralai/Mistral-7B-Instruct-v0.3", "org/none", "https://x.org/config.json"):
+        status, _, error = run(capsys, "models", "--model", name)
+        assert (status, error.count("\n")) == (2, 1)
+
+
 def test_every_command_helps_with_an_example() -> None:
-    for command in ("demo", "plan", "price", "sweep", "inspect", "rules", "check", "bench"):
+    for command in (
+        "demo",
+        "plan",
+        "price",
+        "sweep",
+        "inspect",
+        "rules",
+        "models",
+        "check",
+        "bench",
+    ):
         done = subprocess.run(
             [sys.executable, "-m", "waveplan", command, "--help"],
             capture_output=True,

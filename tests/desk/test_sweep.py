@@ -75,7 +75,7 @@ def test_what_can_never_fit_is_counted(sequences: str) -> None:
         ({"model": [MODEL]}, "either budget"),
         ({"model": [MODEL], "budget": ["80GB"], "available": ["1GiB"]}, "either budget"),
         ({"model": [], "available": ["1GiB"]}, "no values"),
-        ({"model": [MODEL], "available": ["1GiB"], "gpus": [8]}, "gpus is no field"),
+        ({"model": [MODEL], "available": ["1GiB"], "chips": [8]}, "chips is no field"),
     ],
 )
 def test_axes_are_checked(axes: dict[str, list[Any]], says: str) -> None:

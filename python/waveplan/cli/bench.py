@@ -57,10 +57,20 @@ def run(args: argparse.Namespace) -> int:
     """Time and print medians."""
     checks.integer("--repeat", args.repeat, 1, MOST_RUNS)
     if args.peer is not None:
-        unused = ("file", "model", "budget", "available", "rules", *options.FACTS, *options.SOURCE)
+        unused = (
+            "file",
+            "model",
+            "megatron",
+            "budget",
+            "available",
+            "rules",
+            *options.FACTS,
+            *options.SOURCE,
+        )
         options.refuse_unused(args, unused, "does not apply to --peer: its pools are fixed")
         return _beside(args)
-    job = options.job_of(args, model=args.model if args.model is not None else "qwen3.6-35b-a3b")
+    named = args.model is not None or args.megatron is not None
+    job = options.job_of(args, **({} if named else {"model": "qwen3.6-35b-a3b"}))
     if job.budget is None and job.available is None:
         job = replace(job, available="64GiB")
     source = options.source_of(args)

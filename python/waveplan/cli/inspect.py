@@ -11,7 +11,7 @@ from waveplan.cli import options
 from waveplan.cli.output import write_json
 from waveplan.cli.progress import Progress
 from waveplan.cli.status import DONE, REFUSED
-from waveplan.desk.jobs import Source, model_named
+from waveplan.desk.jobs import Source
 from waveplan.report.table import integer
 from waveplan.sequences.fit import unfit
 from waveplan.sequences.odd import report
@@ -35,25 +35,29 @@ def register(subparsers: Any) -> None:
         run,
     )
     options.add_files(parser.add_argument_group("sequences"))
-    parser.add_argument(
-        "--model", metavar="NAME|FILE", help="also look at its vocabulary and its context"
+    options.add_model(
+        parser.add_argument_group("also look at a model's vocabulary and context"), required=False
     )
+    options.add(parser, *(options.JOB[name] for name in options.OF_MODEL))
     options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Read and print; exit status 1 when a sequence is empty."""
     source: Source = options.source_of(args)
-    model = None if args.model is None else model_named(args.model)
+    job = options.model_of(args)
+    model = None if job is None else job.read_model()
     with Progress(f"reading {source.path_text()}", None, text=format_bytes) as progress:
         sequences = source.sequences(progress.advance)
     found = report(sequences)
     if model is not None:
         found["odd"] += unfit(sequences, model.vocab, model.context)
+    if job is not None:
+        print(job.model_text(), file=sys.stderr if args.json else sys.stdout)
     refused = found["empty"]["sequences"] and not source.skip_empty
     _show(found, sys.stderr if args.json else sys.stdout)
     if args.json:
-        write_json("inspect", source=source, **found)
+        write_json("inspect", source=source, model=job and job.read(), **found)
     return REFUSED if refused else DONE
 
 

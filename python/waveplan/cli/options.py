@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from waveplan.budget import format_bytes
 from waveplan.cli.parser import Help, share, whole
 from waveplan.cli.progress import Progress
-from waveplan.desk.jobs import Job, Source
+from waveplan.desk.jobs import Job, Source, megatron_values
 from waveplan.errors import InputError
 from waveplan.facts.fields import checked
 from waveplan.sequences.fit import unfit
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 
 JOB: dict[str, Field[Any]] = {item.name: item for item in fields(Job)}
 SOURCE: dict[str, Field[Any]] = {item.name: item for item in fields(Source) if item.name != "path"}
-FACTS = [name for name in JOB if JOB[name].metadata["option"] == "facts" and name != "model"]
+FACTS = [name for name in JOB if JOB[name].metadata["option"] == "facts"]
 """Options of a job that need a model."""
 READING = ("columns", "pad", "skip_empty", "limit")
 """Options of a source that say how its files are read."""
 SHOWN = 10
+OF_MODEL = ("like", "dtype", "gpus", "padded_vocab")
+"""Options of a model alone."""
 TYPES = {"whole": whole, "share": share, "text": str, "word": str}
 
 
@@ -102,8 +104,24 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def add_facts(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """Add model, ranks and training mode."""
     facts = parser.add_argument_group("model, ranks, training mode")
-    add(facts, JOB["model"], required=required)
+    add_model(facts, required=required)
     add(facts, *(JOB[name] for name in FACTS))
+
+
+def add_model(parser: Any, *, required: bool = True) -> None:
+    """Add the model: by name or file, or as Megatron arguments, which say the other facts too."""
+    either = parser.add_mutually_exclusive_group(required=required)
+    add(either, JOB["model"], required=False, default=None)
+    add(either, JOB["megatron"])
+
+
+def model_of(args: argparse.Namespace) -> Job | None:
+    """A job of the model alone, for commands that read nothing else of one; None without one."""
+    if args.model is None and args.megatron is None:
+        refuse_unused(args, OF_MODEL, "is of a model: it needs --model or --megatron")
+        return None
+    given = {name: getattr(args, name) for name in (*OF_MODEL, "megatron")}
+    return Job(model=args.model or args.megatron, available="1", **given)
 
 
 def add_budget(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
@@ -148,7 +166,28 @@ def add_files(data: Any, *, optional: bool = False) -> None:
 def job_of(args: argparse.Namespace, **changed: Any) -> Job:
     """Return the job that the options describe."""
     values = {name: value for name, value in vars(args).items() if name in JOB}
-    return Job(**{**values, **changed})
+    return Job(**{**complete(args, values), **changed})
+
+
+def complete(args: argparse.Namespace, values: dict[str, Any]) -> dict[str, Any]:
+    """Fields of a job with those that a file of Megatron arguments states, where no option does,
+    and dp by the number of ranks."""
+    gpus = values.get("gpus")
+    if getattr(args, "megatron", None) is not None:
+        found = megatron_values(args.megatron, gpus, values.get("padded_vocab"))
+        given = {name: value for name, value in values.items() if value != default(args, name)}
+        if given.get("lora_rank"):
+            found["full_finetuning"] = False
+        values = {**values, **found, **given, "model": args.megatron}
+    if gpus and values.get("dp") == default(args, "dp"):
+        group = values["tp"] * values["cp"] * values["pp"]
+        values = {**values, "dp": max(1, gpus // max(1, group))}
+    return values
+
+
+def default(args: argparse.Namespace, name: str) -> Any:
+    """The value of an option that is not given."""
+    return args.parser.get_default(name)
 
 
 def source_of(args: argparse.Namespace) -> Source:

@@ -124,6 +124,7 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
             "plan",
             complete=not interrupted,
             job=job,
+            model=job.read(),
             source=source,
             memory=memory(planner, found.doubtful),
             doubtful=states(found.doubtful),

@@ -37,10 +37,13 @@ def run(args: argparse.Namespace) -> int:
     """List the rules."""
     from waveplan.pricing import rules_table
 
-    if args.model is None:
-        options.refuse_unused(args, options.FACTS, "is a fact of a job: it needs --model")
-    job = options.job_of(args, model=args.model or "")
-    facts: tuple[Any, Any, Any] = job.facts() if args.model is not None else (None, None, None)
+    named = args.model is not None or args.megatron is not None
+    if not named:
+        options.refuse_unused(
+            args, options.FACTS, "is a fact of a job: it needs --model or --megatron"
+        )
+    job = options.job_of(args) if named else options.job_of(args, model="")
+    facts: tuple[Any, Any, Any] = job.facts() if named else (None, None, None)
     chosen = job.rule_set_of()
     tables = {
         f"rule set {chosen.name}: what a wave costs": rules_table(*facts, chosen),
@@ -48,10 +51,12 @@ def run(args: argparse.Namespace) -> int:
     }
     if args.json:
         rows = [row for table in tables.values() for row in table]
-        write_json("rules", job=job if args.model is not None else None, rules=rows)
+        write_json(
+            "rules", job=job if named else None, model=job.read() if named else None, rules=rows
+        )
         return 0
-    if args.model is not None:
-        print(f"{job.model} on {job.ranks_text()}, {job.training_text()}\n")
+    if named:
+        print(f"{job.model_text()}\non {job.ranks_text()}, {job.training_text()}\n")
     for title, table in tables.items():
         if args.verbose:
             print(_verbose(title, table), end="\n\n")

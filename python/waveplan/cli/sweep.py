@@ -19,7 +19,7 @@ from waveplan.cli.output import write_json
 from waveplan.cli.parser import apart, output_file, picture_file, whole
 from waveplan.cli.progress import Progress
 from waveplan.cli.status import DONE, INTERRUPTED, REFUSED
-from waveplan.desk.jobs import Job, Source, model_named
+from waveplan.desk.jobs import Job, Source, megatron_values
 from waveplan.desk.sweep import Outcome, jobs, outcomes
 from waveplan.errors import InputError
 from waveplan.facts.topology import RANKS
@@ -46,9 +46,12 @@ def register(subparsers: Any) -> None:
     )
     options.add_sequences(parser)
     axes = parser.add_argument_group("axes: one value, or several with commas between")
-    options.add_axes(axes, AXES)
+    options.add_axes(axes, ("model",), required=False)
+    options.add_axes(axes, AXES[1:])
+    options.add(axes, options.JOB["megatron"])
     memory = axes.add_mutually_exclusive_group(required=True)
     options.add_axes(memory, ("budget", "available"))
+    options.add(axes, *(options.JOB[name] for name in options.OF_MODEL))
     options.add(parser, options.JOB["reserve"], options.JOB["margin"])
     options.add(parser, options.JOB["sequence_parallel"], help="wherever TP is above 1")
     parser.add_argument("--jobs", type=whole, metavar="N", help="worker processes (default: cores)")
@@ -65,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     apart((plot, table), (*args.file, *args.model))
     found: dict[int, Outcome] = {}
     interrupted = False
-    with _source(args) as source:
+    with _source(args, wanted) as source:
         try:
             with (
                 Progress("planning", len(wanted)) as progress,
@@ -88,12 +91,18 @@ def run(args: argparse.Namespace) -> int:
 
         heat_map(results, plot)
         print(f"wrote {plot}", file=sys.stderr)
+    read = {job.model: job for job in wanted}
     if args.json:
         document = [{**asdict(job), **asdict(outcome)} for job, outcome in results]
-        write_json("sweep", complete=not interrupted, source=source, results=document)
+        models = [{"model": name, **job.read()} for name, job in read.items()]
+        write_json(
+            "sweep", complete=not interrupted, source=source, models=models, results=document
+        )
     if args.csv == "-":
         print(_csv(results), end="")
-    show(*_tables(results), out=sys.stderr if args.json or args.csv == "-" else sys.stdout)
+    out = sys.stderr if args.json or args.csv == "-" else sys.stdout
+    print("\n".join(job.model_text() for job in read.values()), file=out, end="\n\n")
+    show(*_tables(results), out=out)
     if interrupted:
         return INTERRUPTED
     return DONE if all(outcome.status == "ok" for _, outcome in results) else REFUSED
@@ -103,16 +112,34 @@ def _configurations(args: argparse.Namespace) -> list[Job]:
     # The first varies slowest.
     axes = ["model", "recompute", *RANKS, "lora_rank", "rule_set"]
     axes.append("budget" if args.budget else "available")
-    made = jobs({name: getattr(args, name) for name in axes})
-    common = {name: getattr(args, name) for name in ("reserve", "margin")}
+    if (args.model is None) == (args.megatron is None):
+        raise InputError("give either --model or --megatron")
+    values = {name: getattr(args, name) for name in axes}
+    found: dict[str, Any] = {}
+    if args.megatron is not None:
+        args.model = [args.megatron]
+        found = megatron_values(args.megatron, args.gpus, args.padded_vocab)
+        stated = {name: [found.pop(name)] for name in axes if name in found}
+        given = {n: v for n, v in values.items() if v != options.default(args, n)}
+        if "lora_rank" in given:
+            found["full_finetuning"] = False
+        values = {**values, **stated, **given}
+    made = jobs(values)
+    common = {**found, **{n: getattr(args, n) for n in options.OF_MODEL}}
+    common |= {name: getattr(args, name) for name in ("reserve", "margin")}
     # A typing error is bad input; only what is well said can be impossible.
-    for name in args.model:
-        model_named(name)
+    for job in {job.model: job for job in made}.values():
+        replace(job, **common).read_model()
     options.check_axes(args, AXES)
+    common_sp = bool(found.get("sequence_parallel"))
     if args.jobs is not None and args.jobs < 1:
         raise InputError(f"--jobs is {args.jobs}: it must be at least 1")
     made = [
-        replace(job, sequence_parallel=args.sequence_parallel and job.tp > 1, **common)
+        replace(
+            job,
+            **{**common, "sequence_parallel": (common_sp or args.sequence_parallel) and job.tp > 1},
+            **_dp(job, args),
+        )
         for job in made
     ]
     for job in made:
@@ -120,13 +147,20 @@ def _configurations(args: argparse.Namespace) -> list[Job]:
     return made
 
 
+def _dp(job: Job, args: argparse.Namespace) -> dict[str, int]:
+    """dp by the number of ranks, where that is given and dp is not."""
+    if args.gpus is None or args.dp != options.default(args, "dp"):
+        return {}
+    return {"dp": max(1, args.gpus // max(1, job.tp * job.cp * job.pp))}
+
+
 @contextmanager
-def _source(args: argparse.Namespace) -> Iterator[Source]:
+def _source(args: argparse.Namespace, jobs: Sequence[Job]) -> Iterator[Source]:
     """Return the source as a file that every worker can read; stdin is saved as one."""
     source = options.source_of(args)
     if "-" not in args.file:
-        for name in args.model:
-            options.read(source, model_named(name))
+        for job in {job.model: job for job in jobs}.values():
+            options.read(source, job.read_model())
         yield source
         return
     import numpy as np

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import os
+import textwrap
 from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,28 +21,41 @@ from waveplan.facts.training import Training
 from waveplan.files import kind
 
 if TYPE_CHECKING:
+    from waveplan.facts.megatron import MegatronJob
     from waveplan.facts.model import Model
     from waveplan.planner import Planner
     from waveplan.pricing import RuleSet
     from waveplan.sequences.requests import Requests
     from waveplan.sequences.sequences import Sequences
 
-__all__ = ["Job", "Source", "model_named"]
+__all__ = ["Job", "Source", "megatron_values", "model_named"]
 
 
-def model_named(name: str) -> Model:
-    """A bundled model by name, or one read from a Hugging Face config.json."""
+def model_named(name: str, like: str | None = None) -> Model:
+    """A bundled model by name or by its address on a hub, or one read from a config.json or the
+    folder of a checkpoint; ``like`` is the family of one whose own is unknown."""
     from waveplan.facts import models
     from waveplan.facts.model import Model
 
-    if text("model", name).lower() in models.names():
-        return models.get(name)
+    if (key := models.find(text("model", name))) is not None:
+        return models.get(key)
     path = Path(name)
-    if path.suffix == ".json" or kind(path) is not None:
-        return Model.from_hf(path)
-    close = difflib.get_close_matches(name[:100].lower(), models.names(), n=3, cutoff=0.5)
+    if path.suffix == ".json" or kind(path) is not None or name.startswith(("http:", "https:")):
+        return Model.from_hf(name if "://" in name else path, like)
+    last = name[:100].lower().rpartition("/")[2]
+    close = difflib.get_close_matches(last, models.names(), n=3, cutoff=0.5)
     known = f"did you mean {' or '.join(close)}" if close else ", ".join(models.names())
-    raise InputError(f"model {shown(name)} is neither a file nor bundled: {known}")
+    raise InputError(
+        f"model {shown(name)} is neither a file nor bundled: {known}; or give its config.json, the "
+        "folder of its checkpoint, or --megatron FILE"
+    )
+
+
+@lru_cache(maxsize=64)
+def _megatron(path: str, world: int | None, padded_vocab: int | None) -> MegatronJob:
+    from waveplan.facts.megatron import read_megatron
+
+    return read_megatron(path, world, padded_vocab)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,8 +222,33 @@ _FIELDS: dict[str, Any] = {
     "model": given(
         MISSING,
         "a bundled model by name, or a Hugging Face config.json",
-        option="facts",
+        option="model",
         metavar="NAME|FILE",
+    ),
+    "megatron": given(
+        None,
+        "Megatron arguments: a launch script, YAML or JSON; they state ranks and training too",
+        option="model",
+        metavar="FILE",
+    ),
+    "like": given(
+        None,
+        "the family whose class an unknown model_type follows",
+        option="facts",
+        metavar="FAMILY",
+    ),
+    "dtype": given(
+        None,
+        "type of parameters and activations (default: as the model's file says)",
+        option="facts",
+        metavar="TYPE",
+    ),
+    "gpus": count(None, "ranks of the whole job, for dp", 1, 1 << 24, option="facts"),
+    "padded_vocab": count(
+        None,
+        "rows of the embedding, where --megatron leaves them to a tokenizer",
+        1,
+        option="facts",
     ),
     **_options(Topology),
     **dict(list(_TRAINING.items())[:_LORA]),
@@ -290,26 +330,90 @@ else:
     )
 
 
+def megatron_values(
+    path: str, world: int | None = None, padded_vocab: int | None = None
+) -> dict[str, Any]:
+    """The fields of a `Job` that a file of Megatron arguments states."""
+    found = _megatron(path, world, padded_vocab)
+    values = {
+        name: getattr(facts, name)
+        for facts in (found.topology, found.training)
+        for name in _options(type(facts))
+    }
+    values = {n: ",".join(v) if isinstance(v, tuple) else v for n, v in values.items()}
+    values |= {"sharding": found.topology.sharding.kind, "full_finetuning": True}
+    del values["lora_rank"]
+    return {"model": path, "megatron": path, "padded_vocab": padded_vocab, **values}
+
+
 class Job(_Values):
     """One configuration in plain values: model, ranks, training mode, memory, prices.
 
     It has the fields of `Topology`, `Training` and `Budget` that are options of the command line,
-    and ``model`` (a name or a file), ``full_finetuning``, ``budget`` (`Budget.device`),
-    ``rule_set`` ("default" or "reference"), ``rules`` (a TOML file), ``strict``, ``margin``,
-    ``mode``, ``objective`` and ``trust``.
+    and ``model`` (a name or a file), ``megatron`` (a file of arguments, instead of it and as the
+    defaults of the others: see `megatron_values`), ``gpus``, ``padded_vocab``, ``like``,
+    ``dtype``, ``full_finetuning``, ``budget`` (`Budget.device`), ``rule_set`` ("default" or
+    "reference"), ``rules`` (a TOML file), ``strict``, ``margin``, ``mode``, ``objective`` and
+    ``trust``.
     """
 
     def facts(self) -> tuple[Model, Topology, Training]:
         """Model, ranks and training mode, checked against each other."""
-        model = model_named(self.model)
-        topology = Topology(**self._of(Topology))
-        topology.check(model)
-        training = self._of(Training)
+        model = self.read_model()
+        ranks, training = self._of(Topology), self._of(Training)
         if self.full_finetuning:
             training["lora_rank"] = 0
         elif integer("lora_rank", self.lora_rank) == 0:
             raise InputError("lora_rank is 0: say full_finetuning to train every parameter")
-        return model, topology, Training(**training)
+        if self.megatron is None:
+            topology, mode = Topology(**ranks), Training(**training)
+        else:
+            found = _megatron(self.megatron, self.gpus, self.padded_vocab)
+            if ranks["sharding"] == found.topology.sharding.kind:
+                del ranks["sharding"]
+            topology = replace(found.topology, **ranks)
+            mode = replace(found.training, **training)
+        if self.gpus is not None and topology.world != integer("gpus", self.gpus):
+            raise InputError(
+                f"gpus is {self.gpus}, but dp {topology.dp}, tp {topology.tp}, cp {topology.cp}, "
+                f"pp {topology.pp} take {topology.world}: it must be a multiple of tp x cp x pp"
+            )
+        topology.check(model)
+        return model, topology, mode
+
+    def read_model(self) -> Model:
+        """The model, with ``dtype`` where that is given."""
+        if self.megatron is None:
+            model = model_named(self.model, self.like)
+        else:
+            model = _megatron(self.megatron, self.gpus, self.padded_vocab).model
+        return model if self.dtype is None else replace(model, dtype=self.dtype)
+
+    def read(self) -> dict[str, Any]:
+        """What was read of the model, as JSON values."""
+        model, notes = self.read_model(), list[str]()
+        kinds = sorted({*model.layer_kinds})
+        if self.megatron is not None:
+            found = _megatron(self.megatron, self.gpus, self.padded_vocab)
+            notes = list(found.notes)
+            if found.unpriced:
+                notes.append(f"no price depends on {', '.join(found.unpriced)}")
+        return {
+            "text": model.describe(),
+            "notes": notes,
+            "family": model.family,
+            "layers": [f"{model.layer_kinds.count(kind)} {kind}" for kind in kinds],
+            "parameters": model.parameters,
+            "dtype": model.dtype,
+            "quantized": model.quantized,
+            "not_counted": list(model.not_counted),
+        }
+
+    def model_text(self) -> str:
+        """The model as it is named, and what was read."""
+        found = self.read()
+        lines = (f"{self.model}: {found['text']}", *found["notes"])
+        return "\n".join(textwrap.fill(line, 100, subsequent_indent="  ") for line in lines)
 
     def _of(self, facts: type[Any]) -> dict[str, Any]:
         """The values of this job that are fields of some facts."""

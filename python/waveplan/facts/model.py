@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from waveplan.facts.kinds import (
     KINDS,
     LARGEST_SIZE,
     MOST_LAYERS,
+    NONE,
     NORMS,
     SLIDING,
     UNITS,
@@ -221,6 +223,54 @@ class Model:
     def dense_layers(self) -> int:
         """Layers with one dense feed-forward part."""
         return self.layers - sum(self.moe_layers) - sum(self.bare_layers)
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of the decoder with embedding and head; tied ones count once."""
+        from waveplan.facts.parameters import parameter_counts
+
+        return sum(parameter_counts(self).values())
+
+    def describe(self) -> str:
+        """What was read, in one line: family, layers by kind, experts, widths, parameters, type of
+        numbers, and what is not counted."""
+        family = f"{self.family}: " if self.family else ""
+        stored = f", stored as {self.quantized}" if self.quantized else ""
+        lines = f"{family}{self._layers_text()}, {self._widths_text()}"
+        counted = f"{self.parameters / 1e9:.3f} B parameters in {self.dtype}{stored}"
+        left = f"; not counted: {', '.join(self.not_counted)}" if self.not_counted else ""
+        return f"{lines}; {counted}{left}"
+
+    def _layers_text(self) -> str:
+        kinds = Counter(self.layer_kinds)
+        if not kinds:
+            kinds = Counter({ATTENTION: self.attention_layers, GDN: self.gdn_layers})
+        named = {NONE: "without a mixer", SLIDING: "of sliding attention", GDN: "of gdn"}
+        named |= {ATTENTION: "of latent attention" if self.mla else "of attention"}
+        parts = [
+            f"{number:,} {named.get(kind) or f'of {UNPRICED[kind]}'}"
+            for kind, number in kinds.items()
+            if number
+        ]
+        if len(parts) == 1:
+            return f"{self.layers:,} layers {parts[0].partition(' ')[2]}"
+        return f"{self.layers:,} layers ({', '.join(parts)})"
+
+    def _widths_text(self) -> str:
+        parts = [f"hidden {self.hidden:,}"]
+        if self.attention_layers:
+            shared = f" over {self.kv_groups} of keys and values" if not self.mla else ""
+            parts.append(f"{self.heads} heads of {self.head_dim}{shared}")
+        if self.experts:
+            beside = f" and {self.shared_ffn:,} shared" if self.shared_ffn else ""
+            parts.append(
+                f"{self.experts} experts of {self.expert_ffn:,}{beside}, {self.topk} a token, in "
+                f"{sum(self.moe_layers)} layers"
+            )
+        if self.dense_layers:
+            parts.append(f"{'gated' if self.gated_mlp else 'plain'} {self.activation} {self.ffn:,}")
+        tied = ", tied" if self.tied_embeddings else ""
+        return ", ".join((*parts, f"vocabulary {self.vocab:,}{tied}"))
 
     @property
     def feed_forward(self) -> tuple[bool | None, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from waveplan.errors import InputError
 from waveplan.facts.model import Model
 
-__all__ = ["get", "names"]
+__all__ = ["find", "get", "names"]
 
 
 @cache
@@ -24,6 +25,20 @@ def _table() -> dict[str, dict[str, Any]]:
 def names() -> list[str]:
     """Names of the bundled models, sorted."""
     return sorted(_table())
+
+
+def find(name: str) -> str | None:
+    """The bundled name of a model that is called so, alone or as the last part of ``org/Name``."""
+    return next(
+        (key for key in (name.lower(), _plain(name)) if len(key) < 200 and key in _table()), None
+    )
+
+
+def _plain(name: str) -> str:
+    """The last part of an address, without endings that say how a model was trained on."""
+    last = name.lower().rpartition("/")[2] if name.count("/") == 1 else ""
+    last = re.sub(r"^(meta-)?(?=llama)", "", last)
+    return re.sub(r"(-(base|instruct|it|pt|thinking|2507|v0\.1))+$", "", last)
 
 
 def get(name: str) -> Model:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 from waveplan.facts.mixers import latent_parameters
-from waveplan.facts.model import Model
 
 __all__ = ["layer_parameters", "parameter_counts"]
 
 
-def layer_parameters(model: Model) -> dict[str, int]:
+def layer_parameters(model: Any) -> dict[str, int]:
     """Return the parameters of one layer of each kind, as facts.
 
     "Whole" parts are replicated on every tensor-parallel rank, the others are divided.
@@ -40,7 +40,7 @@ def layer_parameters(model: Model) -> dict[str, int]:
     }
 
 
-def parameter_counts(model: Model) -> dict[str, int]:
+def parameter_counts(model: Any) -> dict[str, int]:
     """Parameters of the whole model by part, without modules that predict further tokens."""
     layer = SimpleNamespace(**layer_parameters(model))
     moe, embedding = sum(model.moe_layers), model.vocab * model.hidden
@@ -61,7 +61,7 @@ def parameter_counts(model: Model) -> dict[str, int]:
     }
 
 
-def _grouped(model: Model) -> tuple[int, int]:
+def _grouped(model: Any) -> tuple[int, int]:
     """(divided, replicated) parameters of grouped-query attention."""
     queries = model.heads * model.head_dim
     keys = model.kv_groups * model.head_dim
@@ -78,7 +78,7 @@ def _grouped(model: Model) -> tuple[int, int]:
     return divided, replicated
 
 
-def _gdn(model: Model) -> tuple[int, int]:
+def _gdn(model: Any) -> tuple[int, int]:
     """(divided, replicated) parameters of a gated-delta-net mixer."""
     keys = model.gdn_key_heads * model.gdn_key_dim
     values = model.gdn_value_heads * model.gdn_value_dim

@@ -26,13 +26,18 @@ SHOWN_TERMS = 8
 
 def collect(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> dict[str, Any]:
     """Return the data of a page: JSON types only, bytes and milliseconds."""
-    memory = memory_text(planner, run.doubtful)
+    memory, found = memory_text(planner, run.doubtful), job.read()
     tightest = max(range(len(waves)), key=lambda i: waves[i].required) if waves else None
     unit = unit_of(run.pool)
     widest = max((wave.width for wave in waves), default=0)
     return {
         "title": f"waveplan: {job.model} on {job.ranks_text()}",
-        "job": [job.training_text(), *f"memory of a rank: {memory}".split("\n")],
+        "job": [
+            found["text"],
+            *found["notes"],
+            job.training_text(),
+            *f"memory of a rank: {memory}".split("\n"),
+        ],
         "summary": f"{count(len(waves), 'wave')}, the widest {count(widest, unit)}; "
         f"{count(len(run.refused), unit)} refused",
         "available": run.available,

@@ -82,7 +82,8 @@ def heading(job: Job, planner: Planner, run: Waves) -> str:
     tokens = int(run.pool.sequences.lengths.sum())
     lines = [
         f"{count(len(run.pool), 'request')}, {count(tokens, 'token')}",
-        f"{job.model} on {job.ranks_text()}, {job.training_text()}",
+        job.model_text(),
+        f"on {job.ranks_text()}, {job.training_text()}",
         f"memory of a rank: {memory_text(planner, run.doubtful)}",
     ]
     if job.dp > 1:
