@@ -33,6 +33,7 @@ if _TYPE_CHECKING:
     from waveplan.agreement.adapters import Agreement, AllShares, Alone, Mpi4py, TorchDistributed
     from waveplan.agreement.protocol import in_step
     from waveplan.budget import Budget, format_bytes, parse_bytes
+    from waveplan.composition import Composition
     from waveplan.facts import models
     from waveplan.facts.megatron import MegatronJob, read_megatron
     from waveplan.facts.model import Model
@@ -56,6 +57,7 @@ _NAMES = {
     "gdn_schedule_per_rank own",
     "agreement.adapters": "Agreement AllShares Alone Mpi4py TorchDistributed",
     "agreement.protocol": "in_step",
+    "composition": "Composition",
     "budget": "Budget format_bytes parse_bytes",
     "facts.megatron": "MegatronJob read_megatron",
     "facts.model": "Model",
@@ -106,6 +108,7 @@ __all__ = [
     "Alone",
     "Balance",
     "Budget",
+    "Composition",
     "DoubtfulError",
     "Gdn",
     "GdnSchedule",

@@ -661,6 +661,28 @@ class Signature(_Settings):
 _Profiles: TypeAlias = Sequence[tuple[Signature, Rates | Observed]]
 
 @final
+class Composed:
+    """Requests put into waves in any order. W waves, D data-parallel ranks, n requests."""
+
+    __match_args__: Final[tuple[str, ...]]
+    waves: Final[int]
+    permutation: Final[_Ints]
+    inverse: Final[_Ints]
+    required: Final[_Ints]
+    packed_tokens: Final[_Ints]
+    ms: Final[_Floats]
+    refused: Final[_Ints]
+    bound: Final[int]
+    bound_tokens: Final[int]
+    bound_ms: Final[float]
+    total_ms: Final[float]
+    keep_waves: Final[int]
+    keep_ms: Final[float]
+    by: Final[str]
+    fingerprint: Final[str]
+    requests: Final[tuple[tuple[_Ints, ...], ...]]
+
+@final
 class Engine:
     """A pool with everything needed to plan waves of it."""
 
@@ -677,6 +699,18 @@ class Engine:
         """The measures of the whole pool as one forward that shares nothing."""
     def session(self, start: int, available: int, hint: int | None, profiles: _Profiles) -> Session:
         """Starts the search for the wave from position `start` of the order on."""
+    def compose(
+        self,
+        groups: ArrayLike,
+        kept: ArrayLike,
+        sizes: ArrayLike,
+        available: int,
+        profiles: _Profiles,
+        fixed_ms: float,
+        multiple: int,
+    ) -> Composed:
+        """Composes groups, ascending, in any order. `kept` are the groups of each rank of each wave
+        in the pool's order, one after another, `sizes` how many each has."""
     def plan(self, requests: _Ints, available: int, profiles: _Profiles) -> SearchResult:
         """Plans these requests as one forward, split where it must be; with everything priced."""
     def signature(self, requests: _Ints) -> Signature:

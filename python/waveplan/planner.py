@@ -18,6 +18,7 @@ from waveplan.agreement.adapters import Agreement, AllShares, Alone, check_agree
 from waveplan.agreement.protocol import Ranks, Step, digest
 from waveplan.budget import MARGIN, Budget, format_bytes
 from waveplan.checks import choice, flag, instance, integer, integers, real
+from waveplan.composition import ComposedWaves, Composition, OnRefusal, compose
 from waveplan.errors import DoubtfulError, InputError
 from waveplan.facts.topology import Topology, ranks_text
 from waveplan.facts.training import Training
@@ -230,10 +231,13 @@ class Planner:
         """Return the margin: bytes of these kept back, if there are doubtful rules."""
         return int(available * self.margin) if doubtful and self.margin else 0
 
-    def like(self, *, topology: Topology, budget: Budget) -> Planner:
-        """Return this planner for another topology and budget, alone."""
+    def like(
+        self, *, topology: Topology, budget: Budget, agreement: Agreement | None = None
+    ) -> Planner:
+        """Return this planner for another topology and budget, by default alone."""
         dp = instance("topology", topology, Topology).dp
-        agreement = Alone(min(self.agreement.dp_rank, dp - 1))
+        if agreement is None:
+            agreement = Alone(min(self.agreement.dp_rank, dp - 1))
         given = (self.model, topology, self.training, budget, self.bound.rules, agreement)
         kept = (self._ownership, self.objective, self.margin, self.strict)
         options = (self.device, None, *kept)
@@ -265,16 +269,48 @@ class Planner:
         Every wave is planned when the iterator reaches it, with all that was observed before.
 
         Args:
-            requests: `Requests`, or sequences (all labelled, each a group of its own).
+            requests: `Requests`, or sequences (all labelled, each a group of its own); or a
+                `Composition`, whose waves are planned as they stand.
             on_refusal: where not even the smallest wave fits, "raise" `WaveRefused`; "skip" the
                 groups that do not fit, list them in `Waves.refused` and deal the rest again (in
                 reference mode all groups of that wave); or return the "oversized" wave that
                 requires least.
             order: with several data-parallel ranks "blocks" gives each a run of a wave's groups,
                 cut by modelled time, wherever that is faster than "keep", which deals them in turn.
-                None: "blocks", in reference mode "keep".
+                None: "blocks", in reference mode "keep". "free" composes the pool first, in any
+                order, as `compose` does.
         """
+        if isinstance(requests, Composition):
+            return ComposedWaves(self, requests)
+        if order == "free":
+            if start or on_refusal == "oversized":
+                raise InputError('order is "free": all groups are composed, so that start is 0')
+            return ComposedWaves(self, self.compose(requests, on_refusal))
         return Waves(self, requests, on_refusal, start, order)
+
+    def compose(
+        self,
+        requests: Any,
+        on_refusal: OnRefusal = "raise",
+        *,
+        fixed_ms: float = 0.0,
+        multiple: int = 1,
+    ) -> Composition:
+        """Put all requests into waves in whatever order is fastest; `waves` then plans them.
+
+        Every wave fits, every rank gets as many; groups stay whole, on one rank of one wave. The
+        modelled time is at most that of the pool's own order where that needs no split.
+
+        Args:
+            requests: `Requests`, or sequences (all labelled, each a group of its own).
+            on_refusal: "raise" the refusal of a group that fits in no wave, or "skip" it: it is
+                listed in `Composition.refusals`.
+            fixed_ms: milliseconds that a wave takes beside its slowest rank.
+            multiple: the number of waves is a multiple of it, as virtual pipelines need.
+
+        With other ranks it is one gather: every process has the pool and composes all of it.
+        """
+        return compose(self, requests, on_refusal, fixed_ms, multiple)
 
     def wave(self, requests: Any, start: int = 0) -> Wave:
         """Plan the next wave from group `start` on.
@@ -360,6 +396,9 @@ class Planner:
         with self.ranks.broadcasting():
             plan = instance("wave", wave, Wave).plan
             whole = flag("whole", whole)
+            if wave.parts and self.ranks.size > 1:
+                self._observe_all(wave, peak_bytes, retained_bytes, whole)
+                return
             peak, retained = self._agreed_peaks(peak_bytes, retained_bytes)
             if plan.packed_tokens <= 0:
                 return
@@ -372,6 +411,20 @@ class Planner:
                 whole and not plan.split,
             )
             self.profiles.observe(wave.signature, seen)
+
+    def _observe_all(self, wave: Wave, peak: int, retained: int | None, whole: bool) -> None:
+        """Update the profiles of every process alike, with the largest peak over all of them."""
+        plan = wave.plan
+        peak = integer("peak_bytes", peak, 0, MOST)
+        kept = -1 if retained is None else integer("retained_bytes", retained, 0, MOST)
+        sizes = plan.packed_tokens, plan.active_tokens, plan.output_bytes
+        whole = whole and not plan.split
+        shown = self.ranks.gather(Step.OBSERVE, [wave.dp_rank, peak, kept, *sizes, int(whole)])
+        row = shown[int(shown[:, 1].argmax())].tolist()
+        if row[3] > 0 and wave._sign_part is not None:
+            retained = None if row[2] < 0 else row[2]
+            seen = Observation(row[3], row[4], row[5], row[1], retained, bool(row[6]))
+            self.profiles.observe(wave._sign_part(row[0]), seen)
 
     def _agreed_peaks(self, peak: int, retained: int | None) -> tuple[int, int | None]:
         """Return the largest readings of this data-parallel rank's processes."""

@@ -45,10 +45,11 @@ class Stopped:
     """Why a wave is not wider.
 
     ``kind`` is "memory" (a wave of `width` groups does not fit), "time" (it fits, but is slower
-    for its work), "trust" (rules or profiles do not hold there) or "end" (the pool ends here).
+    for its work), "trust" (rules or profiles do not hold there), "end" (the pool ends here) or
+    "composed" (the waves of the whole pool were composed together).
     """
 
-    kind: Literal["memory", "time", "trust", "end"]
+    kind: Literal["memory", "time", "trust", "end", "composed"]
     width: int
     available: int
     plan: Plan | None = field(repr=False, default=None)
@@ -73,7 +74,7 @@ class Stopped:
     def __str__(self) -> str:
         if self.kind == "end":
             return "end of the pool"
-        if self.kind in ("time", "trust"):
+        if self.kind in ("time", "trust", "composed"):
             return f"{self.kind}: {self.reason}" if self.reason else self.kind
         if self.plan is None:
             return f"memory: width {self.width} does not fit in {format_bytes(self.available)}"
@@ -123,6 +124,9 @@ class Wave:
     """The data-parallel rank whose share it is."""
     shares: tuple[Wave, ...] = ()
     """With `AllShares` and more than one data-parallel rank: the wave as each sees it, by rank."""
+    parts: tuple[NDArray[np.int64], ...] = ()
+    """Of a composed wave: the requests of every data-parallel rank."""
+    _sign_part: Callable[[int], Signature] | None = field(repr=False, default=None)
 
     @cached_property
     def signature(self) -> Signature:

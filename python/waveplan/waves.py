@@ -28,7 +28,7 @@ from waveplan.wave import Stopped, Wave
 __all__ = ["Waves"]
 
 Refusals = Literal["raise", "skip", "oversized"]
-Order = Literal["keep", "blocks"]
+Order = Literal["keep", "blocks", "free"]
 
 
 class Waves:
@@ -87,6 +87,7 @@ class Waves:
                 )
             self.planner, self.pool, self.start = planner, pool, start
             self.refused = []
+            self._fixed: int | None = None
             self._refusing: list[WaveRefused] = []
             self.width_hint = planner.width_hint
             self.doubtful = planner.doubtful(pool)
@@ -110,6 +111,12 @@ class Waves:
                         raise
                     self._skip()
             raise StopIteration
+
+    def fix(self, groups: NDArray[np.int64], available: int) -> None:
+        """Take these groups alone, within so many bytes whatever the planner has."""
+        others = np.setdiff1d(np.arange(self.groups), groups)
+        self.start, self._fixed = len(others), available
+        self._take(np.concatenate([others, groups]))
 
     def _take(self, order: NDArray[np.int64]) -> None:
         """Take the groups in this order from now on."""
@@ -154,6 +161,8 @@ class Waves:
         planner = self.planner
         integer("start", self.start)
         self.available = planner.available - planner.kept(planner.available, self.doubtful)
+        if self._fixed is not None:
+            self.available = self._fixed
         with planner.ranks.broadcasting():
             settled = settle(self)
             self._refusing = self._refusals(settled)

@@ -5,7 +5,7 @@
 /// Martello and Toth's L2: for a size `a` up to half the cap, items longer than `cap - a` stand
 /// without one of length `a` or more, items longer than half the cap stand apart, and those from
 /// `a` to half the cap must find room beside the latter.
-pub(super) fn fewest_parts(lengths: &[i64], cap: i64) -> usize {
+pub(crate) fn fewest_parts(lengths: &[i64], cap: i64) -> usize {
     if lengths.is_empty() {
         return 0;
     }

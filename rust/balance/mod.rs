@@ -14,6 +14,7 @@ use crate::cancel;
 use crate::error::{Error, Result};
 use crate::fields::result;
 
+pub(crate) use bounds::fewest_parts;
 use improve::Parts;
 
 /// Items times parts up to which the differencing method runs: a second at most.

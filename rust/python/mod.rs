@@ -67,6 +67,8 @@ mod _core {
     #[pymodule_export]
     use crate::pack::Packing;
     #[pymodule_export]
+    use crate::search::compose::Composition;
+    #[pymodule_export]
     use crate::search::split::Cost;
     #[pymodule_export]
     use crate::search::{Attempt, ForwardPlan, Pack, Probe, SearchResult, Settings};

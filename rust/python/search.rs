@@ -14,6 +14,7 @@ use super::price::PyProgram;
 use crate::error::{Error, Result};
 use crate::measures::Measures;
 use crate::measures::requests::PyRequests;
+use crate::search::compose::{Asked, Composition, compose};
 use crate::search::split::Cost;
 use crate::search::{
     Attempt, Curves, Ending, Engine, ForwardPlan, Mode, Observed, Pack, Probe, Profile, Profiles,
@@ -120,6 +121,50 @@ impl PyEngine {
         let requests = picked("requests", requests, self.0.pool().len())?;
         let engine = Arc::clone(&self.0);
         detached(py, move || crate::search::sign(engine, &requests))
+    }
+
+    /// Composes groups, ascending, in any order. `kept` are the groups of each rank of each wave in
+    /// the pool's order, one after another, `sizes` how many each has.
+    #[allow(clippy::too_many_arguments)] // those of the composition, by name
+    fn compose(
+        &self,
+        py: Python<'_>,
+        groups: &Bound<'_, PyAny>,
+        kept: &Bound<'_, PyAny>,
+        sizes: &Bound<'_, PyAny>,
+        available: i64,
+        profiles: HeldProfiles<'_>,
+        fixed_ms: f64,
+        multiple: usize,
+    ) -> PyResult<Composition> {
+        let count = self.0.pool().groups();
+        let (groups, kept) = (
+            picked("groups", groups, count)?,
+            picked("kept", kept, count)?,
+        );
+        let sizes = picked("sizes", sizes, kept.len() + 1)?;
+        let mut rest = &kept[..];
+        let mut parts = Vec::new();
+        for &size in &sizes {
+            let Some((part, left)) = rest.split_at_checked(size as usize) else {
+                return Err(refused("sizes hold more groups than kept"));
+            };
+            parts.push(part.to_vec());
+            rest = left;
+        }
+        let keep = parts
+            .chunks(self.0.settings().dp)
+            .map(<[_]>::to_vec)
+            .collect();
+        let asked = Asked {
+            groups,
+            keep,
+            available,
+            fixed_ms,
+            multiple,
+        };
+        let (engine, profiles) = (Arc::clone(&self.0), profiles_from(profiles));
+        detached(py, move || compose(&engine, profiles, &asked))
     }
 
     /// Plans these requests as one forward, split where it must be; with everything priced.

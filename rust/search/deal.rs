@@ -23,43 +23,63 @@ pub(super) fn blocks<G: AsRef<[u32]>>(
         cover.time
     };
     let in_turn = (0..ranks).map(|rank| time(&mut groups.iter().skip(rank).step_by(ranks)));
-    let mut high = in_turn.max().unwrap_or(0);
-    let all = time(&mut groups.iter());
-    let mut low = all / ranks as i64 - 1;
-    let mut best = cut(&mut cover, groups, ranks, high)?;
-    high = best.1;
+    let high = in_turn.max().unwrap_or(0);
+    least_slow(&mut cover, groups, ranks, (high, i64::MAX))
+}
+
+/// The same without comparison, of blocks of at most `most` packed tokens; none if there are none.
+pub(super) fn cut_within<G: AsRef<[u32]>>(
+    forest: &Forest,
+    groups: &[G],
+    ranks: usize,
+    most: i64,
+) -> Option<Vec<usize>> {
+    least_slow(&mut Cover::new(forest), groups, ranks, (i64::MAX, most))
+}
+
+/// Bisection on the time of the slowest block, from above.
+fn least_slow<G: AsRef<[u32]>>(
+    cover: &mut Cover<'_>,
+    groups: &[G],
+    ranks: usize,
+    (high, most): (i64, i64),
+) -> Option<Vec<usize>> {
+    cover.clear();
+    for group in groups {
+        add(cover, group);
+    }
+    let mut low = cover.time / ranks as i64 - 1;
+    let mut best = cut(cover, groups, ranks, (high, most))?;
     for _ in 0..MOST_LIMITS {
+        let high = best.1;
         if high - low <= high >> 10 {
             break;
         }
         let middle = low + (high - low) / 2;
-        match cut(&mut cover, groups, ranks, middle) {
-            Some(made) => {
-                high = made.1;
-                best = made;
-            }
+        match cut(cover, groups, ranks, (middle, most)) {
+            Some(made) => best = made,
             None => low = middle,
         }
     }
     Some(best.0)
 }
 
-/// Blocks of at most `limit` each, as long as it allows but for one group a rank, and the time of
-/// the slowest.
+/// As many blocks as ranks, each as long as time and packed tokens allow but for one group a rank,
+/// and the time of the slowest.
 fn cut<G: AsRef<[u32]>>(
     cover: &mut Cover<'_>,
     groups: &[G],
     ranks: usize,
-    limit: i64,
+    (limit, most): (i64, i64),
 ) -> Option<(Vec<usize>, i64)> {
     let (mut starts, mut slowest) = (vec![0], 0);
     cover.clear();
     for (i, group) in groups.iter().enumerate() {
         let before = cover.time;
         add(cover, group);
-        let last = *starts.last()?;
+        let over = cover.time > limit || cover.tokens > most;
         let must_open = groups.len() - i <= ranks - starts.len();
-        if i > last && (cover.time > limit || must_open) {
+        if i > *starts.last()? && (over || must_open) {
             if starts.len() == ranks {
                 return None;
             }
@@ -68,7 +88,7 @@ fn cut<G: AsRef<[u32]>>(
             cover.clear();
             add(cover, group);
         }
-        if cover.time > limit {
+        if cover.time > limit || cover.tokens > most {
             return None;
         }
     }

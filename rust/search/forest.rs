@@ -7,8 +7,8 @@ use crate::search::Settings;
 use crate::segments::NONE;
 use crate::tree::{Tree, TreeWorkspace};
 
-/// Picoseconds of a millisecond. Times are whole, so that sums have no order.
-const PICOSECONDS: f64 = 1e9;
+/// Picoseconds. Times are whole, so that sums have no order.
+pub(super) const MILLISECOND: f64 = 1e9;
 
 /// Segments, parents before children. Requests share within one pack alone.
 #[derive(Debug, Clone, Default)]
@@ -98,27 +98,27 @@ impl Forest {
 }
 
 /// Picoseconds of a token and of a query-key pair over all layers.
-struct Costs {
+pub(super) struct Costs {
     token: f64,
     pair: f64,
 }
 
 impl Costs {
-    fn new(settings: &Settings, gradient: bool) -> Self {
+    pub(super) fn new(settings: &Settings, gradient: bool) -> Self {
         let (own, scoring) = (&settings.ownership, &settings.scoring);
         let attention = (scoring.layers - scoring.gdn_layers).max(0) as f64;
         let (mut token, mut pair) = (own.owned_token_ms / 3.0, own.local_pair_ms);
         if gradient {
             (token, pair) = (own.owned_token_ms, pair + own.local_backward_pair_ms);
         }
-        let scale = PICOSECONDS / settings.cp as f64;
+        let scale = MILLISECOND / settings.cp as f64;
         Self {
             token: scoring.layers as f64 * token * scale,
             pair: attention * pair * scale,
         }
     }
 
-    fn time(&self, start: i64, tokens: i64) -> i64 {
+    pub(super) fn time(&self, start: i64, tokens: i64) -> i64 {
         let (before, tokens) = (start as f64, tokens as f64);
         let pairs = tokens * before + tokens * (tokens + 1.0) / 2.0;
         (self.token * tokens + self.pair * pairs).round() as i64

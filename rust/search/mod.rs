@@ -5,6 +5,7 @@
 
 pub mod agreed;
 mod attempts;
+pub mod compose;
 mod deal;
 pub mod forest;
 mod observed;

@@ -454,6 +454,16 @@ impl Pricer {
         Ok(self.finish(share, even)?.0)
     }
 
+    /// The least bytes of a forward of so many packed tokens, of which a share's requests are part.
+    pub(super) fn least_required(&mut self, share: &Share, tokens: i64) -> Result<i64> {
+        self.work.measures.clone_from(&share.base);
+        let settings = &self.engine.measures;
+        for into in &mut self.work.measures.packs {
+            measures::bound(Bound::Split(tokens), settings, into)?;
+        }
+        Ok(self.finish(share, true)?.0.required)
+    }
+
     /// The measures of a share that shares nothing, with the gdn work of a schedule without padding.
     pub(super) fn unshared(&mut self, share: &Share) -> Result<Measures> {
         self.bound(share, |_| Bound::NoSharing)?;

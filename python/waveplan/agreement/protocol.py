@@ -50,6 +50,8 @@ class Step(IntEnum):
     OBSERVE = 3
     LEAVE = 4
     FAILED = 5
+    COMPOSE = 6
+    COMPOSED = 7
 
 
 _DOES = {
@@ -57,6 +59,8 @@ _DOES = {
     Step.OUTCOME: "has planned a wave",
     Step.OBSERVE: "observes a wave",
     Step.LEAVE: "has finished",
+    Step.COMPOSE: "composes waves",
+    Step.COMPOSED: "takes a wave of a composition",
 }
 
 

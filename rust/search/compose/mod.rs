@@ -1,0 +1,282 @@
+//! Which requests go together: a portfolio of ways to fill bins, improved, beside a bound.
+//!
+//! A bin is one rank's part of one wave; every wave has a bin for each data-parallel rank. Times are
+//! whole picoseconds and budgets are counts: equal input gives equal bins everywhere.
+
+mod bins;
+mod bounds;
+mod build;
+mod improve;
+mod price;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
+
+use super::forest::{Cover, Forest};
+use crate::cancel;
+use crate::error::Result;
+use bins::{Atoms, Bin, Price, Priced, Shop};
+use bounds::Bounds;
+use improve::total;
+
+pub use price::{Asked, Composition, compose};
+
+/// Numbers of waves that are tried: from one below the fewest that were found, so many.
+const WAVES_TRIED: usize = 3;
+/// Bins of each number of waves that are improved.
+const IMPROVED: usize = 2;
+/// Segments over all atoms up to which bins are searched; beyond, the given ones stand.
+const MOST_SEGMENTS: usize = 6_000_000;
+/// Atoms up to which every bin is compared with every atom.
+const MOST_COMPARED: usize = 20_000;
+
+/// What is composed.
+struct Problem<'a> {
+    forest: &'a Forest,
+    /// The requests of each atom.
+    atoms: Vec<Vec<u32>>,
+    /// Bins of a wave.
+    dp: usize,
+    /// The number of waves is a multiple of this.
+    multiple: usize,
+    /// Picoseconds of a wave beside its slowest bin.
+    fixed: i64,
+    /// No bin that fits has more packed tokens.
+    most: i64,
+    /// The waves of the pool in order, atoms by wave and rank.
+    keep: Vec<Vec<Vec<u32>>>,
+}
+
+/// Waves, their bins by decreasing time.
+#[derive(Debug, Clone, Default)]
+struct Waves {
+    bins: Vec<Vec<(Vec<u32>, Priced)>>,
+    /// Picoseconds of all waves, and packed tokens.
+    time: i64,
+    tokens: i64,
+    by: &'static str,
+}
+
+impl Waves {
+    /// Less is better.
+    fn key(&self) -> (i64, usize, i64) {
+        (self.time, self.bins.len(), self.tokens)
+    }
+}
+
+/// The result of a search.
+#[derive(Debug, Default)]
+struct Found {
+    best: Waves,
+    keep: Waves,
+    refused: Vec<u32>,
+    waves: usize,
+    bounds: Bounds,
+}
+
+/// Searches all ways to put the atoms into waves. `keep` may hold some of the atoms alone: those
+/// that it does not hold are refused there.
+fn search<P: Price>(problem: Problem<'_>, price: P) -> Result<Found> {
+    let Problem {
+        forest,
+        dp,
+        fixed,
+        multiple,
+        ..
+    } = problem;
+    let atoms = Atoms::new(forest, problem.atoms)?;
+    let mut shop = Shop::new(forest, &atoms, problem.most, price);
+    let refused = refusals(&mut shop)?;
+    let kept = |atom: &u32| refused.binary_search(atom).is_err();
+    let placed: Vec<u32> = (0..atoms.len() as u32).filter(kept).collect();
+    let alive: Vec<u32> = placed
+        .iter()
+        .flat_map(|&atom| atoms.requests[atom as usize].clone())
+        .collect();
+    let bounds = bounds::bounds(forest, &alive, shop.most);
+    let waves = |bins: usize| bins.div_ceil(dp).next_multiple_of(multiple);
+    let mut found = Found {
+        bounds,
+        waves: waves(bounds.bins),
+        refused: refused.clone(),
+        ..Found::default()
+    };
+    found.keep = waves_of(&mut shop, &problem.keep, fixed)?;
+    found.best = found.keep.clone();
+    let whole: usize = found
+        .keep
+        .bins
+        .iter()
+        .flatten()
+        .map(|bin| bin.0.len())
+        .sum();
+    let segments: usize = atoms.segments.iter().map(Vec::len).sum();
+    let mut candidates = Vec::new();
+    if segments <= MOST_SEGMENTS {
+        candidates = build_all(&mut shop, &placed)?;
+    } else if whole < placed.len() {
+        candidates.push(("runs", build::runs(&mut shop, &placed)?));
+    }
+    let least = candidates
+        .iter()
+        .map(|(_, bins)| waves(bins.len()))
+        .min()
+        .unwrap_or(1);
+    let from = least.saturating_sub(multiple).max(found.waves).max(1);
+    for count in (from..).step_by(multiple).take(WAVES_TRIED) {
+        let bins = count * dp;
+        let mut tried: Vec<(&'static str, Vec<Bin>)> = Vec::new();
+        for (by, made) in candidates.iter().filter(|(_, made)| made.len() <= bins) {
+            let mut made = made.clone();
+            build::split(&shop, &mut made, bins);
+            tried.push((by, made));
+        }
+        if dp > 1 && bins <= placed.len() && segments <= MOST_SEGMENTS {
+            let mut tree = atoms.tree_order();
+            tree.retain(kept);
+            for (by, order) in [("cut in the order of the tree", &tree), ("cut", &placed)] {
+                if let Some(made) = build::cut(&shop, order, bins) {
+                    let made = settled(&mut shop, made)?;
+                    if made.len() == bins {
+                        tried.push((by, made));
+                    }
+                }
+            }
+            if placed.len() * bins <= MOST_COMPARED * 32 {
+                if let Some(made) = build::load(&mut shop, &placed, bins)? {
+                    tried.push(("load", made));
+                }
+            }
+        }
+        let rough = |bins: &[Bin]| total(&bins.iter().map(|bin| bin.time).collect::<Vec<_>>(), dp);
+        tried.sort_by_key(|(_, bins)| rough(bins));
+        for (by, mut made) in tried.into_iter().take(IMPROVED) {
+            cancel::check()?;
+            if dp > 1 && segments <= MOST_SEGMENTS {
+                improve::improve(&mut shop, &mut made, dp, bounds.time.div_euclid(dp as i64))?;
+            }
+            made.sort_by_key(|bin| Reverse(bin.time));
+            let mut lists: Vec<Vec<Vec<u32>>> = made
+                .chunks(dp)
+                .map(|wave| wave.iter().map(|bin| bin.atoms.clone()).collect())
+                .collect();
+            if let Some(last) = lists.last_mut() {
+                last.resize(dp, Vec::new());
+            }
+            let made = Waves {
+                by,
+                ..waves_of(&mut shop, &lists, fixed)?
+            };
+            let held: usize = made.bins.iter().flatten().map(|bin| bin.0.len()).sum();
+            let right = made.bins.len() % multiple == 0 && held == placed.len();
+            let first = whole < placed.len() && found.best.by == found.keep.by;
+            if right && (first || made.key() < found.best.key()) {
+                found.best = made;
+            }
+        }
+    }
+    found.waves = found.waves.min(found.best.bins.len());
+    Ok(found)
+}
+
+/// Atoms that do not fit alone.
+fn refusals<P: Price>(shop: &mut Shop<'_, P>) -> Result<Vec<u32>> {
+    let mut refused = Vec::new();
+    for atom in 0..shop.atoms.len() as u32 {
+        if !shop.fits(&[atom], shop.atoms.tokens[atom as usize])? {
+            refused.push(atom);
+        }
+    }
+    Ok(refused)
+}
+
+/// Bins of every construction, each of which fits.
+fn build_all<P: Price>(
+    shop: &mut Shop<'_, P>,
+    placed: &[u32],
+) -> Result<Vec<(&'static str, Vec<Bin>)>> {
+    let mut made: Vec<(&'static str, Vec<Bin>)> = vec![("runs", build::runs(shop, placed)?)];
+    let mut tree = shop.atoms.tree_order();
+    tree.retain(|atom| placed.binary_search(atom).is_ok());
+    made.push(("runs in the order of the tree", build::runs(shop, &tree)?));
+    if placed.len() <= MOST_COMPARED {
+        made.push(("fill", build::first(shop, placed)?));
+        made.push(("least", build::least(shop, placed)?));
+    }
+    if placed.len() <= build::MOST_GROWN {
+        made.push(("grow", build::grow(shop, placed)?));
+    }
+    for (_, bins) in &mut made {
+        *bins = settled(shop, std::mem::take(bins))?;
+    }
+    Ok(made)
+}
+
+/// Prices every bin; one that does not fit gives its last atoms back, and these fill bins anew.
+fn settled<P: Price>(shop: &mut Shop<'_, P>, bins: Vec<Bin>) -> Result<Vec<Bin>> {
+    let (mut made, mut back) = (Vec::new(), Vec::new());
+    for bin in bins.into_iter().filter(|bin| !bin.atoms.is_empty()) {
+        if shop.priced(&bin.atoms)?.is_some() {
+            made.push(bin);
+            continue;
+        }
+        let mut cover = Cover::new(shop.forest);
+        let length = shop.run(&bin.atoms, &mut cover)?;
+        let mut length = length.min(bin.atoms.len() - 1).max(1);
+        while length > 1 && shop.priced(&bin.atoms[..length])?.is_none() {
+            length /= 2;
+        }
+        back.extend_from_slice(&bin.atoms[length..]);
+        made.push(shop.bin_of(&bin.atoms[..length]));
+    }
+    while !back.is_empty() {
+        let runs = build::runs(shop, &back)?;
+        back = Vec::new();
+        for bin in runs {
+            let mut length = bin.atoms.len();
+            while length > 1 && shop.priced(&bin.atoms[..length])?.is_none() {
+                length /= 2;
+            }
+            back.extend_from_slice(&bin.atoms[length..]);
+            made.push(shop.bin_of(&bin.atoms[..length]));
+        }
+    }
+    Ok(made)
+}
+
+/// Priced waves: those whose bins all fit, the slowest bin of each first.
+fn waves_of<P: Price>(
+    shop: &mut Shop<'_, P>,
+    lists: &[Vec<Vec<u32>>],
+    fixed: i64,
+) -> Result<Waves> {
+    let mut waves = Waves {
+        by: "keep",
+        ..Waves::default()
+    };
+    for list in lists {
+        let mut bins = Vec::with_capacity(list.len());
+        for atoms in list {
+            let nothing = Priced {
+                required: 0,
+                packed: 0,
+                time: 0,
+            };
+            let priced = if atoms.is_empty() {
+                Some(nothing)
+            } else {
+                shop.priced(atoms)?
+            };
+            bins.extend(priced.map(|priced| (atoms.clone(), priced)));
+        }
+        if bins.len() < list.len() {
+            continue;
+        }
+        bins.sort_by_key(|(_, priced)| Reverse(priced.time));
+        waves.time += fixed + bins.first().map_or(0, |(_, priced)| priced.time);
+        waves.tokens += bins.iter().map(|(_, priced)| priced.packed).sum::<i64>();
+        waves.bins.push(bins);
+    }
+    Ok(waves)
+}
