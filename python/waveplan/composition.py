@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from waveplan import _core as core
 from waveplan.agreement.adapters import AllShares
-from waveplan.agreement.protocol import Step, digest
+from waveplan.agreement.protocol import Step, digest, halves
 from waveplan.checks import choice, integer, real
 from waveplan.errors import InputError
 from waveplan.plan import plan_of
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["ComposedWaves", "Composition", "compose"]
 
 OnRefusal = Literal["raise", "skip"]
-_EQUAL = ("number of requests", "number of tokens", "profiles", "arguments", "settings", "rules")
-"""Values that must be equal on all processes, in the order of the gather."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,20 +134,16 @@ def _agreed(
     ranks = planner.ranks
     if ranks.size == 1:
         return available
-    settings, rules = planner.digests
-    known = digest(sorted(map(repr, planner.known(pool))))
-    arguments = digest((sorted(given.items()), groups.tolist()))
-    tokens = int(pool.lengths.sum())
-    values = [available, len(pool), tokens, known, arguments, settings, rules]
-    shown = ranks.gather(Step.COMPOSE, values)
-    for at, what in enumerate(_EQUAL, 1):
-        column = shown[:, at].tolist()
-        other = next((rank for rank, value in enumerate(column) if value != column[0]), None)
-        if other is not None:
-            ranks.differ(
-                f"the ranks disagree on the {what} of a composition: rank {other} differs from "
-                f"rank 0"
-            )
+    parts = {
+        **pool.content,
+        **planner.digests,
+        "profiles": digest(sorted(map(repr, planner.known(pool)))),
+        "arguments": digest((sorted(given.items()), groups.tolist())),
+    }
+    own = digest((core.__version__, sorted(parts.items())))
+    shown = ranks.gather(Step.COMPOSE, [available, *halves(own)])
+    if (shown[:, 1:3] != shown[0, 1:3]).any():
+        ranks.disagree("on a composition", parts)
     return int(shown[:, 0].min())
 
 
@@ -225,11 +219,11 @@ class ComposedWaves(Waves):
         fits = all(one.kind == "wave" for one in found)
         ranks = self.job.ranks
         if ranks.size > 1:
-            mark = digest(self.composition.fingerprint)
-            shown = ranks.gather(Step.COMPOSED, [self.at, self.composition.version, mark, fits])
-            if (shown[:, :3] != shown[0, :3]).any():
-                ranks.differ("the ranks iterate over different compositions")
-            fits = bool(shown[:, 3].all())
+            mark = halves(digest((self.composition.fingerprint, self.composition.version)))
+            shown = ranks.gather(Step.COMPOSED, [int(fits), self.at, *mark])
+            if (shown[:, 1:4] != shown[0, 1:4]).any():
+                ranks.differ("the processes iterate over different compositions")
+            fits = bool(shown[:, 0].all())
         return fits
 
     def _planned(self, dp_rank: int) -> core.SearchResult:
@@ -254,7 +248,7 @@ class ComposedWaves(Waves):
         ends = np.cumsum(pool.group_sizes)
         parts = composed.requests[self.at]
         groups = [np.unique(np.searchsorted(ends, part, "right")) for part in parts]
-        plan = plan_of(found, job.bound)
+        plan = plan_of(found, job.bound, pool)
         several = dp_rank if job.topology.dp > 1 else None
         return Wave(
             indices=groups[dp_rank],

@@ -196,7 +196,8 @@ def test_ranks_that_differ_are_told_so() -> None:
 
     for error in together(2, 2, work):
         assert isinstance(error, RankError)
-        assert "number of requests of a composition" in str(error)
+        assert "disagree on a composition: process" in str(error)
+        assert "tokens" in str(error)
 
 
 def test_bad_arguments() -> None:
