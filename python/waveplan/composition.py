@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +14,11 @@ from waveplan.agreement.protocol import Step, digest, halves
 from waveplan.checks import choice, integer, real
 from waveplan.errors import InputError
 from waveplan.plan import plan_of
+from waveplan.planning import Planning
 from waveplan.refusal import WaveRefused, refused
 from waveplan.sequences.requests import Requests
 from waveplan.wave import Stopped, Wave
 from waveplan.waves import Waves
-
-if TYPE_CHECKING:
-    from waveplan.planner import Planner
 
 __all__ = ["ComposedWaves", "Composition", "compose"]
 
@@ -72,7 +70,7 @@ class Composition:
 
 
 def compose(
-    planner: Planner,
+    planner: Planning,
     requests: Any,
     on_refusal: OnRefusal,
     fixed_ms: float,
@@ -95,7 +93,7 @@ def compose(
 
 
 def _compose(
-    planner: Planner,
+    planner: Planning,
     pool: Requests,
     groups: NDArray[np.int64],
     given: dict[str, Any],
@@ -124,7 +122,7 @@ def _compose(
 
 
 def _agreed(
-    planner: Planner,
+    planner: Planning,
     pool: Requests,
     groups: NDArray[np.int64],
     available: int,
@@ -148,7 +146,7 @@ def _agreed(
 
 
 def _kept(
-    planner: Planner, pool: Requests, groups: NDArray[np.int64], available: int
+    planner: Planning, pool: Requests, groups: NDArray[np.int64], available: int
 ) -> tuple[list[NDArray[np.int64]], list[int]]:
     """Return the groups of each rank of each wave in the pool's order, and how many each has."""
     desk = planner.like(topology=planner.topology, budget=planner.budget, agreement=AllShares())
@@ -164,7 +162,7 @@ def _kept(
 
 
 def _refusal(
-    planner: Planner, pool: Requests, engine: core.Engine, group: int, available: int
+    planner: Planning, pool: Requests, engine: core.Engine, group: int, available: int
 ) -> WaveRefused:
     first = int(pool.group_sizes[:group].sum())
     indices = np.arange(first, first + int(pool.group_sizes[group]))
@@ -183,7 +181,7 @@ class ComposedWaves(Waves):
     other ranks each wave is one gather.
     """
 
-    def __init__(self, planner: Planner, composition: Composition) -> None:
+    def __init__(self, planner: Planning, composition: Composition) -> None:
         self.composition = composition
         self.at = 0
         """The next wave of `composition`."""

@@ -28,6 +28,7 @@ class Planning(Protocol):
     ranks: Ranks
     bound: BoundRules
     available: int
+    budget: Budget
     width_hint: int | None
 
     @property
@@ -48,7 +49,9 @@ class Planning(Protocol):
     ) -> core.Engine: ...
     def signature_of(self, pool: Requests, indices: Any = None) -> Signature: ...
     def plan(self, requests: Any, *, available: int | None = None) -> Plan: ...
-    def like(self, *, topology: Topology, budget: Budget) -> Planning: ...
+    def like(
+        self, *, topology: Topology, budget: Budget, agreement: Agreement | None = None
+    ) -> Planning: ...
 
 
 class Searching(Protocol):
