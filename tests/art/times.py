@@ -36,7 +36,7 @@ from waveplan.report.table import Table, integer, seconds  # noqa: E402
 
 PAGE = HERE.parents[1] / "docs" / "art.md"
 CPS = (1, 2, 4)
-PATIENCE = 4.0
+PATIENCE = 1.0
 """CPU seconds of searches of the package alone, after which it runs no more."""
 
 

@@ -24,12 +24,14 @@ def seams() -> list[Seam]:
 
 
 def shapes(original: Function, rank: Any, slot_ref: Any = None) -> Any:
-    """Read the shapes of a model's gdn layers, once a search."""
+    """Read the shapes of a model's gdn layers: once a search, and there each shape once, as the
+    largest counts."""
     if SEARCH.arrays is None:
         return original(rank, slot_ref)
     key = (id(rank.runtime), slot_ref)
     if key not in SEARCH.shapes:
-        SEARCH.shapes[key] = original(rank, slot_ref)
+        found = original(rank, slot_ref)
+        SEARCH.shapes[key] = found and (found[0], tuple(dict.fromkeys(found[1])))
     return SEARCH.shapes[key]
 
 

@@ -7,6 +7,7 @@ its settings of ownership. What our rules cannot express is declined.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -33,6 +34,9 @@ Terms = tuple[int, tuple[tuple[int, int], ...]]
 """Bytes a token of an expert layer, and its further stages: (bytes a token, fixed bytes)."""
 CONTEXT = "art"
 _IDLE = np.zeros(1, np.int64)
+_JOBS: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+"""The job and settings of each rank. One that is out of date is found out: the package prices two
+widths of each search by itself."""
 
 
 class Job(NamedTuple):
@@ -83,11 +87,25 @@ def read(rank: Any, groups: Sequence[Sequence[Any]], unread: int, checkpoint: An
     sizes = [*map(len, groups), *[1] * unread]
     pool, slots = _pool(rank, requests, sizes, unread, checkpoint)
     shapes = {ref: rank._slot_memory_shapes(ref) for ref in slots}
-    job = _job(rank, slots, shapes, bool(pool.gradient.any()))
+    named = [ref for ref in slots if not _unnamed(ref)]
+    gradient = bool(pool.gradient.any())
+    pending = rank._pending_adapter_gradient_bytes(named) if named and gradient else ()
+    key = (tuple(shapes.items()), gradient, pending, rank._topology_key(), rank._dp_rank_and_size())
+    jobs = _JOBS.setdefault(rank, {})
+    if key not in jobs:
+        jobs.clear()
+        read_job = _job(rank, slots, shapes, gradient, pending)
+        jobs[key] = (read_job, _settings(rank, read_job, shapes))
+    job, settings = jobs[key]
     firsts = np.unique(pool.mix[: len(requests)], return_index=True)[1].tolist()
     known = {impl._request_mix_key(requests[i]): pool.mixes[pool.mix[i]] for i in firsts}
-    engine = _core.Engine(pool, _settings(rank, job, shapes), _program(job))
+    engine = _core.Engine(pool, settings, _program(job))
     return Reading(pool, engine, _profiles(rank, job, shapes, known))
+
+
+def forget(rank: Any) -> None:
+    """Read a rank anew the next time: something about it has changed."""
+    _JOBS.pop(rank, None)
 
 
 def _pool(
@@ -171,12 +189,13 @@ def _labels_per_token(target: Any, tokens: Any) -> int:
     return int(rest[0])
 
 
-def _job(rank: Any, slots: list[Any], shapes: dict[Any, Any], gradient: bool) -> Job:
+def _job(
+    rank: Any, slots: list[Any], shapes: dict[Any, Any], gradient: bool, pending: tuple[int, ...]
+) -> Job:
     """Read a rank; decline what our rules do not have."""
     slots = slots or [None]
     _, tp, cp, pp = rank._topology_key()
     shape = rank._parallel_shape
-    named = [ref for ref in slots if not _unnamed(ref)]
     terms = (
         {
             tuple(
@@ -189,7 +208,6 @@ def _job(rank: Any, slots: list[Any], shapes: dict[Any, Any], gradient: bool) ->
         else {((0, ()), (0, ()))}
     )
     models = {_gdn_memory.model_shapes(rank, ref) for ref in slots} if gradient else {None}
-    pending = rank._pending_adapter_gradient_bytes(named) if named and gradient else ()
     head = rank._head_workspace_bytes(1) > 0
     if (
         rank._planner_reranker is not None

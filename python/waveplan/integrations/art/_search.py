@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 from art.trainer_rank import _impl as impl
+from art.trainer_rank import _planner_evidence as evidence
 
 from waveplan import _core
 
-from ._reader import read
+from ._reader import forget, read
 from ._seams import Declined, Disagreed, Function, Passed, Seam
 from ._values import filled, late, planning, searching
 
@@ -62,10 +63,13 @@ def search(
         proposal = Proposal(rank, items, start, checkpoint)
         rank._planning_seconds_accum += time.perf_counter() - began
         proposal.check()
+        found = proposal.candidate(items, start)
+        if found is not None:
+            return found
         try:
             found = original(_Probed(rank, proposal), items, start, checkpoint=checkpoint)
         except Exception as error:
-            if impl.dist.is_available() and impl.dist.is_initialized():
+            if _together():
                 raise Passed from error  # the other ranks made their reductions already
             raise
         return proposal.finished(found)
@@ -80,13 +84,16 @@ def propose(
     return proposal.width, proposal.last[proposal.width].required
 
 
+def _together() -> bool:
+    return bool(impl.dist.is_available() and impl.dist.is_initialized())
+
+
 def _differ(ours: tuple[int, int], theirs: Any) -> str | None:
     """Return how the package's wave differs from ours; other ranks may have made it narrower."""
     if type(theirs) is not impl._CandidateMicroBatch:
         return f"a wave of {ours[0]}, not a refusal"
     found = (theirs.stats_global_count, theirs.check.local_required_bytes)
-    alone = not (impl.dist.is_available() and impl.dist.is_initialized())
-    if found == ours or (found[0] != ours[0] and not alone):
+    if found == ours or (found[0] != ours[0] and _together()):
         return None
     return f"width and bytes are {ours}, not {found}"
 
@@ -147,6 +154,7 @@ class Proposal:
         if found.kind != "wave":
             raise Declined  # splits are the package's own
         self.width, self.stop = found.width, found.stop_width
+        self.rejected, self.cold = found.rejected, found.cold
         self.priced: dict[tuple[int, str], _Priced] = {}
         self.first: dict[int, str] = {}
         self.last: dict[int, _core.Probe] = {}
@@ -179,10 +187,34 @@ class Proposal:
             ours = self.last[width]
             theirs = self._theirs(width, ours.kind)
             if theirs != (ours.packed_tokens, ours.required):
+                forget(self.rank)
                 raise Disagreed(
                     f"width {width}, {ours.kind}: {ours.required} bytes and {ours.packed_tokens} "
                     f"tokens, not {theirs[1]} and {theirs[0]}"
                 )
+
+    def candidate(self, items: Sequence[Any], start: int) -> Any:
+        """Return the wave of a process by itself, where its plan was made and fits still.
+
+        With other ranks, or where its decisions are recorded, the package's search has to run.
+        """
+        rank, turn, width = self.rank, self.turn, self.width
+        plan = self.plans.get((len(self.share(width)), self.last[width].kind))
+        if plan is None or _together() or evidence.current(rank) is not None:
+            return None
+        check = rank._memory_check_required(self.required[id(plan)], sync_across_dp=True)
+        if not check.fits:
+            return None
+        indices = tuple(range(start + turn[0], start + width, turn[1]))
+        return impl._CandidateMicroBatch(
+            inputs=[items[index] for index in indices],
+            indices=indices,
+            plan=plan,
+            check=check,
+            stats_global_count=width,
+            rejected_candidates=self.rejected,
+            cold_start=self.cold,
+        )
 
     def _theirs(self, width: int, kind: str) -> tuple[int, int]:
         """Return tokens and bytes of a price as the package computes it, without a reduction."""
