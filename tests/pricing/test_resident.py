@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from counts import count
 
-from waveplan import Budget, Planner, Sharding, Topology, Training, models
+from waveplan import Budget, InputError, Planner, Sharding, Topology, Training, models
 from waveplan.pricing.resident import Resident, resident
 
 MODEL_A = models.get("qwen3.6-35b-a3b")
@@ -137,3 +138,25 @@ def test_what_is_left_of_a_device() -> None:
     planner = Planner(MODEL_A, Topology(), Training(lora_rank=8, optimizer="sgd"), budget)
     assert planner.available == left
     assert 55e9 < left < 75e9
+
+
+@pytest.mark.parametrize(("base", "bits"), [("nf4", 4.5), ("int8", 8.125), ("fp8", 8.125)])
+def test_a_quantised_base(base: str, bits: float) -> None:
+    """Layers shrink; embedding, norms and adapters keep their type; the file's word holds."""
+    model = models.get("qwen3-8b")
+
+    def terms(**values: Any) -> dict[str, int]:
+        made = replace(model, quantized=values.pop("quantized", ""))
+        return _terms(resident(made, Topology(), Training(**values)))
+
+    plain, stored = terms(), terms(base=base)
+    for name in ("mixers", "mlp"):
+        assert stored[name] == pytest.approx(plain[name] * bits / 16, abs=64)
+    assert {name: stored[name] for name in ("embeddings", "norms", "adapters")} == {
+        name: plain[name] for name in ("embeddings", "norms", "adapters")
+    }
+    assert terms(quantized=base) == stored
+    assert terms(quantized=base, base="bf16") == terms(quantized="nvfp4") == plain
+    assert terms(quantized=base, lora_rank=0)["mlp"] == plain["mlp"]
+    with pytest.raises(InputError, match="every parameter is trained"):
+        Training(base=base, lora_rank=0)

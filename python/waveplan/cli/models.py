@@ -35,6 +35,7 @@ def register(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """List, or describe one."""
     from waveplan.facts import hf, models
+    from waveplan.facts.arguments import flags
 
     if (job := options.model_of(args)) is not None:
         if args.json:
@@ -45,7 +46,11 @@ def run(args: argparse.Namespace) -> int:
     families = sorted(hf.families())
     if args.json:
         bundled = {name: models.get(name).describe() for name in models.names()}
-        write_json("models", bundled=bundled, families=families)
+        lists = {
+            "read": sorted({*flags()["switches"], *flags()["values"], *flags()["aliases"]}),
+            "refused": flags()["refused"],
+        }
+        write_json("models", bundled=bundled, families=families, megatron=lists)
         return 0
     table = Table("bundled models", ("name", "family", "layers", "parameters"), right={"layers"})
     for name in models.names():

@@ -220,6 +220,7 @@ def _training(model: Model, topology: Topology, training: Training) -> dict[str,
         "activation": UNITS["native" if fused else eager],
         "optimizer_bytes": training.optimizer_state_bytes(model.dtype_bytes),
         "grad_bytes": DTYPE_BYTES[training.grad_dtype],
+        "base_bytes": training.base_bytes(model.quantized, model.dtype_bytes),
     }
     return table
 

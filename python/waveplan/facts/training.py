@@ -10,7 +10,7 @@ from waveplan.errors import InputError
 from waveplan.facts.fields import check, count, given, switch, word
 from waveplan.facts.kinds import DTYPE_BYTES, dtype_name
 
-__all__ = ["HEADS", "LORA_MODULES", "RECOMPUTE_MODULES", "Training"]
+__all__ = ["BASES", "HEADS", "LORA_MODULES", "RECOMPUTE_MODULES", "Training"]
 
 LORA_MODULES = (
     "attention.q",
@@ -67,6 +67,10 @@ HEADS = ("chunked", "full", "upcast", "vocab_parallel", "fused_loss", "fused")
 """Logits of a few tokens at once; of all, with their softmax in fp32 and its gradient; the same of
 logits that are turned to fp32, shifted by a copy and returned (Transformers); of all, the softmax
 in place (Megatron); the same with the fused loss; projection and loss in one kernel."""
+
+
+BASES = {"bf16": 128, "fp8": 65, "int8": 65, "nf4": 36}
+"""Bytes of 64 weights: with fp8 and int8 a scale a block or row, with nf4 an fp32 scale of 64."""
 
 
 def _names(name: str, values: object) -> tuple[str, ...]:
@@ -158,6 +162,13 @@ class Training:
         doc="the converted slot of FC1 is the fused gate/up adapter, whose rank is lora_rank"
     )
 
+    base: str = word(
+        "auto",
+        ("auto", *BASES),
+        "type of the frozen base beneath adapters (default: as the checkpoint stores it)",
+        option="facts",
+    )
+    """What trains is not quantised: with full fine-tuning only "auto" and "bf16" are allowed."""
     modules_to_save: tuple[str, ...] = given(
         (),
         "trained whole beside adapters: embedding, head",
@@ -277,6 +288,10 @@ class Training:
         if self.recompute == "selective":
             chosen = tuple(name for name in RECOMPUTE_MODULES if name in names)
             object.__setattr__(self, "recompute_modules", chosen or ("core_attn",))
+        if self.full_finetuning and self.base not in ("auto", "bf16"):
+            raise InputError(
+                f"base is {self.base!r}, but every parameter is trained: lora_rank is 0"
+            )
         for name in ("expert_slots", "modules_to_save"):
             if getattr(self, name) and not self.lora_rank:
                 raise InputError(f"{name} needs adapters: lora_rank is 0")
@@ -290,6 +305,15 @@ class Training:
     def full_finetuning(self) -> bool:
         """Every parameter is trained."""
         return self.lora_rank == 0
+
+    def base_bytes(self, stored: str, parameter_bytes: int) -> int:
+        """Bytes of 64 weights of the frozen layers, ``stored`` so in the checkpoint."""
+        base = self.base
+        if base == "auto":
+            base = stored if stored in BASES else ""
+        if self.full_finetuning or not base:
+            return 64 * parameter_bytes
+        return BASES[base]
 
     @property
     def kernels_of(self) -> str:

@@ -105,14 +105,14 @@ TABLE = [
     ),
     Rule(
         "resident.mixers",
-        "ceildiv(mixer_elements, weight_shards) * dtype_bytes",
+        "ceildiv(ceildiv(mixer_elements, weight_shards) * base_bytes, 64)",
         lives="resident",
         why="attention and gdn layers, divided over TP",
         source="frozen bases measured at TP 1, 2, 4 and 8",
     ),
     Rule(
         "resident.mlp",
-        "ceildiv(mlp_elements, weight_shards) * dtype_bytes",
+        "ceildiv(ceildiv(mlp_elements, weight_shards) * base_bytes, 64)",
         applies="dense_layers > 0",
         lives="resident",
         why="dense feed-forward layers, divided over TP",
@@ -120,7 +120,7 @@ TABLE = [
     ),
     Rule(
         "resident.experts",
-        "ceildiv(expert_elements, weight_expert_shards) * dtype_bytes",
+        "ceildiv(ceildiv(expert_elements, weight_expert_shards) * base_bytes, 64)",
         applies="experts > 0",
         lives="resident",
         why="routed experts, divided over EP and ETP and not over TP",
@@ -128,7 +128,7 @@ TABLE = [
     ),
     Rule(
         "resident.shared_experts",
-        "ceildiv(shared_elements, weight_shards) * dtype_bytes",
+        "ceildiv(ceildiv(shared_elements, weight_shards) * base_bytes, 64)",
         applies="experts > 0",
         lives="resident",
         why="shared experts, divided over TP; gates and routers whole",
