@@ -279,18 +279,20 @@ def test_damage_and_other_kinds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("folder.npz", "cannot be read"),
-        ("folder.jsonl", "cannot be read"),
+        ("folder.npz", "the folder holds no file"),
+        ("folder.jsonl", "the folder holds no file"),
         ("none.jsonl", "no such file"),
         ("none.npz", "no such file"),
         ("none.parquet", "no such file"),
-        ("x" * 300 + ".jsonl", "cannot be read"),
+        ("x" * 300 + ".jsonl", "no such file"),
         ("sequences.csv", "must end in .jsonl"),
         ("sequences", "must end in"),
     ],
 )
 def test_names(name: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "folder.npz").mkdir()
+    (tmp_path / "sequences").touch()
+    (tmp_path / "sequences.csv").touch()
     (tmp_path / "folder.jsonl").mkdir()
     refused(Sequences.load, tmp_path / name, says)
 

@@ -148,6 +148,8 @@ def test_the_command_line_says_what_padding_costs(
 
     assert (packed(), packed("--no-sharing"), packed("--padding", "longest")) == (400, 800, 1_600)
     assert packed("--padding", "256") == 2_048
+    assert main([*command, "--keep-groups", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["waves"][0]["width"] == 1  # one uid
     assert main([*command, "--padding", "longest"]) == 0
     assert "padding: 800 of 1,600 tokens are pads (50%)" in capsys.readouterr().out
     assert main([*command, "--padding", "wide"]) == 2

@@ -177,6 +177,7 @@ def test_files_that_differ_and_places(tmp_path: Path) -> None:
     torn.write_bytes(torn.read_bytes()[:-12])
     with pytest.raises(InputError, match=f"{torn}: is cut off or damaged, copy it again"):
         Sequences.load(torn)
+    (tmp_path / "rollouts.pt").touch()
     with pytest.raises(InputError, match="a pickle can run code"):
         Sequences.load(tmp_path / "rollouts.pt")
 

@@ -12,6 +12,7 @@ from waveplan.cli.output import write_json
 from waveplan.cli.progress import Progress
 from waveplan.cli.status import DONE, REFUSED
 from waveplan.desk.jobs import Source
+from waveplan.report.summary import count
 from waveplan.report.table import integer
 from waveplan.sequences.fit import unfit
 from waveplan.sequences.odd import report
@@ -67,11 +68,11 @@ def _show(found: dict[str, Any], out: TextIO) -> None:
 
     pads = f" and {integer(found['pads'])} pads, dropped" if found["pads"] else ""
     print(
-        f"{integer(found['sequences'])} sequences of {integer(found['tokens'])} tokens{pads}",
+        f"{count(found['sequences'], 'sequence')} of {count(found['tokens'], 'token')}{pads}",
         file=out,
     )
     by = " and ".join(found["labels"]) or "no column says which, so all"
-    line("labelled", f"{integer(found['labelled'])} tokens ({by})")
+    line("labelled", f"{count(found['labelled'], 'token')} ({by})")
     if found["groups"] is not None:
         line("groups", integer(found["groups"]))
     for name, use in found["columns"].items():

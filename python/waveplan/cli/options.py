@@ -14,7 +14,7 @@ from waveplan.cli.progress import Progress
 from waveplan.desk.jobs import Job, Source, megatron_values
 from waveplan.errors import InputError
 from waveplan.facts.fields import checked
-from waveplan.sequences.fit import unfit
+from waveplan.sequences.fit import read_as, unfit
 
 if TYPE_CHECKING:
     from waveplan.facts.model import Model
@@ -219,6 +219,8 @@ def read(source: Source, model: Model | None = None, *, strict: bool = False) ->
     media = () if model is None else model.media_token_ids
     with Progress(f"reading {source.path_text()}", None, text=format_bytes) as progress:
         requests = source.requests(progress.advance, media)
+    for remark in read_as(requests.sequences, source.targets):
+        print(f"note: {remark}", file=sys.stderr)
     if model is not None:
         for remark in unfit(requests.sequences, model.vocab, model.context):
             if strict:

@@ -26,6 +26,7 @@ from waveplan.facts.topology import RANKS
 from waveplan.files import write_text
 from waveplan.report.summary import count
 from waveplan.report.table import Table, integer, show
+from waveplan.sequences.fit import check_vocabulary
 
 AXES = ("model", *RANKS, "recompute", "lora_rank", "rule_set")
 EXAMPLE = """\
@@ -159,13 +160,15 @@ def _source(args: argparse.Namespace, jobs: Sequence[Job]) -> Iterator[Source]:
     """Return the source as a file that every worker can read; stdin is saved as one."""
     source = options.source_of(args)
     if "-" not in args.file:
-        for job in {job.model: job for job in jobs}.values():
-            options.read(source, job.read_model())
+        first, *others = {job.model: job for job in jobs}.values()
+        requests = options.read(source, first.read_model())
+        for job in others:
+            check_vocabulary(requests.sequences, job.read_model().vocab)
         yield source
         return
     import numpy as np
 
-    read = options.read(replace(source, targets="all", limit=None)).sequences
+    read = replace(source, limit=None).sequences()
     with TemporaryDirectory(prefix="waveplan") as folder:
         path = Path(folder) / "stdin.npz"
         arrays: dict[str, Any] = {"tokens": read.tokens, "offsets": read.offsets, **read.columns}

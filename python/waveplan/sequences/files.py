@@ -93,7 +93,7 @@ def files_of(paths: str | Path | Sequence[str | Path]) -> list[str | Path]:
     for path in given:
         if str(path) == "-":
             files.append("-")
-        elif kind(path) == "folder" and Path(path).suffix.lower() not in SUFFIXES:
+        elif kind(path) == "folder":
             files += _folder(Path(path))
         else:
             files.append(Path(path))
@@ -143,6 +143,8 @@ def _parts(file: str | Path, columns: Names, on_read: OnRead) -> Iterator[Found]
         return
     file = Path(file)
     suffix, packed = _kind_of(file)
+    if kind(str(file)) is None:
+        raise FileNotFoundError
     if suffix not in SUFFIXES or (packed and suffix not in _LINES):
         why = (
             "a pickle can run code: save arrays as .npz, or rows as .jsonl or .parquet"

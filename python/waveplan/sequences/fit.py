@@ -12,7 +12,7 @@ from waveplan.errors import InputError
 if TYPE_CHECKING:
     from waveplan.sequences.sequences import Sequences
 
-__all__ = ["check_vocabulary", "unfit"]
+__all__ = ["check_vocabulary", "read_as", "unfit"]
 
 
 def check_vocabulary(sequences: Sequences, vocab: int) -> None:
@@ -31,6 +31,27 @@ def check_vocabulary(sequences: Sequences, vocab: int) -> None:
         f"{sequences.place(sequence)}: token {at - int(sequences.offsets[sequence])} is "
         f"{tokens[at]}: the model's vocabulary has {vocab} ids; is it another model's file?"
     )
+
+
+def read_as(sequences: Sequences, targets: str) -> Iterator[str]:
+    """Yield a line about what a reader dropped or cut, and about labels that are not asked for."""
+    origin = sequences.origin
+    if origin is None:
+        return
+
+    def by(use: str) -> str:
+        return ", ".join(name for name, told in origin.used.items() if use in told)
+
+    if origin.pads:
+        yield f"{origin.pads:,} pads dropped ({by('pads') or '--pad'})"
+    if cut := by("packed sequences"):
+        yield f"packed lines are cut into their sequences ({cut})"
+    if targets == "all" and sequences.labelled is not None:
+        labelled, all_of = int(sequences.labelled.sum()), len(sequences.tokens)
+        yield (
+            f"every token is labelled; the file labels {labelled:,} of {all_of:,} "
+            "(--targets last-turn)"
+        )
 
 
 def unfit(sequences: Sequences, vocab: int, context: int) -> Iterator[str]:

@@ -15,6 +15,10 @@ __all__ = ["Joined", "Origin"]
 
 Int64 = NDArray[np.int64]
 
+_EMPTY = np.empty(0, np.int64)
+_LARGE = 1 << 23
+"""Tokens of an array that the system gets back as soon as it is let go."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Origin:
@@ -75,6 +79,8 @@ class Joined:
         self._units: list[str] = []
         self._counts: list[int] = []
         self._parts: list[Found] = []
+        self._chunks: list[Int64] = []
+        self._whole = self._loose = 0
         self._used: dict[str, str] = {}
         self._seen: dict[str, None] = {}
         self._odd: dict[str, None] = {}
@@ -111,11 +117,17 @@ class Joined:
                 other = self._files[0] if len(self._files) > 1 else ""
                 raise InputError(
                     f"{where}{words} {state}{f', unlike {other}' if other else ''}: give it on "
-                    "every line or on none"
+                    f"every line or on none, or leave it out: --column {words}="
                 )
-        if part.tokens.base is not None:
-            # A reader's buffer may be larger than what it holds.
-            part.tokens = part.tokens.copy()
+        self._chunks.append(part.tokens)
+        part.tokens = _EMPTY
+        self._loose += len(self._chunks[-1])
+        if self._loose >= _LARGE:
+            # Joined early, as a reader's buffers are larger than what they hold, and small arrays
+            # are not given back to the system when they are let go.
+            small = [self._chunks.pop() for _ in range(len(self._chunks) - self._whole)]
+            self._chunks.append(np.concatenate(small[::-1]))
+            self._whole, self._loose = len(self._chunks), 0
         self._parts.append(part)
         self._counts[-1] += len(part.rows)
 
@@ -136,15 +148,16 @@ class Joined:
         self.offsets = np.zeros(sum(map(len, lengths)) + 1, np.int64)
         if lengths:
             np.cumsum(np.concatenate(lengths), out=self.offsets[1:])
-        if len(parts) == 1:
-            self.tokens = parts[0].tokens
-        else:  # filled part by part, each of which is let go
+        if len(self._chunks) == 1:
+            self.tokens = self._chunks[0]
+        else:  # filled chunk by chunk, each of which is let go
             self.tokens = np.empty(int(self.offsets[-1]), np.int64)
             at = 0
-            for part in parts:
-                self.tokens[at : at + len(part.tokens)] = part.tokens
-                at += len(part.tokens)
-                part.tokens = np.empty(0, np.int64)
+            self._chunks.reverse()
+            while self._chunks:
+                chunk = self._chunks.pop()
+                self.tokens[at : at + len(chunk)] = chunk
+                at += len(chunk)
         self.columns = columns
         if pad is not None:
             pads += self._strip(pad)
@@ -208,7 +221,7 @@ def _labels(parts: list[Found]) -> NDArray[np.bool_] | None:
     for part in parts:
         flags = part.labelled
         if flags is None:
-            within = np.arange(len(part.tokens)) - np.repeat(
+            within = np.arange(int(part.offsets[-1])) - np.repeat(
                 part.offsets[:-1], np.diff(part.offsets)
             )
             first = np.asarray(part.columns["first_target"], np.int64)

@@ -30,7 +30,7 @@ OLDEST_PYARROW = 15
 """Before 14.0.1, reading a file runs code that the file's types name."""
 _BLOCK = 1 << 18
 """Bytes of JSON lines that are held as Python objects at a time."""
-_ARROW_BLOCK = 16 << 20
+_ARROW_BLOCK = 8 << 20
 """The same where pyarrow reads them."""
 
 
