@@ -135,6 +135,8 @@ def test_columns_in_memory() -> None:
         assert lists_of(sequences) == [[5, 6], [7, 8, 9]]
         assert Requests.from_any(given).labelled.tolist() == [1, 3]
     assert lists_of(Sequences.from_any(Nested())) == [[1, 2], [3]]
+    assert lists_of(Sequences.from_any(np.array(ids), np.array(mask))) == [[5, 6], [7, 8, 9]]
+    assert lists_of(Sequences.from_any({"input_ids": [5, 6], "labels": [-100, 6]})) == [[5, 6]]
     renamed = Sequences.from_any(
         {"ids": ids, "keep": mask}, columns={"input_ids": "ids", "attention_mask": "keep"}
     )
@@ -182,11 +184,14 @@ def test_files_that_differ_and_places(tmp_path: Path) -> None:
         Sequences.load(tmp_path / "rollouts.pt")
 
 
-def test_pads_that_no_mask_tells(tmp_path: Path) -> None:
+def test_pads_that_no_mask_tells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "padded.npy"
     np.save(path, np.array([[0, 0, 0, 0, 1, 0, 3, 4], [1, 2, 3, 4, 0, 0, 0, 0]]))
     assert lists_of(Sequences.load(path, pad=0)) == [[1, 0, 3, 4], [1, 2, 3, 4]]
     assert lists_of(Sequences.load(path)) == np.load(path).tolist()
+    assert main(["price", str(path), "--model", "qwen3-0.6b"]) == 0
+    said = capsys.readouterr().err
+    assert "note: 1 sequences end in a run of id 0, as pads do: if they are pads, --pad 0" in said
 
 
 def test_an_empty_sequence_is_refused_alone(

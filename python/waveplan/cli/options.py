@@ -15,6 +15,7 @@ from waveplan.desk.jobs import Job, Source, megatron_values
 from waveplan.errors import InputError
 from waveplan.facts.fields import checked
 from waveplan.sequences.fit import read_as, unfit
+from waveplan.sequences.odd import padded
 
 if TYPE_CHECKING:
     from waveplan.facts.model import Model
@@ -219,10 +220,11 @@ def read(source: Source, model: Model | None = None, *, strict: bool = False) ->
     media = () if model is None else model.media_token_ids
     with Progress(f"reading {source.path_text()}", None, text=format_bytes) as progress:
         requests = source.requests(progress.advance, media)
-    for remark in read_as(requests.sequences, source.targets):
+    sequences = requests.sequences
+    for remark in (*read_as(sequences, source.targets), *padded(sequences)):
         print(f"note: {remark}", file=sys.stderr)
     if model is not None:
-        for remark in unfit(requests.sequences, model.vocab, model.context):
+        for remark in unfit(sequences, model.vocab, model.context):
             if strict:
                 raise InputError(remark)
             print(f"note: {remark}", file=sys.stderr)

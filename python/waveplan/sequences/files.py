@@ -45,7 +45,7 @@ _OPENERS: dict[str, Callable[..., Any]] = {
 }
 SUFFIXES = (*_LINES, ".npz", ".npy", ".parquet", ".arrow", ".feather")
 """Endings of files that are read; JSON also behind .gz, .zst, .bz2 and .xz."""
-_PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".bin")
+_PICKLED = (".pt", ".pth", ".pkl", ".pickle")
 _FACTS = ("dataset_info.json", "state.json", "dataset_dict.json", "config.json", "metadata.json")
 """JSON files beside the data of a folder."""
 

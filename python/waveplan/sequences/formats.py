@@ -380,7 +380,8 @@ class _Rows(Reader):
             return None
         if name in LABELS:
             values, offsets = self.take(name, "labels")
-            if values.size > 1 and ((values == 0) | (values == 1)).all():
+            few = values.size > 1 and bool(((values == 0) | (values == 1)).all())
+            if few and not np.array_equal(values, self.ids):
                 refuse_all(
                     self.table,
                     f"{name} hold only 0 and 1: if they are a mask, say --column loss_mask={name}, "

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from waveplan.sequences.sequences import Sequences
 
-__all__ = ["report"]
+__all__ = ["padded", "report"]
 
 SHOWN = 20
 BINS = 8
@@ -80,11 +80,9 @@ def _lengths(sequences: Sequences) -> dict[str, Any]:
     }
 
 
-def _odd(sequences: Sequences) -> list[str]:
-    """Return remarks; every sequence has a token."""
+def padded(sequences: Sequences) -> list[str]:
+    """Return remarks on runs of one id at the ends of sequences, none of which is empty."""
     remarks: list[str] = []
-    if not len(sequences):
-        return remarks
     tokens, offsets, lengths = sequences.tokens, sequences.offsets, sequences.lengths
     for side, at in (("end in", offsets[1:] - 1), ("begin with", offsets[:-1])):
         text = _padded(tokens, lengths, at, -1 if side == "end in" else 1)
@@ -93,6 +91,15 @@ def _odd(sequences: Sequences) -> list[str]:
                 f"{text[0]} sequences {side} a run of id {text[1]}, as pads do: if they "
                 f"are pads, --pad {text[1]} drops them"
             )
+    return remarks
+
+
+def _odd(sequences: Sequences) -> list[str]:
+    """Return remarks; every sequence has a token."""
+    remarks = padded(sequences)
+    if not len(sequences):
+        return remarks
+    offsets, lengths = sequences.offsets, sequences.lengths
     ones = int((lengths == 1).sum())
     if ones:
         first = sequences.place(int(np.argmax(lengths == 1)))

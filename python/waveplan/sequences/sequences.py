@@ -99,7 +99,13 @@ class Sequences:
         object.__setattr__(self, "columns", MappingProxyType(frozen))
 
     @classmethod
-    def from_any(cls, sequences: object, *, columns: Mapping[str, str] | None = None) -> Sequences:
+    def from_any(
+        cls,
+        sequences: object,
+        attention_mask: object = None,
+        *,
+        columns: Mapping[str, str] | None = None,
+    ) -> Sequences:
         """Return sequences of what a trainer holds in memory.
 
         - lists or arrays of token ids, a 2-D array, Arrow lists, torch tensors on the CPU, one,
@@ -108,6 +114,8 @@ class Sequences:
           ``attention_mask``, for example), an Arrow table, a Hugging Face dataset, a data frame, a
           list of dicts or of objects with these attributes. ``columns`` renames them.
 
+        ``attention_mask`` is that of sequences given without names, [sequences, tokens].
+
         A `Sequences` comes back as it is.
 
         Raises:
@@ -115,6 +123,8 @@ class Sequences:
         """
         if isinstance(sequences, Sequences):
             return sequences
+        if attention_mask is not None:
+            sequences = {"input_ids": sequences, "attention_mask": attention_mask}
         from waveplan.sequences.files import named
         from waveplan.sequences.formats import read_table
         from waveplan.sequences.join import Joined

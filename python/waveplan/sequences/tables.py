@@ -435,6 +435,8 @@ def table_of(value: Any) -> Table | None:
             names = ", ".join(map(str, value))
             raise InputError(f"sequences hold the splits {names}: give one, such as data['train']")
         value = value.with_format("arrow")[:]
+    if hasattr(value, "to_arrow") and hasattr(value, "columns"):
+        value = value.to_arrow()
     if type(value).__module__.partition(".")[0] == "pyarrow" and hasattr(value, "schema"):
         import pyarrow
 
