@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 from trainers import TABLE, Row
 
-from waveplan import InputError, Requests, Sequences
+from waveplan import (
+    Budget,
+    InputError,
+    Planner,
+    Requests,
+    Sequences,
+    Topology,
+    Training,
+    models,
+)
 from waveplan.cli import main
 
 pytest.importorskip("pyarrow")
@@ -206,6 +215,11 @@ def test_an_empty_sequence_is_refused_alone(
     assert sum(wave["width"] for wave in plan["waves"]) == 2
     assert main([*command, "--skip-empty"]) == 0
     assert lists_of(Sequences.load(path, skip_empty=True)) == [[1, 2], [3]]
+    planner = Planner(models.get("qwen3-0.6b"), Topology(), Training(), Budget(available="8GiB"))
+    with pytest.raises(
+        InputError, match=r"some.jsonl: line 2: is empty: load\(..., skip_empty=True"
+    ):
+        planner.waves(Sequences.load(path))
 
 
 def test_ids_outside_the_vocabulary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from waveplan.errors import InputError
 if TYPE_CHECKING:
     from waveplan.sequences.sequences import Sequences
 
-__all__ = ["check_vocabulary", "read_as", "unfit"]
+__all__ = ["check_sequences", "check_vocabulary", "read_as", "unfit"]
 
 
 def check_vocabulary(sequences: Sequences, vocab: int) -> None:
@@ -31,6 +31,19 @@ def check_vocabulary(sequences: Sequences, vocab: int) -> None:
         f"{sequences.place(sequence)}: token {at - int(sequences.offsets[sequence])} is "
         f"{tokens[at]}: the model's vocabulary has {vocab} ids; is it another model's file?"
     )
+
+
+def check_sequences(sequences: Sequences, vocab: int) -> None:
+    """Refuse an empty sequence, and ids that a model does not have, by their places.
+
+    Raises:
+        InputError: names the place and what leaves it out.
+    """
+    lengths = sequences.lengths
+    if len(lengths) and not lengths.min():
+        place = sequences.place(int(lengths.argmin()))
+        raise InputError(f"{place}: is empty: load(..., skip_empty=True) leaves such out")
+    check_vocabulary(sequences, vocab)
 
 
 def read_as(sequences: Sequences, targets: str) -> Iterator[str]:
