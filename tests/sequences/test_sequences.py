@@ -252,6 +252,18 @@ def test_torch_tensors_without_torch():
             Sequences.from_any(sequences)
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_tensors_of_torch():
+    torch = pytest.importorskip("torch")
+    given = [torch.tensor([1, 2]), torch.tensor([3], dtype=torch.int64)]
+    assert lists_of(Sequences.from_any(given)) == [[1, 2], [3]]
+    assert lists_of(Sequences.from_any(torch.nested.nested_tensor(given))) == [[1, 2], [3]]
+    columns = {"input_ids": torch.tensor([[0, 4]]), "attention_mask": torch.tensor([[0, 1]])}
+    assert lists_of(Sequences.from_any(columns)) == [[4]]
+    with pytest.raises(InputError, match="sequence 0"):
+        Sequences.from_any([torch.tensor([1.5])])
+
+
 # --- .jsonl ---
 
 

@@ -158,17 +158,6 @@ def test_columns_in_memory() -> None:
         Sequences.from_any({"input_ids": ids, "attention_mask": [[1, 1], [1, 1]]})
 
 
-def test_tensors_of_torch() -> None:
-    torch = pytest.importorskip("torch")
-    given = [torch.tensor([1, 2]), torch.tensor([3], dtype=torch.int64)]
-    assert lists_of(Sequences.from_any(given)) == [[1, 2], [3]]
-    assert lists_of(Sequences.from_any(torch.nested.nested_tensor(given))) == [[1, 2], [3]]
-    columns = {"input_ids": torch.tensor([[0, 4]]), "attention_mask": torch.tensor([[0, 1]])}
-    assert lists_of(Sequences.from_any(columns)) == [[4]]
-    with pytest.raises(InputError, match="sequence 0"):
-        Sequences.from_any([torch.tensor([1.5])])
-
-
 def test_files_that_differ_and_places(tmp_path: Path) -> None:
     one, two = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     one.write_text('{"input_ids": [1, 2], "labels": [1, 2]}\n')
