@@ -40,7 +40,8 @@ def searches(rank, kind):
 
     def recorded(tensor, op=dist.ReduceOp.SUM, group=None, **more):
         found = reduce(tensor, op=op, group=group, **more)
-        made.append([str(op), tensor.dtype.is_floating_point, tensor.tolist()])
+        seconds = op == dist.ReduceOp.SUM  # what a recovery took so far
+        made.append([str(op), list(tensor.shape), None if seconds else tensor.tolist()])
         return found
 
     dist.all_reduce = recorded
