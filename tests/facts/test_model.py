@@ -302,6 +302,7 @@ def test_quantized_checkpoints(config: Any, stored: str) -> None:
         ({"model_type": "gemma2", "layer_types": ["mamba"] * 4}, r"layer_types\[0\] is 'mamba'"),
         ({"model_type": "gemma2", "layer_types": ["full_attention"]}, "1 entries for 4 layers"),
         ({"hidden_size": [64]}, "hidden_size must be an integer"),
+        ({"model_type": "glm4", "text_config": {"model_type": "glm4", "vocab_size": None}}, "null"),
         ({"hidden_size": 0}, "hidden is 0"),
         ({"text_config": [1]}, "text_config must be an object"),
         ({"text_config": {"text_config": {"text_config": {"text_config": {}}}}}, "less deeply"),

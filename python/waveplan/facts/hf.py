@@ -319,6 +319,10 @@ def _fields(values: _Values, row: Mapping[str, Any]) -> dict[str, Any]:
         raise InputError(
             f"the keys of the config do not fit the family {values.family}: {error}"
         ) from None
+    for name in ("hidden", "vocab", "heads", "kv_groups", "head_dim"):
+        if sizes[name] is None:
+            keys = " or ".join(sorted(names(row[name])))
+            raise InputError(f"{keys} is null: give an integer")
     return {name: value for name, value in sizes.items() if value is not None}
 
 

@@ -235,7 +235,10 @@ class Model:
         """What was read, in one line: family, layers by kind, experts, widths, parameters, type of
         numbers, and what is not counted."""
         family = f"{self.family}: " if self.family else ""
-        stored = f", stored as {self.quantized}" if self.quantized else ""
+        unpacked = (
+            "" if self.quantized in ("bf16", "fp8", "int8", "nf4") else " and priced unpacked"
+        )
+        stored = f", stored as {self.quantized}{unpacked}" if self.quantized else ""
         lines = f"{family}{self._layers_text()}, {self._widths_text()}"
         counted = f"{self.parameters / 1e9:.3f} B parameters in {self.dtype}{stored}"
         left = f"; not counted: {', '.join(self.not_counted)}" if self.not_counted else ""
