@@ -23,7 +23,7 @@ from waveplan import (
     WaveRefused,
     models,
 )
-from waveplan._core import Attempt
+from waveplan._core import Attempt, OwnershipSettings
 from waveplan.pricing import default_rules, reference_rules
 from waveplan.profiles import Observed, Profiles, Rates
 from waveplan.scoring import Scoring, from_table
@@ -462,3 +462,72 @@ def test_ranks_see_other_resident_rules() -> None:
     assert [name for name in one.digests if one.digests[name] != other.digests[name]] == [
         "pricing rules"
     ]
+
+
+LONG = np.arange(131_072)
+
+
+@pytest.mark.parametrize(("available", "most"), [("30GiB", None), ("10.4GiB", 17_500)])
+def test_a_long_sequence_runs_at_its_even_share(available: str, most: int | None) -> None:
+    """0.1 refused it below 22 GiB, for the busiest rank of the fastest ownership."""
+    job = (models.get("qwen3-8b"), Topology(cp=8), Training(lora_rank=8), available)
+    plans = Planner(*job, margin=0.0)
+    (pack,) = plans.plan(Requests([LONG])).packs
+    made = pack.ownership
+    assert made is not None
+    assert made.bound is not None
+    assert made.bound <= made.score < 1.01 * made.bound
+    assert (made.most_ranges, made.most_tokens <= (most or made.tokens)) == (1, True)
+    two = Planner(*job, ownership=OwnershipSettings(max_ranges=2), margin=0.0)
+    (folded,) = two.plan(Requests([LONG])).packs
+    assert folded.ownership is not None
+    assert folded.time_ms is not None
+    assert pack.time_ms is not None
+    assert folded.time_ms <= pack.time_ms
+    if most:
+        assert (folded.ownership.method, folded.ownership.most_ranges) == ("even_fold", 2)
+        assert folded.time_ms < 0.7 * pack.time_ms
+
+
+def test_a_refusal_and_its_changes_speak_of_the_even_share() -> None:
+    job = (models.get("qwen3-8b"), Topology(cp=8), Training(lora_rank=8), "7GiB")
+    plans = Planner(*job, margin=0.0)
+    with pytest.raises(WaveRefused) as refusal:
+        plans.wave(Requests([LONG]))
+    even = refusal.value.required
+    assert max(refusal.value.plan.packs[0].rank_tokens) == 16_384
+    budget = next(change.value for change in refusal.value.change if change.kind == "budget")
+    assert budget == even
+    plans.available = even
+    assert plans.wave(Requests([LONG])).required <= even
+    plans.available = even - 1
+    with pytest.raises(WaveRefused):
+        plans.wave(Requests([LONG]))
+
+
+def test_the_objective_decides_between_widths_that_fit() -> None:
+    sequences = [np.arange(n) + 200_000 * n for n in (60_000, 1000, 40_000, 900, 30_000, 50_000)]
+    taken = {}
+    for objective in ("time", "widest"):
+        plans = Planner(
+            *(models.get("qwen3-8b"), Topology(cp=8), Training(lora_rank=8), "14GiB"),
+            objective=objective,  # type: ignore[arg-type]
+        )
+        waves = list(plans.waves(Requests(sequences)))
+        taken[objective] = [wave.width for wave in waves]
+        assert sum(taken[objective]) == len(sequences)
+        for wave in waves:
+            if wave.stopped.kind == "time":
+                assert "does less work in its modelled time" in str(wave.stopped)
+                assert wave.stopped.width > wave.width
+    assert taken["widest"][0] >= taken["time"][0]
+    with pytest.raises(InputError, match="objective"):
+        planner(objective="narrow")
+
+
+def test_fetched_keys_and_values_are_priced() -> None:
+    plans = Planner(models.get("qwen3-8b"), Topology(cp=8), Training(lora_rank=8), "30GiB")
+    plan = plans.plan(Requests([LONG]))
+    fetched = plan.packs[0].ownership.fetched_tokens  # type: ignore[union-attr]
+    assert 0 < fetched < 131_072
+    assert plan.price.terms["attention.fetched"] == fetched * 2 * 8 * 128 * 2

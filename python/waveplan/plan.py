@@ -177,6 +177,9 @@ def pack_to_dict(pack: Pack) -> dict[str, Any]:
         made["chunk"] = ownership.chunk
         made["owners"] = ownership.owners.tolist()
         made["stages"] = ownership.stages.tolist()
+        said = ("method", "score", "bound", "optimal", "most_ranges", "most_tokens")
+        made["ownership"] = {name: getattr(ownership, name) for name in said}
+        made["time_ms"] = pack.time_ms
     if (gdn := pack.gdn) is not None:
         made["gdn_owner"] = gdn.owner.tolist()
     return made

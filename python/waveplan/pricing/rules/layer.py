@@ -26,6 +26,17 @@ TABLE = [
         " gradients beside four tokens",
     ),
     Rule(
+        "attention.fetched",
+        "max(0, fetched_tokens - (local_tokens if moe_recomputed else 0)) * 2 *"
+        " ceildiv(kv_groups, tp) * head_dim * dtype_bytes",
+        where="mla == 0",
+        applies="cp > 1 and attention_layers > 0",
+        why="keys and values that a rank fetches from others in its largest stage; the mixer of a"
+        " recomputed MoE layer includes those of as many tokens as are local",
+        source="the size of the buffers: two vectors of a KV head's width a token and head",
+        reference=NOTHING,
+    ),
+    Rule(
         "layer.dense_stage",
         "local_tokens * ceildiv(fc1_stage, tp) * dtype_bytes",
         checked="0",

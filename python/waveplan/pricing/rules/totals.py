@@ -84,7 +84,8 @@ TABLE = [
     ),
     total(
         "workspace",
-        "max(checkpoint_workspace, head, gdn_workspace) + cold.libraries",
+        "max(checkpoint_workspace + max_packs(attention.fetched), head, gdn_workspace) +"
+        " cold.libraries",
         "the widest moment of one layer or the head",
     ),
     total(
@@ -115,8 +116,8 @@ TABLE = [
     total(
         "selective",
         "selective.activations + selective.segment_states + selective.first_call"
-        " + selective.first_use + (head if selective.activations > 0 else 0) if has_gradient"
-        " else 0",
+        " + selective.first_use + (max(head, max_packs(attention.fetched)) if"
+        " selective.activations > 0 else 0) if has_gradient else 0",
         "activations kept without full recompute, and the head that runs beside them",
         reference="selective.activations + selective.segment_states + selective.first_call"
         " + selective.first_use if has_gradient else 0",
