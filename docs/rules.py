@@ -85,6 +85,8 @@ def _rule(rule: Rule, ours: RuleSet) -> str:
     ):
         if (text := str(rule.formula(part))) != "1":
             lines.append(f"- {says} `{text}`.")
+    if rule.from_records:
+        lines.append("- A bound read off records: their class does not check it.")
     lines.append(f"- Source: {rule.source}.\n")
     if rule.reference is not None:
         changes = rule.reference

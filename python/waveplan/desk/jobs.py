@@ -433,9 +433,11 @@ class Job(_Values):
         return f"{self.budget} device" if self.budget is not None else f"{self.available} available"
 
     def training_text(self) -> str:
-        """The training mode in a few words."""
+        """The training mode in a few words, with what prices take for granted of the trainer."""
         what = "full fine-tuning" if self.full_finetuning else f"LoRA rank {self.lora_rank}"
-        return f"{self.recompute} recompute, {what}"
+        rank = {"lora_rank": 0} if self.full_finetuning else {}
+        assumed = Training(**{**self._of(Training), **rank}).assumed()
+        return f"{self.recompute} recompute, {what}; {assumed}"
 
     def ranks_text(self) -> str:
         """The ranks that are not 1."""

@@ -96,6 +96,7 @@ def _model(model: Model) -> dict[str, int]:
         **table,
         "moe_layers": sum(model.moe_layers),
         **{f"{kind}_layers": model.layer_kinds.count(kind) for kind in (SLIDING, *UNPRICED)},
+        "last_layer_moe": int(bool(model.moe_layers and model.moe_layers[-1])),
         "extra_parameters": sum(count for _, count in model.extra_parameters),
         "silu": int(model.activation == "silu"),
         "attention_gap": gaps[ATTENTION] or 0,
@@ -144,7 +145,6 @@ def _stage(model: Model, topology: Topology, training: Training, stage: int) -> 
         "stage_gdn_layers": sum(n for (kind, _), n in here.items() if kind == GDN),
         "stage_moe_layers": units[True],
         "stage_dense_layers": units[False],
-        "last_layer_moe": int(bool(model.moe_layers and model.moe_layers[-1])),
         "stage_mtp_layers": model.mtp_layers if training.mtp and last else 0,
         "stage_other_elements": sum(n * others.get(kind, 0) for (kind, _), n in here.items())
         + -(-extra // topology.pp),

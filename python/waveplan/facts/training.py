@@ -322,6 +322,13 @@ class Training:
             return self.kernels
         return "eager" if self.lora_rank else "fused"
 
+    def assumed(self) -> str:
+        """How layers run, in a few words: what prices take for granted unless they are told."""
+        parts = [f"{self.kernels_of} layers", f"{self.head} head", f"{self.attention} attention"]
+        if self.attention_dropout or self.hidden_dropout:
+            parts.append("dropout")
+        return ", ".join(part.replace("_", "-") for part in parts)
+
     def optimizer_state_bytes(self, parameter_bytes: int) -> int:
         """Bytes of optimizer state per trained parameter, before any division over ranks."""
         if self.optimizer in ("none", "muon"):

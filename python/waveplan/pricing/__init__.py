@@ -75,6 +75,8 @@ class Price:
         from waveplan.pricing.explain import explain
 
         notes = [f"{one.state:>12}   {one}" for one in self.doubtful]
+        if len(self.bound.compilers) > 1:
+            notes.append(f"{'stage':>12}   {self.stage} of the pipeline needs the most")
         if self.margin:
             notes.append(f"{format_bytes(self.margin):>12}   margin for doubtful rules")
         return explain(self.bound, self.measures, self.results, notes)

@@ -455,8 +455,11 @@ def _roots(
 ) -> list[int]:
     """Nodes of the named results, then of what each doubtful rule would charge; of each the
     largest over the stages."""
-    compiler, assumed = compilers[0], [one.as_if() for one in compilers]
+    compiler = compilers[0]
     rules = compiler.rules
+    # What is unmeasured is charged anyhow: only uncharged rules make a second price.
+    lacking = any(states[name].state == "uncharged" for name in doubtful)
+    assumed = [one.as_if() for one in compilers] if lacking else [*compilers]
 
     def most(of: Sequence[Compiler], formula: Expr, *, free: bool = False) -> int:
         found = [one.compile(formula) for one in of]
@@ -479,7 +482,7 @@ def _roots(
 
     nodes = {name: named(compilers, name) for name in (*_RESULTS, "split_required")}
     nodes["margin"] = compiler.const(0)
-    if rules.margin and doubtful:
+    if rules.margin and lacking:
         raised = {
             name: compiler.binary("max", nodes[name], named(assumed, name))
             for name in (*_RESULTS, "split_required")
