@@ -42,6 +42,7 @@ def read(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     return records
 
 
+_MALFORMED = (AttributeError, KeyError, TypeError, ValueError, OverflowError)
 _PARTS = ("geometry", "topology", "recompute", "tokens", "observed")
 
 
@@ -68,7 +69,9 @@ def check(
             try:
                 rows.append(_test(record, chosen))
             except (Unusable, InputError) as reason:
-                unpriced.append(Unpriced(record["id"], one_line(str(reason))))
+                unpriced.append(Unpriced(one_line(record["id"]), one_line(str(reason))))
+            except _MALFORMED as error:
+                unpriced.append(Unpriced(one_line(record["id"]), one_line(f"malformed: {error}")))
             continue
         if lacking := _lacking(record):
             unpriced.append(Unpriced(_id(index, record), lacking))
@@ -78,7 +81,7 @@ def check(
             rows.append(_priced(record, job(record, chosen), chosen))
         except (Unusable, InputError) as reason:
             unpriced.append(Unpriced(record["id"], one_line(str(reason))))
-        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        except _MALFORMED as error:
             unpriced.append(Unpriced(record["id"], one_line(f"malformed: {error}")))
         if base := _resident(record, chosen, bases):
             rows.append(base)

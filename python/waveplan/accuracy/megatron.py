@@ -70,7 +70,8 @@ def test_of(record: Mapping[str, Any]) -> Test:
     changes["cublas_config"] = bool(record.get("cublas_workspace_config"))
     assumed = [*job.notes]
     sure = True
-    if "attention-backend" not in arguments and job.training.kernels != "local":
+    stated = "attention-backend" in arguments and job.training.attention != "auto"
+    if not stated and job.training.kernels != "local":
         changes["attention"], sure = backend(platform, gpu)
         agree = "" if sure else DIFFER
         assumed.append(f"attention {changes['attention']}, by platform{agree}")
