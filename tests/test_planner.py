@@ -109,7 +109,7 @@ def test_ranks_take_blocks_where_these_are_faster(dp: int) -> None:
         assert tokens[0] / blocks.width < tokens[1] / kept.width
     apart = [np.arange(i * 10_000, i * 10_000 + (5_000 if i < 4 else 3_000)) for i in range(8)]
     wave = next(planner("8GiB", dp=4, agreement=AllShares()).waves(apart))
-    times = [plans.modelled_ms(share.plan) for share in wave.shares]
+    times = [share.plan.time_ms for share in wave.shares]
     assert max(times) == min(times)  # in turn, as blocks of neighbours are no faster
     with pytest.raises(InputError, match="reference mode keeps"):
         planner("4GiB", mode="reference").waves(sequences, order="blocks")

@@ -807,7 +807,8 @@ class ForwardPlan:
     ``mode`` is how layouts were chosen: "optimal", "fitting", "full" or "reference"; ``requests``
     are pool indices; ``roots`` are in the order of `PRICE_ROOTS`; ``packed_tokens`` are padded to
     a multiple of TP, ``active_tokens`` those of requests with an output; ``covered``: within what a
-    profile has seen; ``time_ms`` is the packs' modelled time, one after another."""
+    profile has seen; ``time_ms`` is the packs' modelled time, one after another, of a plan that was
+    only priced None."""
 
     mode: Final[str]
     requests: Final[_Ints]
@@ -836,7 +837,8 @@ class Pack:
     which ``shared_decisions`` are stored once. No layout has less ``work`` than ``work_bound``.
     ``ownership`` is of the pack padded to a multiple of TP, None at CP 1; ``gdn`` None
     besides without gdn layers. ``time_ms`` is the modelled time of all layers, forward and
-    backward, on the slowest rank; None at CP 1."""
+    backward: on the slowest rank of its owners; at CP 1 of its tokens and query-key pairs, without
+    gradients forward alone."""
 
     adapter: Final[str | None]
     gradient: Final[bool]

@@ -84,6 +84,12 @@ class Plan:
         return sum(forward.output_bytes for forward in self.forwards)
 
     @property
+    def time_ms(self) -> float:
+        """Modelled milliseconds of all forwards, forward and backward over all layers, on the
+        slowest context-parallel rank; see `ForwardPlan.time_ms`."""
+        return sum(forward.time_ms or 0.0 for forward in self.forwards)
+
+    @property
     def requests(self) -> Int64:
         """Requests of the pool, in order of execution."""
         if not self.forwards:

@@ -357,24 +357,6 @@ class Planner:
             raise refused(self, pool, found, bytes_now, indices=indices)
         return plan_of(found, self.bound, pool)
 
-    def modelled_ms(self, plan: Plan) -> float:
-        """Return the modelled time of a plan, forward and backward, spread evenly over CP ranks.
-
-        Query-key pairs times attention layers, and packed tokens times layers, by the constants of
-        the ownership (see `OwnershipSettings`); a pack without gradients runs no backward.
-        """
-        costs, model, total = self._settings.ownership, self.model, 0.0
-        for pack in plan.packs:
-            packing = pack.packing
-            before, tokens = packing.sequence_starts.astype(float), packing.lengths.astype(float)
-            pairs = float((tokens * before + tokens * (tokens + 1) / 2).sum())
-            pair, token = costs.local_pair_ms, costs.owned_token_ms / 3
-            if pack.gradient:
-                pair, token = pair + costs.local_backward_pair_ms, costs.owned_token_ms
-            total += model.attention_layers * pairs * pair
-            total += model.layers * float(pack.packed_tokens) * token
-        return total / self.topology.cp
-
     def observe(
         self,
         wave: Wave,

@@ -4,7 +4,7 @@
 use crate::error::Result;
 use crate::measures::Requests;
 use crate::search::Settings;
-use crate::segments::NONE;
+use crate::segments::{NONE, Segments};
 use crate::tree::{Tree, TreeWorkspace};
 
 /// Picoseconds. Times are whole, so that sums have no order.
@@ -122,6 +122,17 @@ impl Costs {
         let (before, tokens) = (start as f64, tokens as f64);
         let pairs = tokens * before + tokens * (tokens + 1.0) / 2.0;
         (self.token * tokens + self.pair * pairs).round() as i64
+    }
+
+    /// Picoseconds of a line of tokens.
+    pub(super) fn of(&self, line: &Segments) -> i64 {
+        let (mut total, mut ends) = (0, Vec::with_capacity(line.len()));
+        for (s, &parent) in line.parents.iter().enumerate() {
+            let start = ends.get(parent as usize).copied().unwrap_or(0);
+            total += self.time(start, line.length(s));
+            ends.push(start + line.length(s));
+        }
+        total
     }
 }
 

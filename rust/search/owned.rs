@@ -4,6 +4,7 @@
 //! tokens, and looks at no pairs. Only a plan that runs, or whose time is compared, is owned here.
 
 use super::Settings;
+use super::forest::{Costs, MILLISECOND};
 use super::plan::{ForwardPlan, Pack, Pricer, Share};
 use crate::cancel;
 use crate::error::Result;
@@ -83,7 +84,7 @@ impl Pricer {
         prove: bool,
         fits: &dyn Fn(&ForwardPlan) -> bool,
     ) -> Result<()> {
-        if !self.owns(plan) {
+        if !self.owns(share, plan)? {
             return Ok(());
         }
         let mut problem = self.problem(share, plan, prove)?;
@@ -119,7 +120,7 @@ impl Pricer {
 
     /// Times the even share that a plan was priced with.
     pub(super) fn own_evenly(&mut self, share: &Share, plan: &mut ForwardPlan) -> Result<()> {
-        if !self.owns(plan) {
+        if !self.owns(share, plan)? {
             return Ok(());
         }
         let mut problem = self.problem(share, plan, false)?;
@@ -127,10 +128,18 @@ impl Pricer {
         self.give(share, plan, &even)
     }
 
-    /// Reference mode owns every plan while it prices it.
-    fn owns(&self, plan: &ForwardPlan) -> bool {
+    /// Whether there is something to own. Reference mode owns every plan while it prices it; without
+    /// context parallelism there is the time of tokens and pairs alone.
+    fn owns(&self, share: &Share, plan: &mut ForwardPlan) -> Result<bool> {
         let settings = self.engine.settings();
-        settings.cp > 1 && !settings.reference && !plan.packs.is_empty()
+        if settings.cp == 1 {
+            for (pack, tree) in plan.packs.iter_mut().zip(&share.trees) {
+                let segments = layout::shape(tree, &pack.shared)?.segments;
+                let time = Costs::new(settings, pack.gradient).of(&segments);
+                pack.time_ms = Some(time as f64 / MILLISECOND);
+            }
+        }
+        Ok(settings.cp > 1 && !settings.reference && !plan.packs.is_empty())
     }
 
     fn problem(&self, share: &Share, plan: &ForwardPlan, prove: bool) -> Result<Problem> {

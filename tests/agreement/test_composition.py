@@ -78,6 +78,20 @@ def test_every_request_once_within_memory_and_no_slower(dp: int, cp: int, tied: 
             ]
 
 
+@pytest.mark.parametrize("name", ["Qwen3-8B", "Qwen3.6-35B-A3B"])
+@pytest.mark.parametrize("cp", [1, 2])
+def test_times_are_those_of_the_waves(name: str, cp: int) -> None:
+    """At CP 1 the same numbers; else of even shares, and the wave's owners are no slower."""
+    topology = Topology(dp=2, cp=cp)
+    plans = Planner(models.get(name), topology, Training(), 8 * GIB, agreement=AllShares())
+    made = plans.compose(pool())
+    times = np.array([[share.plan.time_ms for share in wave.shares] for wave in plans.waves(made)])
+    assert (times > 0).all()
+    assert (times <= made.ms * (1 + 1e-9)).all()
+    assert cp > 1 or times == pytest.approx(made.ms)
+    assert made.bound_ms <= made.total_ms
+
+
 def test_prefixes_that_lie_apart_are_brought_together() -> None:
     prompts = [np.arange(i * 10_000, i * 10_000 + 2_000) for i in range(6)]
     tail = np.arange(90_000, 90_100)

@@ -30,7 +30,7 @@ from waveplan.report.summary import (
 from waveplan.report.table import Table, integer, show
 
 if TYPE_CHECKING:
-    from waveplan.planner import Planner, Waves
+    from waveplan.planner import Waves
     from waveplan.wave import Wave
 
 EXAMPLE = """\
@@ -96,7 +96,7 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
     print(_line(widths, {name: name for name in widths}), file=out, flush=True)
     waves: list[Wave] = []
     start = time.perf_counter()
-    interrupted = _stream(planner, found, waves, out, widths, SHOWN if not args.all else None)
+    interrupted = _stream(found, waves, out, widths, SHOWN if not args.all else None)
     elapsed = time.perf_counter() - start
     print(file=out)
     show(*summary(waves, found, elapsed), out=out)
@@ -128,7 +128,7 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
             source=source,
             memory=memory(planner, found.doubtful),
             doubtful=states(found.doubtful),
-            waves=[{**wave.to_dict(), **figures(planner, wave)} for wave in waves],
+            waves=[{**wave.to_dict(), **figures(wave)} for wave in waves],
             refused=[refusal(item) for item in found.refused],
             empty=list(requests.empty),
             pads=padded[0] if (padded := pads(requests, waves)) else 0,
@@ -139,7 +139,6 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
 
 
 def _stream(
-    planner: Planner,
     found: Waves,
     waves: list[Wave],
     out: TextIO,
@@ -154,7 +153,7 @@ def _stream(
                 waves.append(wave)
                 if most is None or len(waves) <= most:
                     progress.clear()
-                    cells = _cells(len(waves), figures(planner, wave), reason(wave))
+                    cells = _cells(len(waves), figures(wave), reason(wave))
                     print(_line(widths, cells), file=out, flush=True)
                 progress.advance(found.start, detail=f"{integer(len(waves))} waves")
     except KeyboardInterrupt:

@@ -112,7 +112,7 @@ def run_job(job: Job, source: Source) -> Outcome:
                 packed += plan.packed_tokens
                 logical += plan.logical_tokens
                 busiest = max(busiest, int(plan.rank_tokens.max(initial=0)))
-            amounts = [(plan.packed_tokens, planner.modelled_ms(plan)) for plan in plans]
+            amounts = [(plan.packed_tokens, plan.time_ms) for plan in plans]
             slowest += np.max(amounts, axis=0)
             mean += np.mean(amounts, axis=0)
     except WaveplanError as error:

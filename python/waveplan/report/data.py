@@ -43,7 +43,7 @@ def collect(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> di
         "available": run.available,
         "dp": job.dp,
         "waves": [
-            {"number": i + 1, **figures(planner, wave), "stopped": reason(wave)}
+            {"number": i + 1, **figures(wave), "stopped": reason(wave)}
             for i, wave in enumerate(waves)
         ],
         "tightest": None if tightest is None else _memory(tightest + 1, waves[tightest]),

@@ -99,7 +99,7 @@ def heading(job: Job, planner: Planner, run: Waves) -> str:
     return "\n".join(lines)
 
 
-def figures(planner: Planner, wave: Wave) -> dict[str, Any]:
+def figures(wave: Wave) -> dict[str, Any]:
     """Return the numbers of a wave that text, JSON, page and plots show, by the same words.
 
     Requests and tokens are over all shares. The rest is of the share that requires most, but
@@ -118,7 +118,7 @@ def figures(planner: Planner, wave: Wave) -> dict[str, Any]:
         "busiest": int(local.max(initial=0)),
         "balance": _balance(local.tolist()),
         "dp_tokens": _balance(tokens),
-        "dp_time": _balance([planner.modelled_ms(plan) for plan in plans]),
+        "dp_time": _balance([plan.time_ms for plan in plans]),
     }
 
 

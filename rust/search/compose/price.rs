@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use super::super::forest::{Costs, Forest, MILLISECOND};
-use super::super::plan::{ForwardPlan, Pricer, ROOM, Share};
+use super::super::forest::{Forest, MILLISECOND};
+use super::super::plan::{Pricer, ROOM, Share};
 use super::super::{Engine, Profiles};
 use super::bins::{Price, Priced};
 use super::{Found, Problem, search};
 use crate::error::{Error, Result};
 use crate::fields::{Table, result};
-use crate::layout;
 use crate::segments::NONE;
 
 result! {
@@ -26,7 +25,7 @@ pub struct Composition as "Composed" {
     pub required: Table<i64>,
     /// Packed tokens, [W, D].
     pub packed_tokens: Table<i64>,
-    /// Modelled milliseconds, [W, D].
+    /// Modelled milliseconds, tokens shared evenly over context-parallel ranks, [W, D].
     pub ms: Table<f64>,
     /// Requests that fit in no wave.
     pub refused: Vec<u32>,
@@ -210,12 +209,15 @@ impl Price for Product {
         let engine = Arc::clone(&self.pricer.engine);
         self.pricer.load(requests, &mut self.share)?;
         for &mode in engine.unsplit_modes() {
-            let plan = self.pricer.plan(&self.share, mode, ROOM)?;
+            let mut plan = self.pricer.plan(&self.share, mode, ROOM)?;
             if plan.fit(self.available).usable() {
+                let required = plan.required();
+                self.pricer.own_evenly(&self.share, &mut plan)?;
+                let ms = plan.milliseconds().unwrap_or(0.0);
                 return Ok(Some(Priced {
-                    required: plan.required(),
+                    required,
                     packed: plan.packed(),
-                    time: self.time(&engine, &plan)?,
+                    time: (ms * MILLISECOND).round() as i64,
                 }));
             }
             if !self.share.sharing() {
@@ -227,35 +229,6 @@ impl Price for Product {
 }
 
 impl Product {
-    /// Picoseconds of a plan: at CP 1 pairs and tokens, else the slowest rank by the owners chosen.
-    fn time(&self, engine: &Engine, plan: &ForwardPlan) -> Result<i64> {
-        let settings = engine.settings();
-        let mut total = 0;
-        for (pack, tree) in plan.packs.iter().zip(&self.share.trees) {
-            let costs = Costs::new(settings, pack.gradient);
-            if let Some(own) = &pack.ownership {
-                let gdn = pack.gdn.as_ref().map_or(0.0, |gdn| gdn.score);
-                let scoring = &settings.scoring;
-                let attention = (scoring.layers - scoring.gdn_layers) as f64;
-                let ms = attention * own.score + scoring.gdn_layers as f64 * gdn;
-                total += (ms * MILLISECOND).round() as i64;
-                continue;
-            }
-            let segments = layout::shape(tree, &pack.shared)?.segments;
-            let mut ends: Vec<i64> = Vec::with_capacity(segments.len());
-            for (s, &parent) in segments.parents.iter().enumerate() {
-                let start = if parent == NONE {
-                    0
-                } else {
-                    ends[parent as usize]
-                };
-                total += costs.time(start, segments.length(s));
-                ends.push(start + segments.length(s));
-            }
-        }
-        Ok(total)
-    }
-
     /// The most packed tokens that any forward can hold: of each mix of outputs the request that the
     /// head has least to do for, with every other measure at its least.
     fn most(&mut self, atoms: &[Vec<u32>], forest: &Forest) -> Result<i64> {
