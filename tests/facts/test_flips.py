@@ -87,7 +87,7 @@ def charges(model: Model, ranks: dict[str, Any], facts: dict[str, Any]) -> dict[
         (LATENT, {}, SELECTIVE, {"recompute_modules": "mla_up_proj"}, {"kept.latent"}),
         (LATENT, {}, FULL, {"mtp": True}, {"mtp.kept", "mtp.loss", "resident.mtp"}),
         (MOE, {"dp": 8, "ep": 8}, FULL, {"routing": "worst"}, {"kept.experts"}),
-        (MOE, {"dp": 8, "ep": 8}, FULL, {"dispatcher": "allgather"}, {"kept.experts"}),
+        (MOE, {"dp": 8, "ep": 8}, FULL, {"dispatcher": "allgather"}, {"experts.gather"}),
         (MOE, {"dp": 8, "ep": 8}, FULL, {"dispatcher": "deepep"}, {"trainer.deepep"}),
         (
             MOE,

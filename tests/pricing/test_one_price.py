@@ -184,6 +184,12 @@ CASES = {
     "fused, hybrid": Case(
         MODEL_A, {}, Training(kernels="fused", recompute="none", head="fused"), {}
     ),
+    "fused, gathered": Case(
+        LATENT,
+        {"cp": 2, "ep": 2},
+        Training(lora_rank=0, recompute="none", dispatcher="allgather", head="vocab_parallel"),
+        {},
+    ),
     "fused, adapters": Case(DENSE, {}, Training(kernels="fused", recompute="none"), {}),
     "fused, blocks": Case(
         models.get("qwen3-1.7b"),

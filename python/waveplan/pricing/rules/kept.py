@@ -334,6 +334,16 @@ TABLE = [
         reference=NOTHING,
     ),
     Rule(
+        "experts.gather",
+        "layer_shard * ep * etp * hidden * dtype_bytes if stage_moe_layers > 0 else 0",
+        checked=_CHECKED,
+        applies="derived and moe_layers > 0 and dispatcher_allgather and ep * etp > 1",
+        why="the buffer that gathers the tokens of all expert ranks for an all-gather dispatcher;"
+        " it stays",
+        source=DERIVED,
+        reference=NOTHING,
+    ),
+    Rule(
         "attention.score_buffer",
         "layer_tokens * row_tokens * ceildiv(heads, tp) * dtype_bytes",
         checked=_CHECKED,

@@ -46,13 +46,14 @@ TABLE = [
     ),
     total(
         "beside",
-        "max_packs(pipeline.tensors + sequence_parallel.gather + attention.score_buffer)",
+        "max_packs(pipeline.tensors + max(sequence_parallel.gather, experts.gather) +"
+        " attention.score_buffer)",
         "tensors and buffers that stay with a pack's shape",
     ),
     total(
         "stays",
-        "max_packs(pipeline.tensors * (1 if virtual == 1 else 2) + sequence_parallel.gather +"
-        " attention.score_buffer)",
+        "max_packs(pipeline.tensors * (1 if virtual == 1 else 2) +"
+        " max(sequence_parallel.gather, experts.gather) + attention.score_buffer)",
         "what of a pack stays allocated behind its wave",
     ),
     total(
