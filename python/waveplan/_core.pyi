@@ -661,6 +661,16 @@ class Signature(_Settings):
 _Profiles: TypeAlias = Sequence[tuple[Signature, Rates | Observed]]
 
 @final
+class OrderBound:
+    """What no order of some requests beats: waves, their packed tokens, and milliseconds of full
+    sharing spread evenly over the ranks."""
+
+    __match_args__: Final[tuple[str, ...]]
+    waves: Final[int]
+    tokens: Final[int]
+    ms: Final[float]
+
+@final
 class Composed:
     """Requests put into waves in any order. W waves, D data-parallel ranks, n requests."""
 
@@ -711,6 +721,8 @@ class Engine:
     ) -> Composed:
         """Composes groups, ascending, in any order. `kept` are the groups of each rank of each wave
         in the pool's order, one after another, `sizes` how many each has."""
+    def order_bound(self, groups: ArrayLike, available: int, profiles: _Profiles) -> OrderBound:
+        """What no order of groups beats, all of which fit in some wave."""
     def plan(self, requests: _Ints, available: int, profiles: _Profiles) -> SearchResult:
         """Plans these requests as one forward, split where it must be; with everything priced."""
     def signature(self, requests: _Ints) -> Signature:

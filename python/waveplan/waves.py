@@ -112,6 +112,14 @@ class Waves:
                     self._skip()
             raise StopIteration
 
+    def bound(self) -> core.OrderBound:
+        """Return what no order of the groups beats, those refused so far left out."""
+        refused = [refusal.indices for refusal in self.refused]
+        groups = np.setdiff1d(np.arange(self.groups), np.concatenate([[], *refused]))
+        known = self.planner.known(self.pool)
+        engine = self.planner.make_engine(self.pool)
+        return engine.order_bound(groups.astype(np.int64), self.available, known)
+
     def fix(self, groups: NDArray[np.int64], available: int) -> None:
         """Take these groups alone, within so many bytes whatever the planner has."""
         others = np.setdiff1d(np.arange(self.groups), groups)

@@ -8,7 +8,7 @@ use crate::cancel;
 use crate::error::Result;
 
 /// Exchanges looked at, for the cap and for the largest part each.
-const MOST_LOOKS: usize = 150_000;
+const MOST_LOOKS: usize = 30_000;
 /// Parts with the least work that an exchange of the largest tries.
 const PARTNERS: usize = 16;
 /// Items of a partner tried for one of the largest part, nearest to the ideal first.

@@ -67,7 +67,7 @@ mod _core {
     #[pymodule_export]
     use crate::pack::Packing;
     #[pymodule_export]
-    use crate::search::compose::Composition;
+    use crate::search::compose::{Composition, OrderBound};
     #[pymodule_export]
     use crate::search::split::Cost;
     #[pymodule_export]

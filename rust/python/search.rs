@@ -14,7 +14,7 @@ use super::price::PyProgram;
 use crate::error::{Error, Result};
 use crate::measures::Measures;
 use crate::measures::requests::PyRequests;
-use crate::search::compose::{Asked, Composition, compose};
+use crate::search::compose::{Asked, Composition, OrderBound, compose, order_bound};
 use crate::search::split::Cost;
 use crate::search::{
     Attempt, Curves, Ending, Engine, ForwardPlan, Mode, Observed, Pack, Probe, Profile, Profiles,
@@ -165,6 +165,21 @@ impl PyEngine {
         };
         let (engine, profiles) = (Arc::clone(&self.0), profiles_from(profiles));
         detached(py, move || compose(&engine, profiles, &asked))
+    }
+
+    /// Computes what no order of groups beats, all of which fit in some wave.
+    fn order_bound(
+        &self,
+        py: Python<'_>,
+        groups: &Bound<'_, PyAny>,
+        available: i64,
+        profiles: HeldProfiles<'_>,
+    ) -> PyResult<OrderBound> {
+        let groups = picked("groups", groups, self.0.pool().groups())?;
+        let (engine, profiles) = (Arc::clone(&self.0), profiles_from(profiles));
+        detached(py, move || {
+            order_bound(&engine, profiles, &groups, available)
+        })
     }
 
     /// Plans these requests as one forward, split where it must be; with everything priced.

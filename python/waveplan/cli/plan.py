@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, get_args
 
 from waveplan.budget import format_bytes
 from waveplan.cli import options
@@ -28,6 +28,7 @@ from waveplan.report.summary import (
     unit_of,
 )
 from waveplan.report.table import Table, integer, show
+from waveplan.waves import Order
 
 if TYPE_CHECKING:
     from waveplan.planner import Waves
@@ -60,6 +61,12 @@ def register(subparsers: Any) -> None:
     options.add_budget(parser)
     options.add_rules(parser, margin=True)
     options.add_plan(parser)
+    parser.add_argument(
+        "--order",
+        choices=get_args(Order),
+        help="which requests go together: those next to one another, dealt to ranks in turn (keep) "
+        "or in blocks where these are faster (blocks, the default), or any (free)",
+    )
     add_outputs(parser)
     options.add_json(parser)
 
@@ -88,7 +95,7 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
     apart((html, plot), (*paths, job.model, job.rules))
     planner = job.planner()
     requests = options.read(source, planner.model, strict=job.strict)
-    found = planner.waves(requests, on_refusal="skip")
+    found = planner.waves(requests, on_refusal="skip", order=getattr(args, "order", None))
     out: TextIO = sys.stderr if args.json else sys.stdout
     ranks = {**(OF_RANKS if job.cp > 1 else {}), **(OF_SHARES if job.dp > 1 else {})}
     widths = {**WIDTHS, **ranks, **LAST}
@@ -129,6 +136,7 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
             memory=memory(planner, found.doubtful),
             doubtful=states(found.doubtful),
             waves=[{**wave.to_dict(), **figures(wave)} for wave in waves],
+            bound=None if interrupted else _bound(found),
             refused=[refusal(item) for item in found.refused],
             empty=list(requests.empty),
             pads=padded[0] if (padded := pads(requests, waves)) else 0,
@@ -136,6 +144,17 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
     if interrupted:
         return INTERRUPTED
     return REFUSED if found.refused or requests.empty else DONE
+
+
+def _bound(found: Waves) -> dict[str, Any]:
+    """What no order beats, and what a composition came to."""
+    least = found.bound()
+    made: dict[str, Any] = {"waves": least.waves, "packed_tokens": least.tokens, "ms": least.ms}
+    composed = getattr(found, "composition", None)
+    if composed is not None:
+        names = ("total_ms", "keep_waves", "keep_ms", "gap", "by", "version", "fingerprint")
+        made["composition"] = {name: getattr(composed, name) for name in names}
+    return made
 
 
 def _stream(

@@ -145,6 +145,9 @@ def summary(waves: list[Wave], run: Waves, elapsed: float) -> list[str]:
     if waves:
         widest = max(wave.width for wave in waves)
         tightest = max(waves, key=lambda wave: wave.required)
+        composed = getattr(run, "composition", None)
+        done = len(waves) > 1 and run.start >= run.groups
+        least = count(run.bound().waves, "wave") if done and composed is None else ""
         lines = [
             f"{count(len(waves), 'wave')}, the widest {count(widest, unit)}, planned in "
             f"{seconds(elapsed)}",
@@ -152,6 +155,10 @@ def summary(waves: list[Wave], run: Waves, elapsed: float) -> list[str]:
             f"{format_bytes(tightest.required)} of {format_bytes(tightest.available)}"
             f"{_why_not_wider(tightest, unit)}",
         ]
+        if composed is not None:
+            lines.insert(1, f"composed: {composed}")
+        elif least:
+            lines.insert(1, f"no order needs fewer than {least}")
         trust = sum(wave.stopped.kind == "trust" for wave in waves)
         if trust:
             reason = next(wave.stopped.reason for wave in waves if wave.stopped.kind == "trust")
@@ -179,6 +186,8 @@ def reason(wave: Wave) -> str:
         text = (
             "trust: no profile yet" if stopped.width == wave.width else "trust: profile too small"
         )
+    elif stopped.kind == "composed":
+        text = "composed with the others"
     elif stopped.kind == "time":
         text = f"width {integer(stopped.width)} is slower for its work"
     elif stopped.plan is None:

@@ -8,6 +8,8 @@ use crate::error::Result;
 
 /// Tenths of the most packed tokens up to which a bin is not priced while it is filled.
 const UNPRICED: i64 = 7;
+/// Between two prices a bin takes less than this part of the most packed tokens.
+const BETWEEN: i64 = 50;
 
 /// What moves together: a request, or a group of them.
 #[derive(Debug, Default)]
@@ -74,6 +76,8 @@ pub(super) struct Bin {
     /// Most tokens that it takes, lowered by refusals; none of it left once it is closed.
     room: i64,
     refusals: u32,
+    /// Tokens at its last price that fits.
+    checked: i64,
 }
 
 impl Bin {
@@ -222,7 +226,8 @@ impl<'a, P: Price> Shop<'a, P> {
         if tokens > bin.room {
             return Ok(false);
         }
-        if !self.surely(tokens) {
+        // Small atoms are not priced one by one: what is too much in the end goes back.
+        if !self.surely(tokens) && tokens > bin.checked + self.most / BETWEEN {
             bin.atoms.push(atom);
             let priced = self.priced(&bin.atoms)?;
             bin.atoms.pop();
@@ -235,6 +240,7 @@ impl<'a, P: Price> Shop<'a, P> {
                 };
                 return Ok(false);
             }
+            bin.checked = tokens;
         }
         self.add(bin, atom);
         Ok(true)

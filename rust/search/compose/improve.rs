@@ -7,7 +7,7 @@ use crate::cancel;
 use crate::error::Result;
 
 /// Moves looked at.
-const MOST_LOOKS: usize = 20_000;
+const MOST_LOOKS: usize = 6_000;
 /// Comparisons spent on sums of waves, for pools of very many bins.
 const MOST_COMPARED: usize = 8_000_000;
 /// Bins that a move tries: those that are fastest with it.

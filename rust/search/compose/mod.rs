@@ -20,7 +20,7 @@ use bins::{Atoms, Bin, Price, Priced, Shop};
 use bounds::Bounds;
 use improve::total;
 
-pub use price::{Asked, Composition, compose};
+pub use price::{Asked, Composition, OrderBound, compose, order_bound};
 
 /// Numbers of waves that are tried: from one below the fewest that were found, so many.
 const WAVES_TRIED: usize = 3;
@@ -124,7 +124,12 @@ fn search<P: Price>(problem: Problem<'_>, price: P) -> Result<Found> {
         .min()
         .unwrap_or(1);
     let from = least.saturating_sub(multiple).max(found.waves).max(1);
+    let ideal = bounds.time.div_euclid(dp as i64);
     for count in (from..).step_by(multiple).take(WAVES_TRIED) {
+        let beside = found.best.time - fixed * found.best.bins.len() as i64;
+        if whole == placed.len() && fixed == 0 && beside <= ideal + ideal / 500 {
+            break; // nothing to gain
+        }
         let bins = count * dp;
         let mut tried: Vec<(&'static str, Vec<Bin>)> = Vec::new();
         for (by, made) in candidates.iter().filter(|(_, made)| made.len() <= bins) {
@@ -154,7 +159,7 @@ fn search<P: Price>(problem: Problem<'_>, price: P) -> Result<Found> {
         for (by, mut made) in tried.into_iter().take(IMPROVED) {
             cancel::check()?;
             if dp > 1 && segments <= MOST_SEGMENTS {
-                improve::improve(&mut shop, &mut made, dp, bounds.time.div_euclid(dp as i64))?;
+                improve::improve(&mut shop, &mut made, dp, ideal)?;
             }
             made.sort_by_key(|bin| Reverse(bin.time));
             let mut lists: Vec<Vec<Vec<u32>>> = made

@@ -6,6 +6,7 @@ use super::super::forest::{Forest, MILLISECOND};
 use super::super::plan::{Pricer, ROOM, Share};
 use super::super::{Engine, Profiles};
 use super::bins::{Price, Priced};
+use super::bounds::bounds;
 use super::{Found, Problem, search};
 use crate::error::{Error, Result};
 use crate::fields::{Table, result};
@@ -57,6 +58,19 @@ python {
         let waves: PyResult<Vec<_>> = self.requests.iter().map(|wave| wave.give(py)).collect();
         Ok(pyo3::types::PyTuple::new(py, waves?)?.into_any())
     }
+}
+}
+
+result! {
+/// What no order of some requests beats.
+#[derive(Debug, Clone, Default)]
+pub struct OrderBound as "OrderBound" {
+    /// Waves.
+    pub waves: usize,
+    /// Packed tokens of all waves.
+    pub tokens: i64,
+    /// Milliseconds of all waves: those of full sharing, spread evenly over the ranks.
+    pub ms: f64,
 }
 }
 
@@ -123,6 +137,31 @@ pub fn compose(
         engine.settings().dp,
         fixed,
     ))
+}
+
+/// The bounds of groups of an engine's pool, all of which fit in some wave.
+pub fn order_bound(
+    engine: &Arc<Engine>,
+    profiles: Arc<Profiles>,
+    groups: &[u32],
+    available: i64,
+) -> Result<OrderBound> {
+    let (pool, dp) = (engine.pool(), engine.settings().dp);
+    let forest = Forest::new(pool, engine.settings())?;
+    let requests = |group: &u32| pool.group(*group as usize).map(|r| r as u32).collect();
+    let atoms: Vec<Vec<u32>> = groups.iter().map(requests).collect();
+    let mut price = Product {
+        pricer: Pricer::new(Arc::clone(engine), profiles),
+        share: Share::default(),
+        available,
+    };
+    let most = price.most(&atoms, &forest)?;
+    let found = bounds(&forest, &atoms.concat(), most);
+    Ok(OrderBound {
+        waves: found.bins.div_ceil(dp),
+        tokens: found.tokens,
+        ms: found.time as f64 / dp as f64 / MILLISECOND,
+    })
 }
 
 impl Composition {
