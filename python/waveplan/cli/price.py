@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     plan = plans[dp_rank]
     fits = plan.required <= available if bounded else None
     out = sys.stderr if args.json else sys.stdout
-    print(job.model_text(), file=out)
+    print(f"{job.model_text()}\n{job.training_text()}", file=out)
     fit = ""
     if bounded:
         fit = f"; {'fits' if fits else 'does not fit'} in {format_bytes(available)}"
