@@ -167,7 +167,8 @@ class Planner:
         told = [
             f"{self.model.name or 'a model'} on {ranks_text(self.topology, ' ')}",
             f"{self.training.recompute} recompute, {lora}",
-            f"mode {self.mode}, rules {self.bound.rules.name}, trust {self.trust}",
+            f"mode {self.mode}, rules {self.bound.rules.name}, trust {self.trust}, "
+            f"objective {self.objective}",
             f"layout score {score}",
             f"{format_bytes(self.available)} available",
         ]

@@ -318,6 +318,7 @@ def test_command_line_and_library_plan_the_same_waves(
     told = repr(planner)
     assert "mode best, rules default, trust rules" in told
     assert "30.00 GiB available" in told
+    assert "objective time" in told
     assert "AllShares" in told
     assert all(one.name in told for one in waves.doubtful)
     assert ("a margin of 10% where they matter" in told) == bool(planner.bound.doubtful)

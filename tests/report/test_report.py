@@ -26,6 +26,7 @@ from waveplan.desk.jobs import Job
 from waveplan.planner import Planner, Waves
 from waveplan.report.data import collect, rank_prices
 from waveplan.report.html import page as page_of
+from waveplan.report.summary import summary
 from waveplan.sequences.requests import Requests
 from waveplan.sequences.sequences import Sequences
 from waveplan.wave import Wave
@@ -74,6 +75,18 @@ def case(name: str) -> dict[str, Any]:
     job, requests = CASES[name]
     planner, waves, run = planned(job, requests)
     return collect(job, planner, waves, run)
+
+
+def test_groups_refused_are_named_as_groups() -> None:
+    long = [np.arange(40_000), np.arange(9, 50)]
+    requests = Requests(Sequences.from_any([np.arange(30), *long]), groups=[1, 2])
+    job = Job(model=MODEL, dp=2, cp=2, available="4GiB")
+    planner, waves, run = planned(job, requests)
+    text = summary(waves, run, 0.0)[-1]
+    assert text.startswith("refused: 1 of 2 groups, ")
+    assert "  group 1: 40,041 tokens, requires" in text
+    (refused,) = collect(job, planner, waves, run)["refused"]
+    assert (refused["requests"], refused["tokens"]) == ([1, 2], 40_041)
 
 
 def test_text_json_page_and_plots_show_the_same_numbers_of_all_shares(
@@ -271,7 +284,7 @@ def test_chromium_shows_it_without_errors_requests_or_overflow(name: str, tmp_pa
         assert found["tall"] < 200
         assert found["headings"][0] == "Waves"
         assert ("Refused requests" in found["headings"]) == bool(data["refused"])
-        assert ("Attention per rank" in found["headings"]) == (data["attention"] is not None)
+        assert ("Attention per CP rank" in found["headings"]) == (data["attention"] is not None)
 
 
 @pytest.mark.chromium

@@ -200,7 +200,7 @@ def _tables(results: Sequence[tuple[Job, Outcome]]) -> list[Table | str]:
         "waves",
         "widest",
         "packed tokens",
-        "busiest rank",
+        "busiest CP rank",
         *(("DP tokens", "DP time") if shares else ()),
         "required",
         "refused",

@@ -67,7 +67,7 @@ def collect(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> di
         else "",
         "refused": [
             {
-                "requests": item.indices.tolist(),
+                "requests": np.sort(item.plan.requests).tolist(),
                 "tokens": item.plan.logical_tokens,
                 "required": item.required,
                 "why": str(item).rpartition("; ")[2],

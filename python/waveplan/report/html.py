@@ -113,7 +113,7 @@ def _waves(data: dict[str, Any]) -> str:
     right = ["wave", "requests", "tokens", "packed", "required", "busiest"]
     if data["dp"] > 1:
         right += ["DP rank", "DP tokens", "DP time"]
-    head = (*right, *(["tokens per rank"] if several else []), "not wider because")
+    head = (*right, *(["tokens per CP rank"] if several else []), "not wider because")
     full = max(max(wave["rank_tokens"]) for wave in waves) or 1
     rows = [
         [
@@ -189,7 +189,7 @@ def _memory(data: dict[str, Any]) -> str:
         bars += _line(rank["rank"], _bar(parts, full, available), format_bytes(rank["required"]))
     return (
         f"<h2>Memory of the tightest wave (wave {tightest['number']}{_of_dp(data)})</h2>"
-        f"<p>Bytes per rank and term; the red line is what is available, {escape(format_bytes(available))}.</p>"
+        f"<p>Bytes per CP rank and term; the red line is what is available, {escape(format_bytes(available))}.</p>"
         + bars
         + _key(colour.items())
         + f"<pre>{escape(tightest['explain'])}</pre>"
@@ -236,7 +236,7 @@ def _attention(data: dict[str, Any]) -> str:
         both = rank["forward_ms"] + rank["backward_ms"]
         bars += _line(rank["rank"], _bar(parts, full), f"{both:.2f} ms")
     return (
-        "<h2>Attention per rank</h2><p>Modelled forward compute of one layer of the tightest wave's "
+        "<h2>Attention per CP rank</h2><p>Modelled forward compute of one layer of the tightest wave's "
         "largest pack: on the rank's own keys, then on the keys of each fetch from other ranks. The "
         "number is forward and backward together, with communication.</p>"
         + bars
@@ -287,4 +287,4 @@ def _refused(data: dict[str, Any]) -> str:
     ]
     right = ("requests", "tokens", "required")
     made = _table((*right, "why"), rows, right)
-    return f"<h2>Refused requests</h2><p>These can never fit; the rest is planned.</p>{made}"
+    return f"<h2>Refused requests</h2><p>These do not run; the rest is planned.</p>{made}"

@@ -173,7 +173,7 @@ def summary(waves: list[Wave], run: Waves, elapsed: float) -> list[str]:
         lines = [f"unmeasured or uncharged for these requests: {rules}", *_states(run.doubtful)]
         parts.append("\n".join(lines))
     if run.refused:
-        parts.append(_refused(run.refused, count(len(groups), unit)))
+        parts.append(_refused(run.refused, len(groups), unit))
     return parts
 
 
@@ -233,27 +233,27 @@ def _states(states: Sequence[Any]) -> list[str]:
     return [f"  {', '.join(names)}: {reason}" for reason, names in by_reason.items()]
 
 
-def _refused(refused: Sequence[WaveRefused], of: str) -> str:
+def _refused(refused: Sequence[WaveRefused], groups: int, unit: str) -> str:
     amounts = [item.required for item in refused if item.required > item.available]
     dropped = len(refused) - len(amounts)
     lines = [
-        f"refused: {integer(len(amounts))} of {of}, which can never fit in "
+        f"refused: {integer(len(amounts))} of {count(groups, unit)}, which can never fit in "
         f"{format_bytes(refused[0].available)}; they require {format_bytes(min(amounts))} to "
         f"{format_bytes(max(amounts))}"
         + (f"; {integer(dropped)} more dropped with them" if dropped else "")
     ]
     for item in refused[:SHOWN]:
-        which = ", ".join(str(i) for i in item.indices.tolist()[:4])
         why = f"requires {format_bytes(item.required)}"
         if item.required <= item.available:
             why = "dropped with its wave, as the reference planner does"
-        lines.append(f"  request {which}: {count(item.plan.logical_tokens, 'token')}, {why}")
+        tokens = count(item.plan.logical_tokens, "token")
+        lines.append(f"  {unit} {item.indices[0]}: {tokens}, {why}")
     if len(refused) > SHOWN:
         lines.append(f"  and {integer(len(refused) - SHOWN)} more; --json has them all")
     hardest = max(refused, key=lambda item: item.required)
     changes = " or ".join(str(change) for change in hardest.change)
     if changes:
-        lines.append(f"  request {hardest.indices[0]}, the hardest, would fit with {changes}")
+        lines.append(f"  {unit} {hardest.indices[0]}, the hardest, would fit with {changes}")
     return "\n".join(lines)
 
 
