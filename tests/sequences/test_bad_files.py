@@ -96,7 +96,7 @@ def refused(load: Callable[[Path], object], path: Path, *says: str) -> None:
         (b'{"tokens": [1, 2], "input_lengths": 3}', "input_lengths is 3 of 2 tokens"),
         (b'{"tokens": [1, 2], "response_length": 3}', "response_length says 3 of 2 tokens"),
         (b'{"tokens": [1, 2], "response_length": "1"}', "response_length is '1'"),
-        (b'{"tokens": [1, 2], "mask": [0, 1]}', "say which, --column attention_mask=mask"),
+        (b'{"tokens": [1, 2], "mask": [0, 1]}', "say which by --column attention_mask=mask"),
         (b'{"messages": [{"role": "user", "content": "hi"}]}', "this holds text (column messages)"),
         (b'{"ids": [7, 8]}', "ids may be token ids: give input_ids"),
         (b'{"tokens": [1], "group": 1}', "group was missing before"),

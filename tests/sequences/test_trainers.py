@@ -139,10 +139,12 @@ def test_columns_in_memory() -> None:
         records,
         [Record(**record) for record in records],
         [{name: Tensor(row) for name, row in record.items()} for record in records],
+        [{name: np.array([row]) for name, row in record.items()} for record in records],
     ):
         sequences = Sequences.from_any(given)
         assert lists_of(sequences) == [[5, 6], [7, 8, 9]]
         assert Requests.from_any(given).labelled.tolist() == [1, 3]
+    assert lists_of(Sequences.from_any(iter(records))) == [[5, 6], [7, 8, 9]]
     assert lists_of(Sequences.from_any(Nested())) == [[1, 2], [3]]
     assert lists_of(Sequences.from_any(np.array(ids), np.array(mask))) == [[5, 6], [7, 8, 9]]
     assert lists_of(Sequences.from_any({"input_ids": [5, 6], "labels": [-100, 6]})) == [[5, 6]]

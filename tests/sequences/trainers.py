@@ -209,6 +209,22 @@ TABLE = [
         groups=1,
     ),
     Row(
+        "slime, some masks",
+        "slime_masks.json",
+        document(
+            {
+                "rollout_id": 3,
+                "samples": [
+                    row | {"loss_mask": mask, "remove_sample": mask is None}
+                    for row, mask in zip(_rows(SLIME), ([1, 0], None), strict=True)
+                ],
+            }
+        ),
+        "tokens response_length loss_mask remove_sample group_index",
+        labelled=[1, 0],
+        groups=1,
+    ),
+    Row(
         "slime, columns",
         "slime_columns.json",
         document(
@@ -262,6 +278,35 @@ TABLE = [
         "trl_packed.jsonl",
         lines(input_ids=[PACKED], labels=[PACKED_LABELS], position_ids=[PACKED_AT]),
         "input_ids labels position_ids",
+    ),
+    Row(
+        "TRL, a batch a line",
+        "trl_batch.jsonl",
+        lines(
+            input_ids=[[[*P, *A, PAD, PAD], [*Q, *B]], [[*P, *A]]],
+            attention_mask=[[[1] * 4 + [0] * 2, [1] * 6], [[1] * 4]],
+            labels=[[[X, X, *A, X, X], LABELS[1]], [LABELS[0]]],
+            uid=[["a", "b"], ["a"]],
+        ),
+        "input_ids attention_mask labels uid",
+        [*WHOLE, [*P, *A]],
+        [2, 3, 2],
+        pads=2,
+        groups=2,
+    ),
+    Row(
+        "TRL, rewards",
+        "trl_rewards.jsonl",
+        lines(
+            input_ids_chosen=[WHOLE[0]],
+            attention_mask_chosen=[[1] * 4],
+            input_ids_rejected=[[*WHOLE[1], PAD]],
+            attention_mask_rejected=[[1] * 6 + [0]],
+        ),
+        "input_ids_chosen input_ids_rejected attention_mask_rejected",
+        labelled=[4, 6],
+        pads=1,
+        groups=1,
     ),
     Row(
         "TRL, DPO",
@@ -352,9 +397,11 @@ TABLE = [
                 ]
                 for p, a in ((P, A), (Q, B))
             ],
+            loss_multiplier=[1.0, 0.0],
             idx=[0, 1],
         ),
-        "message_log",
+        "message_log loss_multiplier",
+        labelled=[2, 0],
     ),
     Row(
         "prime-rl",
@@ -441,6 +488,29 @@ TABLE = [
         ),
         "input_ids labels loss_scale",
         labelled=[2, 2],
+    ),
+    Row(
+        "ms-swift, packed images",
+        "swift_images.jsonl",
+        lines(
+            input_ids=[PACKED],
+            labels=[PACKED_LABELS],
+            length=[10],
+            position_ids=[[[[0, 0, 0, 2, 0, 1, 1, 1, 2, 3]]] * 3],
+        ),
+        "input_ids labels position_ids",
+    ),
+    Row(
+        "Transformers, axes of positions",
+        "axes.npz",
+        arrays(
+            input_ids=[PACKED, PACKED],
+            labels=[PACKED_LABELS] * 2,
+            position_ids=[[PACKED_AT] * 2] * 3,
+        ),
+        "input_ids labels position_ids",
+        [*WHOLE, *WHOLE],
+        [2, 3, 2, 3],
     ),
     Row(
         "ms-swift, rollouts",

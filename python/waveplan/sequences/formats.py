@@ -15,6 +15,7 @@ from waveplan.sequences.names import (
     AT_END,
     ATTENTION,
     CUMULATIVE,
+    GIVEN,
     GROUP,
     IGNORED,
     LABELS,
@@ -22,8 +23,8 @@ from waveplan.sequences.names import (
     MASKS,
     NUMBERED,
     PACKED,
+    PAIRED,
     PAIRS,
-    POSITIONS,
     PROMPT,
     PROMPT_ATTENTION,
     PROMPT_LENGTH,
@@ -49,7 +50,7 @@ from waveplan.sequences.reader import (
     sums,
     within,
 )
-from waveplan.sequences.tables import Table, ints, refuse
+from waveplan.sequences.tables import Table, Unbatched, ints, refuse
 
 __all__ = ["read_table"]
 
@@ -73,6 +74,11 @@ def understand(table: Table) -> Found:
         InputError: no token ids, or columns that contradict each other; names the row.
     """
     reader = _Rows(table)
+    if batch := reader.batch():
+        rows = Unbatched(table, batch)
+        found = understand(rows)
+        found.rows = rows.owner[found.rows]
+        return found
     if reader.has("group_ids", "lists") and reader.has("parent_ids", "lists"):
         found = tree(reader, reader._labels)
     elif pair := reader.pair():
@@ -96,11 +102,18 @@ def understand(table: Table) -> Found:
 class _Rows(Reader):
     """Reads rows of token ids, one sequence each or several packed."""
 
+    def batch(self) -> str | None:
+        """Return the column of token ids whose rows are batches, [sequences, tokens] each, as
+        other columns beside it are."""
+        names = (*WHOLE, *PROMPT[:3], *(name.format(PAIRS[0]) for name in PAIRED))
+        nested = [name for name in self.table.names if name in GIVEN and self.has(name, "nested")]
+        return self.find(names, "nested") if len(nested) > 1 and not self.find(names) else None
+
     def pair(self) -> str | None:
-        """Return what the columns of preference pairs end in."""
-        for end in ("input_ids", "ids"):
-            if all(self.has(f"{pair}_{end}", "lists") for pair in PAIRS):
-                return end
+        """Return what the columns of preference pairs are called."""
+        for ids in PAIRED:
+            if all(self.has(ids.format(pair), "lists") for pair in PAIRS):
+                return ids
         return None
 
     def read(self) -> Found:
@@ -184,8 +197,6 @@ class _Rows(Reader):
                 refuse(self.table, 0, f"{name} holds lists: give one value a row")
             if name in listed and kind == "nested":
                 refuse(self.table, 0, f"{name} holds lists of lists: give one list a row")
-            if name in POSITIONS and kind == "nested":
-                self.odd.append(f"{name} of several axes are not read: no line is cut by them")
 
     def _within(self, part: str, name: str) -> None:
         lengths: Int64 = getattr(self, part)
@@ -329,7 +340,9 @@ class _Rows(Reader):
             self.used[sampled] = "labels"
             samples = np.asarray(self.table.values(sampled))
             wrong = (samples != 0) & (samples != 1)
-            if wrong.any():
+            if sampled == "remove_sample":
+                samples = samples == 0
+            if wrong.any() and sampled != "loss_multiplier":
                 row = int(np.argmax(wrong))
                 refuse(self.table, row, f"{sampled} is {shown(samples[row])}: it holds 0 and 1")
             if not samples.all() or made is not None:
@@ -373,8 +386,9 @@ class _Rows(Reader):
             if not (self.find(("tokens",)) and self.find(LABELS)):
                 refuse_all(
                     self.table,
-                    "mask may mean pads, labels or what is left out of the loss: say which, "
-                    "--column attention_mask=mask or loss_mask=mask, or drop it: --column mask=",
+                    "mask may mean pads, labels or what is left out of the loss: say which by "
+                    "--column attention_mask=mask, loss_mask=mask (1 is trained on) or "
+                    "prompt_mask=mask (1 is not, as torchtune has it), or drop it: --column mask=",
                 )
             self.used[name] = "left to the labels"
             return None

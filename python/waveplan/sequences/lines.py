@@ -104,9 +104,16 @@ def _block(block: bytes, number: int, columns: Names) -> Iterator[Found]:
     records = _together(lines)
     if records is None:
         records = [_record(line, at, block) for line, at in zip(lines, numbers, strict=True)]
+    return _runs(records, np.array(numbers, np.int64), columns, "line")
+
+
+def _runs(
+    records: list[dict[str, Any]], numbers: Int64, columns: Names, unit: str
+) -> Iterator[Found]:
+    """Understand objects; runs of them with the same columns apart."""
     shapes = [tuple(record) for record in records]
     if len(set(shapes)) == 1 and not any(None in record.values() for record in records):
-        yield _lined(records, np.array(numbers, np.int64), columns)
+        yield _run(records, numbers, columns, unit)
         return
     known: dict[tuple[str, ...], tuple[str, ...]] = {}
     first, before = 0, None
@@ -117,18 +124,18 @@ def _block(block: bytes, number: int, columns: Names) -> Iterator[Found]:
         if names not in known:
             known[names] = tuple(sorted(n for n in names if n in GIVEN or n in columns.values()))
         if i and known[names] != before:
-            yield _lined(records[first:i], np.array(numbers[first:i], np.int64), columns)
+            yield _run(records[first:i], numbers[first:i], columns, unit)
             first = i
         before = known[names]
     if records:
-        yield _lined(records[first:], np.array(numbers[first:], np.int64), columns)
+        yield _run(records[first:], numbers[first:], columns, unit)
 
 
-def _lined(records: list[dict[str, Any]], lines: Int64, columns: Names) -> Found:
-    """Understand the objects of some lines."""
-    table = RecordTable(records, lambda row: f"line {lines[row]}")
+def _run(records: list[dict[str, Any]], numbers: Int64, columns: Names, unit: str) -> Found:
+    """Understand objects with the same columns."""
+    table = RecordTable(records, lambda row: f"{unit} {numbers[row]}")
     found = read_table(table, columns)
-    found.rows, found.unit = lines[found.rows], "line"
+    found.rows, found.unit = numbers[found.rows], unit
     return found
 
 
@@ -183,7 +190,7 @@ def read_json(stream: IO[bytes], columns: Names, on_read: OnRead) -> Iterator[Fo
     place = lambda row: f"row {row}"  # noqa: E731
     if isinstance(value, dict):
         rows = [v for v in value.values() if isinstance(v, list) and v and isinstance(v[0], dict)]
-        if len(rows) == 1 and not any(name in GIVEN for name in value):
+        if len(rows) == 1 and not any(isinstance(value[n], list) for n in value if n in GIVEN):
             value = rows[0]
         elif any(isinstance(v, list) and v and isinstance(v[0], list) for v in value.values()):
             yield read_table(ArrayTable(value, place), columns)
@@ -197,13 +204,7 @@ def read_json(stream: IO[bytes], columns: Names, on_read: OnRead) -> Iterator[Fo
     for i, row in enumerate(value):
         if not isinstance(row, dict):
             raise InputError(f"row {i}: a {type(row).__name__}, not an object")
-    if value:
-        same = [tuple(sorted(name for name in row if name in GIVEN)) for row in value]
-        for i, names in enumerate(same):
-            if names != same[0]:
-                odd = min(set(names) ^ set(same[0]))
-                raise InputError(f"row {i}: {odd} is not in every row: give it in each or in none")
-        yield read_table(RecordTable(value, place), columns)
+    yield from _runs(value, np.arange(len(value)), columns, "row")
 
 
 def _one(head: bytes) -> bool:

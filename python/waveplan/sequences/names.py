@@ -26,18 +26,21 @@ MASKS = (
 AT_END = ("response_mask", "action_mask", "response_loss_mask")
 """Masks of the response alone where they are shorter than the ids."""
 WEIGHTS = ("loss_scale",)
-SAMPLES = ("sample_mask", "sample_loss_mask")
+SAMPLES = ("sample_mask", "sample_loss_mask", "loss_multiplier", "remove_sample")
+"""Of a whole sequence; ``remove_sample`` is true where nothing is trained on."""
 RESPONSE_LENGTH = ("response_length", "response_lengths", "num_actions")
 PROMPT_LENGTH = ("first_target", "prompt_length", "prompt_len")
 PACKED = ("seq_lengths", "seq_lens")
 CUMULATIVE = ("cu_seqlens", "cu_seq_lens", "cu_seq_lens_q", "cu_seqlens_q")
-POSITIONS = ("position_ids", "input_pos")
+POSITIONS = ("text_position_ids", "position_ids", "input_pos")
 NUMBERED = ("seq_idx", "segment_ids", "sequence_ids")
 GROUP = (
     *("group", "group_id", "uid", "group_index", "prompt_id", "prompt_uid", "example_id"),
     *("rollout_id", "rollout_ids"),
 )
 PAIRS = ("chosen", "rejected")
+PAIRED = ("{}_input_ids", "{}_ids", "input_ids_{}")
+"""What the ids of a pair are called."""
 GIVEN = tuple(
     dict.fromkeys(
         (
@@ -45,8 +48,13 @@ GIVEN = tuple(
             *(*LENGTHS, *LABELS, *MASKS, "prompt_mask", "mask", *WEIGHTS, *SAMPLES),
             *(*RESPONSE_LENGTH, *PROMPT_LENGTH, *PACKED, *CUMULATIVE, *POSITIONS, *NUMBERED),
             *(*GROUP, "message_log", "group_ids", "parent_ids"),
-            *(f"{pair}_{name}" for pair in PAIRS for name in ("ids", "input_ids", "labels")),
-            *(f"{pair}_attention_mask" for pair in PAIRS),
+            *(name.format(pair) for pair in PAIRS for name in PAIRED),
+            *(
+                name.format(pair, column)
+                for pair in PAIRS
+                for name in ("{0}_{1}", "{1}_{0}")
+                for column in ("labels", "attention_mask")
+            ),
         )
     )
 )

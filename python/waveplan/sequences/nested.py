@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from waveplan.errors import InputError
 from waveplan.sequences.columns import interleave
-from waveplan.sequences.names import GROUP, PAIRS, POSITIONS, PROMPT, WANTED, WHOLE
+from waveplan.sequences.names import GROUP, PAIRS, POSITIONS, PROMPT, SAMPLES, WANTED, WHOLE
 from waveplan.sequences.reader import Found, Reader, Renamed, changes, seen, sums
 from waveplan.sequences.tables import RecordTable, Table, ints, refuse
 
@@ -38,7 +38,7 @@ def messages(reader: Reader) -> Table:
             ids += part
             mask += told if isinstance(told, list) else np.asarray(told).tolist()
         records.append({"input_ids": ids, "token_mask": mask})
-    for name in GROUP:
+    for name in (*GROUP, *SAMPLES):
         if name in table.names and table.kind(name) in ("value", "text"):
             for record, value in zip(records, table.values(name), strict=True):
                 record[name] = value
@@ -46,18 +46,20 @@ def messages(reader: Reader) -> Table:
     return RecordTable(records, table.place)
 
 
-def pairs(reader: Reader, end: str, read: Callable[[Table], Found]) -> Found:
-    """Read the chosen and the rejected sequence of each row, which are one group."""
+def pairs(reader: Reader, ids: str, read: Callable[[Table], Found]) -> Found:
+    """Read the chosen and the rejected sequence of each row, which are one group; ``ids`` says what
+    their columns are called."""
     table, parts = reader.table, []
     for pair in PAIRS:
         prompt = reader.find(PROMPT)
+        mask = "attention_mask" if prompt is None else "completion_attention_mask"
         names = {
-            f"{pair}_{end}": "input_ids" if prompt is None else "completion_ids",
+            ids.format(pair): "input_ids" if prompt is None else "completion_ids",
             f"{pair}_labels": "labels",
-            f"{pair}_attention_mask": "attention_mask"
-            if prompt is None
-            else "completion_attention_mask",
-            f"{pair}_mask": "completion_attention_mask",
+            f"labels_{pair}": "labels",
+            f"{pair}_attention_mask": mask,
+            f"attention_mask_{pair}": mask,
+            f"{pair}_mask": mask,
         }
         chosen = {ours: theirs for theirs, ours in names.items() if theirs in table.names}
         drop = dict.fromkeys(("labels", "attention_mask"), "") if prompt is None else {}

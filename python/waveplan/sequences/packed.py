@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from waveplan.sequences.columns import Lists
 from waveplan.sequences.names import CUMULATIVE, NUMBERED, PACKED, POSITIONS
 from waveplan.sequences.reader import Found, Reader, changes, sums, within
-from waveplan.sequences.tables import entry, refuse
+from waveplan.sequences.tables import entry, ints, refuse
 
 __all__ = ["compose", "marks_of", "numbered"]
 
@@ -32,7 +33,7 @@ def marks_of(reader: Reader, keep: Flags | None) -> Flags | None:
         values, offsets = reader.take(name, "packed sequences")
         reader.same(name, offsets)
         return changes(values, reader.offsets)
-    elif name := reader.find(POSITIONS):
+    elif name := reader.find(POSITIONS) or reader.find(POSITIONS, "nested"):
         return _restarts(reader, name, keep)
     else:
         return None
@@ -87,7 +88,9 @@ def _cumulative(reader: Reader, name: str, values: Int64, offsets: Int64) -> Int
 
 
 def _restarts(reader: Reader, name: str, keep: Flags | None) -> Flags | None:
-    values, offsets = reader.take(name, "packed sequences")
+    axes = reader.has(name, "nested")
+    reader.used[name] = "packed sequences"
+    values, offsets = _first_axis(reader, name) if axes else ints(reader.table, name)
     reader.same(name, offsets)
     kept = np.arange(len(values)) if keep is None else np.flatnonzero(keep)
     rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))[kept]
@@ -95,6 +98,9 @@ def _restarts(reader: Reader, name: str, keep: Flags | None) -> Flags | None:
     same = rows[1:] == rows[:-1]
     again = same & (positions[1:] == 0)
     wrong = same & ~again & (positions[1:] != positions[:-1] + 1)
+    if axes:  # the tokens of an image stand at one position
+        again &= positions[:-1] > 0
+        wrong[:] = False
     if wrong.any():
         at = int(kept[int(np.argmax(wrong)) + 1])
         entry(
@@ -110,6 +116,18 @@ def _restarts(reader: Reader, name: str, keep: Flags | None) -> Flags | None:
     marks = np.zeros(len(values), np.bool_)
     marks[kept[1:][again]] = True
     return marks
+
+
+def _first_axis(reader: Reader, name: str) -> Lists:
+    """Return the first axis of each row's positions: that of the text, or the time of images."""
+    (values, inner), outer = reader.table.nested(name)
+    bare = np.flatnonzero(np.diff(outer) == 0)
+    if bare.size:
+        refuse(reader.table, int(bare[0]), f"{name} is empty: give one position a token")
+    first = outer[:-1]
+    lengths = inner[first + 1] - inner[first]
+    offsets = sums(lengths)
+    return values[np.arange(offsets[-1]) + np.repeat(inner[first] - offsets[:-1], lengths)], offsets
 
 
 def compose(

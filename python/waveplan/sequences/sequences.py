@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -111,8 +111,9 @@ class Sequences:
         - lists or arrays of token ids, a 2-D array, Arrow lists, torch tensors on the CPU, one,
           nested or a list of them: every id is a token;
         - columns as in `load`, by name: a dict of arrays or tensors ([sequences, tokens] with an
-          ``attention_mask``, for example), an Arrow table, a Hugging Face dataset, a data frame, a
-          list of dicts or of objects with these attributes. ``columns`` renames them.
+          ``attention_mask``, for example), an Arrow table, a Hugging Face dataset, a data frame,
+          dicts or objects with these attributes, in a list or one after another. ``columns``
+          renames them.
 
         ``attention_mask`` is that of sequences given without names, [sequences, tokens].
 
@@ -125,6 +126,8 @@ class Sequences:
             return sequences
         if attention_mask is not None:
             sequences = {"input_ids": sequences, "attention_mask": attention_mask}
+        if isinstance(sequences, Iterable) and not hasattr(sequences, "__len__"):
+            sequences = list(sequences)  # a generator, or a dataset that streams
         from waveplan.sequences.files import named
         from waveplan.sequences.formats import read_table
         from waveplan.sequences.join import Joined

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from waveplan.checks import first_line, integers, shown
 from waveplan.errors import InputError
 from waveplan.sequences.columns import Lists, is_arrow, join_arrays, length_offsets, unbound
-from waveplan.sequences.names import WHOLE
+from waveplan.sequences.names import POSITIONS, WHOLE
 
 __all__ = [
     "ArrayTable",
@@ -23,6 +23,7 @@ __all__ = [
     "Numbers",
     "RecordTable",
     "Table",
+    "Unbatched",
     "Values",
     "entry",
     "ints",
@@ -109,8 +110,11 @@ class RecordTable:
         """Return the inner lists of a column of lists of lists."""
         rows = [row or [] for row in self._column(name)]
         inner = list(chain.from_iterable(rows))
-        if set(map(type, inner)) - {list}:
-            raise InputError(f"{name}: give lists of lists of integers")
+        if all(type(part) is list and len(part) == 1 and type(part[0]) is list for part in inner):
+            inner = [part[0] for part in inner]  # [axes, 1, tokens]
+        for i, row in enumerate(rows if set(map(type, inner)) - {list} else ()):
+            if set(map(type, row)) - {list}:
+                refuse(self, i, f"{name} is {shown(row)}: give lists of integers")
         return (_numbers(self, name, inner), length_offsets(inner)), length_offsets(rows)
 
     def values(self, name: str) -> Sequence[Any]:
@@ -319,6 +323,12 @@ class ArrayTable:
         self.columns = {str(name): _opened(str(name), columns[name]) for name in columns}
         self.place = place
         self.names = list(self.columns)
+        ids = next((self.columns[n] for n in self.names if n in WHOLE), None)
+        for name in POSITIONS:  # [axes, sequences, tokens]
+            axes = self.columns.get(name)
+            some = ids is not None and isinstance(axes, np.ndarray) and axes.ndim == 3
+            if some and len(axes) != len(ids) == axes.shape[1]:
+                self.columns[name] = axes.transpose(1, 0, 2)
         sizes = {name: len(column) for name, column in self.columns.items() if column is not None}
         self.rows = max(sizes.values(), default=0)
         for name, size in sizes.items():
@@ -375,10 +385,14 @@ class ArrayTable:
 
     def nested(self, name: str) -> tuple[Numbers, NDArray[np.int64]]:
         """Return the inner lists of a column of lists of lists."""
-        column = [list(row) for row in self.columns[name]]
+        whole = self.columns[name]
+        if isinstance(whole, np.ndarray) and whole.ndim == 3:
+            rows, lists, length = whole.shape
+            numbers = whole.reshape(-1), np.arange(rows * lists + 1) * length
+            return numbers, np.arange(rows + 1) * lists
+        column = [list(row) for row in whole]
         inner = [_array(name, part).tolist() for part in chain.from_iterable(column)]
-        numbers = _numbers(self, name, inner), length_offsets(inner)
-        return numbers, length_offsets(column)
+        return (_numbers(self, name, inner), length_offsets(inner)), length_offsets(column)
 
     def values(self, name: str) -> Sequence[Any]:
         """Return the one value of each row."""
@@ -391,6 +405,64 @@ class ArrayTable:
     def messages(self, name: str) -> list[list[Mapping[str, Any]]]:
         """Return the lists of objects of a column."""
         return [list(row) for row in self.columns[name]]
+
+
+class Unbatched:
+    """A table of one whose rows are batches, [sequences, tokens] a column: a row a sequence.
+
+    Attributes:
+        owner: the row of each sequence, [n].
+    """
+
+    def __init__(self, table: Table, ids: str) -> None:
+        self.table, self.names = table, table.names
+        self._outer = table.nested(ids)[1]
+        self._counts = np.diff(self._outer)
+        self.rows = int(self._outer[-1])
+        self.owner = np.repeat(np.arange(len(self._counts)), self._counts)
+
+    def place(self, row: int) -> str:
+        """Name a sequence, such as ``line 3, sequence 1``."""
+        owner = int(self.owner[row])
+        return f"{self.table.place(owner)}, sequence {row - int(self._outer[owner])}"
+
+    def kind(self, name: str) -> Kind:
+        """Return the kind of a column."""
+        kind = self.table.kind(name)
+        single = bool((self._counts == 1).all())
+        if kind == "nested":
+            return "nested" if single and name in POSITIONS else "lists"
+        if kind == "lists" and (np.diff(self.table.lists(name)[1]) == self._counts).all():
+            return "value"
+        listed = kind == "text" and all(isinstance(row, list) for row in self.table.values(name))
+        return kind if single or listed else "absent"
+
+    def lists(self, name: str, *, integer: bool = False) -> Numbers:
+        """Return the lists of numbers of a column."""
+        if self.table.kind(name) != "nested":
+            return self.table.lists(name, integer=integer)
+        numbers, outer = self.table.nested(name)
+        wrong = np.flatnonzero(np.diff(outer) != self._counts)
+        if wrong.size:
+            row = int(wrong[0])
+            have, need = np.diff(outer)[row], self._counts[row]
+            refuse(self.table, row, f"{name} has {have} lists for {need} sequences: give one each")
+        return numbers
+
+    def nested(self, name: str) -> tuple[Numbers, NDArray[np.int64]]:
+        """Return the inner lists of a column of lists of lists."""
+        return self.table.nested(name)
+
+    def values(self, name: str) -> Sequence[Any]:
+        """Return the one value of each row."""
+        if self.table.kind(name) == "lists":
+            return self.table.lists(name)[0]
+        rows = self.table.values(name)
+        return list(chain.from_iterable(rows)) if isinstance(rows[0], list) else rows
+
+    def messages(self, name: str) -> list[list[Mapping[str, Any]]]:
+        """Return the lists of objects of a column."""
+        return self.table.messages(name)
 
 
 def _array(name: str, value: Any) -> Values:
@@ -449,7 +521,8 @@ def table_of(value: Any) -> Table | None:
         return ArrowTable(whole, place)
     if hasattr(value, "iloc") and hasattr(value, "columns"):
         value = {str(name): value[name].tolist() for name in value.columns}
-    if isinstance(value, Mapping) or (hasattr(value, "keys") and hasattr(value, "__getitem__")):
+    named = hasattr(value, "keys") and hasattr(value, "__getitem__") and not hasattr(value, "iloc")
+    if isinstance(value, Mapping) or named:
         columns = {str(name): value[name] for name in value.keys()}  # noqa: SIM118
         return ArrayTable(_one_row(columns), place)
     if isinstance(value, list | tuple) and value and not hasattr(value[0], "__array__"):
