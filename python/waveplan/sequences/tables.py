@@ -325,9 +325,9 @@ class ArrayTable:
         self.names = list(self.columns)
         ids = next((self.columns[n] for n in self.names if n in WHOLE), None)
         for name in POSITIONS:  # [axes, sequences, tokens]
-            axes = self.columns.get(name)
-            some = ids is not None and isinstance(axes, np.ndarray) and axes.ndim == 3
-            if some and len(axes) != len(ids) == axes.shape[1]:
+            axes: Any = self.columns.get(name)
+            deep = getattr(axes, "ndim", 0) == 3
+            if deep and ids is not None and len(axes) != len(ids) == axes.shape[1]:
                 self.columns[name] = axes.transpose(1, 0, 2)
         sizes = {name: len(column) for name, column in self.columns.items() if column is not None}
         self.rows = max(sizes.values(), default=0)
@@ -456,7 +456,8 @@ class Unbatched:
     def values(self, name: str) -> Sequence[Any]:
         """Return the one value of each row."""
         if self.table.kind(name) == "lists":
-            return self.table.lists(name)[0]
+            made: Any = self.table.lists(name)[0]
+            return made  # type: ignore[no-any-return]
         rows = self.table.values(name)
         return list(chain.from_iterable(rows)) if isinstance(rows[0], list) else rows
 
