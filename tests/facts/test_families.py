@@ -101,6 +101,38 @@ def test_both_writers_of_one_architecture() -> None:
     assert facts[0] == facts[1] == facts[2]
 
 
+def test_which_layers_have_an_indexer() -> None:
+    """As the class of GLM-5 fills it in, whichever of three keys says it."""
+    listed = CONFIGS["aic--zai-org--GLM-5.2-FP8"]["config"]
+    bare = {key: value for key, value in listed.items() if key != "indexer_types"}
+    pattern = "".join("F" if one == "full" else "S" for one in listed["indexer_types"])
+    for config in (bare, {**bare, "index_topk_freq": 1, "index_topk_pattern": pattern}):
+        assert Model.from_hf(config) == Model.from_hf(listed)
+
+
+@pytest.mark.parametrize(
+    ("tower", "parameters"),  # of the classes, without weights
+    [
+        ({"model_type": "clip_vision_model"}, 87456000),
+        ({"model_type": "siglip_vision_model"}, 92884224),
+        ({"model_type": "siglip_vision_model", "vision_use_head": False}, 85797120),
+        ({"model_type": "pixtral"}, 403489792),
+        ({"model_type": "qwen2_vl"}, 675759104),
+        ({"model_type": "qwen2_5_vl", "depth": 32}, 3083025152),
+        ({"model_type": "qwen3_vl_moe_vision"}, 566949104),
+        ({"model_type": "qwen3_5_moe"}, 453650672),
+        ({"model_type": "of_another"}, 0),
+        ({"model_type": "pixtral", "hidden_size": "wide"}, 0),
+    ],
+)
+def test_towers_are_counted_beside_the_decoder(tower: dict[str, Any], parameters: int) -> None:
+    decoder = CONFIGS["tf--smolvlm"]["config"]["text_config"]
+    counted = f" of {parameters / 1e9:.3f} B parameters" if parameters else ""
+    model = Model.from_hf({"vision_config": tower, "text_config": decoder})
+    assert model.not_counted == (f"vision tower{counted}",)
+    assert model.parameters == Model.from_hf(decoder).parameters
+
+
 def test_every_formula_has_its_keys() -> None:
     for name, row in families().items():
         for key, formula in row.items():

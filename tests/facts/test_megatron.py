@@ -10,11 +10,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from counts import count
 from slow.tensors import total
 
-from waveplan import InputError, Model, models, read_megatron
+from waveplan import (
+    InputError,
+    Model,
+    Planner,
+    Requests,
+    Topology,
+    Training,
+    models,
+    read_megatron,
+)
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -87,6 +97,7 @@ def words(name: str, value: Any) -> list[Any]:
 
 # What the arguments alone do not say.
 REFUSED = {
+    "slime/glm5.2-744B-A40B": "which layers have an indexer from a checkpoint",
     "slime/qwen3.5-0.8B": "gated delta nets from a checkpoint's config",
     "mlm-rl/nemotron6_3b_moe": "--use-checkpoint-args takes them from a checkpoint",
     "mlm-rl/qwen3_30b_a3b_moe": "say how many by --gpus \\(world= in Python\\)",
@@ -146,6 +157,12 @@ def test_both_readers_give_the_same_facts(script: str, name: str) -> None:
     ours, theirs = read_megatron(SCRIPTS[script]).model, models.get(name)
     same(ours, replace(theirs, vocab=ours.vocab))
     assert 0 <= ours.vocab - theirs.vocab < 1024
+    requests = Requests([np.arange(40), np.arange(30)])
+    prices = [
+        Planner(one, Topology(), Training(), 1 << 50).plan(requests).price.to_dict()
+        for one in (ours, replace(theirs, vocab=ours.vocab))
+    ]
+    assert prices[0] == prices[1]
 
 
 def test_names_of_a_transformer_config() -> None:
@@ -207,6 +224,41 @@ def test_files(tmp_path: Path) -> None:
     assert read_megatron(
         argparse.Namespace(**{k.replace("-", "_"): v for k, v in values.items()}), 8
     )
+
+
+def test_what_a_script_does_beside(tmp_path: Path) -> None:
+    """Branches, redirections, products; two values of one argument leave open which one runs."""
+    script = tmp_path / "run.sh"
+    text = """
+    GPUS_PER_NODE=8; NODES=${NODES:-2}; LAYERS=$(($NODES * 18)) # 36
+    SIZES=(--num-layers $LAYERS --hidden-size 2560 --num-attention-heads 32
+      --position-embedding-type rope --vocab-size $((150 * 1024))
+    )
+    if [ -n "$SP" ]; then
+      SIZES+=(--sequence-parallel)
+    fi
+    torchrun --nproc_per_node $GPUS_PER_NODE --nnodes $NODES run.py ${SIZES[@]} \\
+      --bf16 --tensor-model-parallel-size 2 2>&1 | tee log
+    echo done
+    """
+    script.write_text(text)
+    job = read_megatron(script)
+    assert (job.model.layers, job.model.vocab, str(job.topology)) == (36, 153600, "DP 8, TP 2, SP")
+    script.write_text(text + "OTHER=(--num-layers 40)\n")
+    with pytest.raises(InputError, match="--num-layers is '36' and '40': leave the one that runs"):
+        read_megatron(script)
+    script.write_text("LAYERS=12\n" + text)
+    with pytest.raises(InputError, match="or to two values"):
+        read_megatron(script)
+
+
+def test_a_launcher_of_slime() -> None:
+    """It sets the type, the distributed optimizer and the dispatcher itself."""
+    ranks = "--actor-num-nodes 2 --actor-num-gpus-per-node 8 --colocate --micro-batch-size 1"
+    job = read_megatron([*SCRIPTS["slime/qwen3-30B-A3B"], *ranks.split()])
+    assert (job.model.dtype, job.topology.world) == ("bfloat16", 16)
+    assert job.topology.sharding.kind == "optimizer"
+    assert job.training.dispatcher == "alltoall"
 
 
 @pytest.mark.parametrize(
@@ -347,7 +399,7 @@ def test_ranks_and_training() -> None:
             *["--expert-model-parallel-size", "8", "--expert-tensor-parallel-size", "1"],
             *["--recompute-granularity", "selective", "--recompute-modules", "core_attn", "moe"],
             "--use-distributed-optimizer",
-            "--moe-token-dispatcher-type=alltoall",
+            *["--moe-token-dispatcher-type=alltoall", "--lr", "1e-5"],
         ],
         world=16,
     )
@@ -356,7 +408,7 @@ def test_ranks_and_training() -> None:
     assert run.topology.sharding.kind == "optimizer"
     assert run.training.full_finetuning
     assert run.training.dispatcher == "alltoall"
-    assert run.harmless == ("--rotary-base",)
+    assert run.harmless == ("--lr",)
 
 
 @pytest.mark.parametrize(

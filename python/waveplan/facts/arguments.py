@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from waveplan.checks import entries, integer, real, shown, text
 from waveplan.errors import InputError
+from waveplan.facts.formula import evaluate
 from waveplan.facts.kinds import LARGEST_SIZE, MOST_LAYERS
 from waveplan.facts.yaml import read_yaml
 from waveplan.files import kind, read_json, read_text
@@ -28,6 +29,8 @@ _LIST = re.compile(r"\[([01](?:,[01])*)\](?:\*(\d{1,40}))?")
 _NUMBER = r"-?\d{1,40}"
 _VARIABLE = re.compile(r"\$\{(\w+)(?::?-([^{}]*))?\}|\$(\w+)|\$\{(\w+)\[[@*]\]\}")
 _MOST_WORDS = 1 << 16
+_END = "\0"
+"""Among words: no value of the option before follows."""
 
 
 @cache
@@ -53,8 +56,9 @@ def table(source: Source) -> tuple[dict[str, Any], tuple[str, ...]]:
     found: dict[str, Any] = {}
     harmless: dict[str, None] = {}
     unknown: list[str] = []
-    known = flags()
+    known, slime = flags(), False
     for given, value in _pairs(source):
+        slime |= given.startswith("actor_num_")
         name, opposite = given, False
         if (alias := known["aliases"].get(given)) is not None:
             name, opposite = alias.lstrip("!"), alias.startswith("!")
@@ -66,14 +70,20 @@ def table(source: Source) -> tuple[dict[str, Any], tuple[str, ...]]:
                 raise InputError(f"{option(given)} needs a value")
             if not off:
                 found[name] = value
+        elif name in known["refused"] and not off:
+            raise InputError(f"{option(given)} is not read: {known['refused'][name]}")
         elif off or known["harmless"].fullmatch(name):
             harmless[option(given)] = None
-        elif name in known["refused"]:
-            raise InputError(f"{option(given)} is not read: {known['refused'][name]}")
         else:
             unknown.append(given)
     if unknown:
         raise InputError(_unknown(unknown))
+    if slime:
+        # What slime sets whatever it is given.
+        found["bf16"] = not found.get("fp16", False)
+        found["use_distributed_optimizer"] = True
+        if found.get("moe_token_dispatcher_type", "allgather") == "allgather":
+            found["moe_token_dispatcher_type"] = "alltoall"
     return found, tuple(harmless)
 
 
@@ -148,7 +158,15 @@ def _file(path: str | os.PathLike[str]) -> list[tuple[str, Any]]:
             if not isinstance(value, dict):
                 raise InputError("it must hold the arguments by name, or a list of words")
             return _items(value)
-        return _words(_script(read_text(path)))
+        pairs = _words(_script(read_text(path)))
+        first: dict[str, Any] = {}
+        for name, given in pairs:
+            if first.setdefault(name, given) != given and name in flags()["values"]:
+                raise InputError(
+                    f"{option(name)} is {shown(first[name])} and {shown(given)}: leave the one "
+                    "that runs"
+                )
+        return pairs
     except InputError as error:
         message = str(error)
         raise InputError(message if str(path) in message else f"{path}: {message}") from None
@@ -165,11 +183,15 @@ def _words(words: list[str]) -> list[tuple[str, Any]]:
     pairs: list[tuple[str, Any]] = []
     switches = flags()["switches"]
     opened = [part for word in words for part in (word.split() if word[:2] == "--" else [word])]
+    ended = True
     for word in opened:
-        if re.match("--[A-Za-z]", word):
+        if word == _END:
+            ended = True
+        elif re.match("--[A-Za-z]", word):
             name, equals, value = word.partition("=")
             pairs.append((_name(name), value if equals else True))
-        elif pairs:
+            ended = False
+        elif not ended:
             name, value = pairs[-1]
             if flags()["aliases"].get(name, name).lstrip("!") in switches:
                 # What follows a switch in a script is the shell's.
@@ -184,7 +206,12 @@ def _words(words: list[str]) -> list[tuple[str, Any]]:
 def _script(script: str) -> list[str]:
     """The words of a launch script: arrays and variables that it sets are put in."""
     plain = re.sub(r"\\\r?\n", " ", script)
-    lexer = shlex.shlex(plain, posix=True, punctuation_chars="();<>|&")
+    plain = re.sub(r"\s\d?>&\d", " ", plain)
+    plain = re.sub(
+        r"\$\(\(([^()]*)\)\)", lambda found: "$[" + re.sub(r"[\s$]", "", found[1]) + "]", plain
+    )
+    lexer = shlex.shlex(plain, posix=True, punctuation_chars="();<>|&\n")
+    lexer.whitespace = " \t\r"
     lexer.whitespace_split = True
     try:
         words = list(lexer)
@@ -192,14 +219,20 @@ def _script(script: str) -> list[str]:
         raise InputError(f"it is not a script that can be split into words: {error}") from None
     variables: dict[str, str] = {}
     left: list[str] = []
+    depth = 0
     for word in words:
         name, equals, value = word.partition("=")
-        if equals and re.fullmatch(r"\w+\+?", name) and not word.startswith("--"):
-            variables.setdefault(name.rstrip("+"), _expanded(value, variables))
+        if not set(word) - set("();<>|&\n"):
+            # A line or a command ends, but within the parentheses of an array.
+            depth = max(0, depth + word.count("(") - word.count(")"))
+            left += [_END] * (depth == 0)
+        elif equals and re.fullmatch(r"\w+\+?", name) and not word.startswith("--"):
+            name, value = name.rstrip("+"), _expanded(value, variables)
+            # Branches that set it otherwise leave open which one runs.
+            variables[name] = value if variables.get(name, value) == value else ""
         else:
             left.append(word)
-    expanded = " ".join(_expanded(word, variables) for word in left)
-    return [word for word in expanded.split() if word not in (")", "(", ";", "\\")]
+    return [part for word in left for part in _expanded(word, variables).split()]
 
 
 def _expanded(word: str, variables: dict[str, str]) -> str:
@@ -208,7 +241,14 @@ def _expanded(word: str, variables: dict[str, str]) -> str:
     def put(found: re.Match[str]) -> str:
         return variables.get(found[1] or found[3] or "") or found[2] or found[0]
 
-    return _VARIABLE.sub(put, word)
+    def reckoned(found: re.Match[str]) -> str:
+        try:
+            whole = {name: int(value) for name, value in variables.items() if value.isdecimal()}
+            return str(int(evaluate(found[1].replace("/", "//"), whole)))
+        except (SyntaxError, KeyError, TypeError, ValueError, ZeroDivisionError):
+            return found[0]
+
+    return re.sub(r"\$\[([\w+*/%-]{1,80})\]", reckoned, _VARIABLE.sub(put, word))
 
 
 # -- values -------------------------------------------------------------------------------------
@@ -226,7 +266,10 @@ class Arguments:
         if isinstance(value, list | tuple) and len(value) == 1:
             value = value[0]
         if isinstance(value, str) and "$" in value:
-            raise InputError(f"{option(name)} is {shown(value)}: a variable that is not set here")
+            raise InputError(
+                f"{option(name)} is {shown(value)}: a variable that is not set here"
+                ", or to two values"
+            )
         return value
 
     def number(self, name: str, absent: int = 0, least: int = 0) -> int:

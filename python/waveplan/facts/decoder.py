@@ -198,6 +198,12 @@ def _variant(
     heads = arguments.number("dsa_indexer_n_heads", 32 if spec else 64, 1)
     width = arguments.number("dsa_indexer_head_dim", 128, 1)
     if spec:
+        # Its sizes are those of later models too, which share an indexer among layers.
+        if float(arguments.word("rotary_base", "0")) != 1e6:
+            raise InputError(
+                "--spec takes which layers have an indexer from a checkpoint's config, and "
+                "--rotary-base is not GLM-5's: give the model by --model"
+            )
         notes.append(f"an indexer of {heads} heads of {width}, as in GLM-5")
     return {"mixer_parameters": (("indexed", *indexer_parameters(fields, heads, width)),)}
 

@@ -19,6 +19,7 @@ from waveplan.checks import integer, shown, text
 from waveplan.errors import InputError
 from waveplan.facts.formula import evaluate, names
 from waveplan.facts.kinds import GDN, KINDS, LARGEST_SIZE, MOST_LAYERS, mtp_text
+from waveplan.facts.towers import tower_parameters
 from waveplan.files import kind, read_json
 
 __all__ = ["families", "read"]
@@ -31,6 +32,8 @@ _TOWERS = {
     "visual": "vision tower",
     "audio_config": "audio encoder",
     "speech_config": "audio encoder",
+    "qformer_config": "query transformer",
+    "vq_config": "image tokenizer",
 }
 _GEOMETRY = re.compile(
     r"mamba_.*|ssm_.*|.*block_types?|hybrid_.*|attn_layer_.*|.*num_experts.*|n_experts.*|"
@@ -116,7 +119,9 @@ def read(
 def _sizes(outer: Mapping[str, Any], like: str | None) -> dict[str, Any]:
     inner, towers, path = outer, dict[str, None](), ""
     for depth in range(4):
-        towers |= {say: None for key, say in _TOWERS.items() if inner.get(key)}
+        for key in (key for key in _TOWERS if inner.get(key)):
+            number = tower_parameters(inner[key], inner.get("model_type"))
+            towers[_TOWERS[key] + (f" of {number / 1e9:.3f} B parameters" if number else "")] = None
         nested = next((key for key in _WRAPPED if inner.get(key) is not None), None)
         if nested is None:
             break
@@ -386,7 +391,7 @@ def _function(value: Any) -> str:
 
 def _quantized(config: Any) -> str:
     """How the checkpoint stores its weights, from ``quantization_config``."""
-    if config is None:
+    if config is None or config == {}:
         return ""
     if not isinstance(config, Mapping):
         raise InputError(f"quantization_config must be an object, not {shown(config)}")
@@ -394,7 +399,7 @@ def _quantized(config: Any) -> str:
     words = (
         f"{method} {config.get('quant_algo')} {config.get('fmt')} {config.get('format')}".lower()
     )
-    if method == "bitsandbytes":
+    if method == "bitsandbytes" or config.get("load_in_4bit") or config.get("load_in_8bit"):
         if config.get("load_in_8bit"):
             return "int8"
         return str(config.get("bnb_4bit_quant_type") or "fp4")

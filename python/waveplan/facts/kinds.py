@@ -11,7 +11,8 @@ __all__ = [
 
 ATTENTION = "attention"
 SLIDING = "sliding"
-"""Attention within a window or a chunk, with the sizes of the other attention layers."""
+"""Attention within a window or a chunk, with the sizes of the other attention layers: it keeps for
+backward what those keep, so their rules price it."""
 GDN = "gdn"
 NONE = "none"
 """A layer without a mixer: a feed-forward part alone."""

@@ -120,6 +120,8 @@ class _Reader:
             raise self.wrong("only keys, lists and plain values are read")
         if word.lower() in _WORDS:
             return _WORDS[word.lower()]
+        if re.fullmatch(r"-?0\d+|-?0[xob]\w+|-?\d[\d_]*_\d+", word):
+            raise self.wrong("write numbers in decimals, without a leading zero")
         if re.fullmatch(r"-?\d{1,40}", word):
             return int(word)
         if re.fullmatch(r"-?\d+(\.\d*)?([eE][-+]?\d+)?", word):
