@@ -718,6 +718,7 @@ class Engine:
         profiles: _Profiles,
         fixed_ms: float,
         multiple: int,
+        window: int | None,
     ) -> Composed:
         """Composes groups, ascending, in any order. `kept` are the groups of each rank of each wave
         in the pool's order, one after another, `sizes` how many each has."""

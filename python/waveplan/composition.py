@@ -75,6 +75,7 @@ def compose(
     on_refusal: OnRefusal,
     fixed_ms: float,
     multiple: int,
+    window: int | None,
 ) -> Composition:
     """See `Planner.compose`."""
     with planner.ranks.broadcasting():
@@ -88,7 +89,10 @@ def compose(
             "on_refusal": on_refusal,
             "fixed_ms": real("fixed_ms", fixed_ms, 0, 1e9),
             "multiple": integer("multiple", multiple, 1, 1 << 20),
+            "window": None if window is None else integer("window", window, 0, 1 << 30),
         }
+        if window is not None and multiple > 1:
+            raise InputError("window: waves of a window come one by one, give no multiple")
         return _compose(planner, pool, np.arange(len(pool.group_sizes)), given, 1)
 
 
@@ -112,6 +116,7 @@ def _compose(
         planner.known(pool),
         given["fixed_ms"],
         given["multiple"],
+        given["window"],
     )
     ends = np.cumsum(pool.group_sizes)
     lost = np.unique(np.searchsorted(ends, found.refused, "right"))

@@ -264,6 +264,7 @@ class Planner:
         start: int = 0,
         *,
         order: Order | None = None,
+        window: int | None = None,
     ) -> Waves:
         """Plan a pool wave by wave, from group `start` on.
 
@@ -280,13 +281,16 @@ class Planner:
                 cut by modelled time, wherever that is faster than "keep", which deals them in turn.
                 None: "blocks", in reference mode "keep". "free" composes the pool first, in any
                 order, as `compose` does.
+            window: with "free", see `compose`.
         """
         if isinstance(requests, Composition):
             return ComposedWaves(self, requests)
         if order == "free":
             if start or on_refusal == "oversized":
                 raise InputError('order is "free": all groups are composed, so that start is 0')
-            return ComposedWaves(self, self.compose(requests, on_refusal))
+            return ComposedWaves(self, self.compose(requests, on_refusal, window=window))
+        if window is not None:
+            raise InputError('window is given: it needs order="free"')
         return Waves(self, requests, on_refusal, start, order)
 
     def compose(
@@ -296,6 +300,7 @@ class Planner:
         *,
         fixed_ms: float = 0.0,
         multiple: int = 1,
+        window: int | None = None,
     ) -> Composition:
         """Put all requests into waves in whatever order is fastest; `waves` then plans them.
 
@@ -308,10 +313,12 @@ class Planner:
                 listed in `Composition.refusals`.
             fixed_ms: milliseconds that a wave takes beside its slowest rank.
             multiple: the number of waves is a multiple of it, as virtual pipelines need.
+            window: each wave holds the oldest group not yet run, and takes from the run that begins
+                there and so many groups behind it: no group waits for ever. None: any order.
 
         With other ranks it is one gather: every process has the pool and composes all of it.
         """
-        return compose(self, requests, on_refusal, fixed_ms, multiple)
+        return compose(self, requests, on_refusal, fixed_ms, multiple, window)
 
     def wave(self, requests: Any, start: int = 0) -> Wave:
         """Plan the next wave from group `start` on.

@@ -125,6 +125,7 @@ impl PyEngine {
 
     /// Composes groups, ascending, in any order. `kept` are the groups of each rank of each wave in
     /// the pool's order, one after another, `sizes` how many each has.
+    #[pyo3(signature = (groups, kept, sizes, available, profiles, fixed_ms, multiple, window))]
     #[allow(clippy::too_many_arguments)] // those of the composition, by name
     fn compose(
         &self,
@@ -136,6 +137,7 @@ impl PyEngine {
         profiles: HeldProfiles<'_>,
         fixed_ms: f64,
         multiple: usize,
+        window: Option<usize>,
     ) -> PyResult<Composition> {
         let count = self.0.pool().groups();
         let (groups, kept) = (
@@ -162,6 +164,7 @@ impl PyEngine {
             available,
             fixed_ms,
             multiple,
+            window,
         };
         let (engine, profiles) = (Arc::clone(&self.0), profiles_from(profiles));
         detached(py, move || compose(&engine, profiles, &asked))

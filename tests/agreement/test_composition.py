@@ -122,6 +122,26 @@ def test_waves_of_a_composition_are_the_same_each_time() -> None:
     assert [wave.start for wave in first] == [0, *np.cumsum([wave.width for wave in first])[:-1]]
 
 
+@pytest.mark.parametrize("dp", [1, 2])
+def test_a_window_keeps_the_oldest_from_waiting(dp: int) -> None:
+    plans, requests = planner(4, dp=dp), pool(count=60)
+    widths = []
+    for window in (0, 16):
+        made = plans.compose(requests, window=window)
+        left = list(range(60))
+        for wave in made.requests:
+            taken = set(np.concatenate(wave).tolist())
+            assert left[0] in taken
+            left = [i for i in left if i not in taken]
+        assert (left, made.total_ms <= made.keep_ms) == ([], True)
+        widths.append(made.total_ms)
+    assert widths[1] <= widths[0]
+    waves = list(plans.waves(requests, order="free", window=16))
+    assert len(waves) == made.waves
+    with pytest.raises(InputError, match="needs order"):
+        plans.waves(requests, window=3)
+
+
 def test_a_group_that_fits_in_no_wave_is_refused() -> None:
     sequences = [*workloads.blocks(1, count=6), np.arange(60_000)]
     plans = planner(4, dp=2)
@@ -149,6 +169,8 @@ def test_a_group_that_fits_in_no_wave_is_refused() -> None:
 def test_multiples_and_fixed_time() -> None:
     requests, plans = pool(), planner(4, dp=2)
     assert plans.compose(requests, multiple=4).waves % 4 == 0
+    with pytest.raises(InputError, match="multiple is 64: 40 groups"):
+        plans.compose(requests, multiple=64)
     slow = plans.compose(requests, fixed_ms=1e6)
     assert slow.total_ms == pytest.approx(slow.ms.max(1).sum() + 1e6 * slow.waves)
     assert slow.waves <= plans.compose(requests).waves

@@ -15,7 +15,7 @@ use std::cmp::Reverse;
 
 use super::forest::{Cover, Forest};
 use crate::cancel;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use bins::{Atoms, Bin, Price, Priced, Shop};
 use bounds::Bounds;
 use improve::total;
@@ -44,6 +44,8 @@ struct Problem<'a> {
     fixed: i64,
     /// No bin that fits has more packed tokens.
     most: i64,
+    /// Waves hold the oldest atom left and reach this far beyond the run that begins there.
+    window: Option<usize>,
     /// The waves of the pool in order, atoms by wave and rank.
     keep: Vec<Vec<Vec<u32>>>,
 }
@@ -59,6 +61,10 @@ struct Waves {
 }
 
 impl Waves {
+    fn atoms(&self) -> usize {
+        self.bins.iter().flatten().map(|bin| bin.0.len()).sum()
+    }
+
     /// Less is better.
     fn key(&self) -> (i64, usize, i64) {
         (self.time, self.bins.len(), self.tokens)
@@ -103,86 +109,174 @@ fn search<P: Price>(problem: Problem<'_>, price: P) -> Result<Found> {
         ..Found::default()
     };
     found.keep = waves_of(&mut shop, &problem.keep, fixed)?;
-    found.best = found.keep.clone();
-    let whole: usize = found
-        .keep
-        .bins
-        .iter()
-        .flatten()
-        .map(|bin| bin.0.len())
-        .sum();
-    let segments: usize = atoms.segments.iter().map(Vec::len).sum();
-    let mut candidates = Vec::new();
-    if segments <= MOST_SEGMENTS {
-        candidates = build_all(&mut shop, &placed)?;
-    } else if whole < placed.len() {
-        candidates.push(("runs", build::runs(&mut shop, &placed)?));
+    let complete = |made: &Waves| made.bins.len() % multiple == 0 && made.atoms() == placed.len();
+    let mut best = Some(found.keep.clone()).filter(complete);
+    let offer = |best: &mut Option<Waves>, made: Waves| {
+        let better = |best: &Waves| made.key() < best.key();
+        if complete(&made) && best.as_ref().is_none_or(better) {
+            *best = Some(made);
+        }
+    };
+    if let Some(window) = problem.window {
+        let lists = windowed(&mut shop, &placed, dp, window)?;
+        let made = waves_of(&mut shop, &lists, fixed)?;
+        offer(
+            &mut best,
+            Waves {
+                by: "window",
+                ..made
+            },
+        );
     }
-    let least = candidates
-        .iter()
-        .map(|(_, bins)| waves(bins.len()))
-        .min()
-        .unwrap_or(1);
-    let from = least.saturating_sub(multiple).max(found.waves).max(1);
+    let segments: usize = atoms.segments.iter().map(Vec::len).sum();
+    let many = segments > MOST_SEGMENTS;
+    let candidates = match problem.window {
+        None if !many => build_all(&mut shop, &placed)?,
+        None if best.is_none() => vec![("runs", build::runs(&mut shop, &placed)?)],
+        _ => Vec::new(),
+    };
+    let least = candidates.iter().map(|(_, bins)| waves(bins.len())).min();
+    let from = least
+        .unwrap_or(1)
+        .saturating_sub(multiple)
+        .max(found.waves)
+        .max(1);
+    let counts = (from..).step_by(multiple).take(WAVES_TRIED);
     let ideal = bounds.time.div_euclid(dp as i64);
-    for count in (from..).step_by(multiple).take(WAVES_TRIED) {
-        let beside = found.best.time - fixed * found.best.bins.len() as i64;
-        if whole == placed.len() && fixed == 0 && beside <= ideal + ideal / 500 {
+    for count in counts.filter(|_| !candidates.is_empty()) {
+        let ended = |best: &Waves| fixed == 0 && best.time <= ideal + ideal / 500;
+        if best.as_ref().is_some_and(ended) {
             break; // nothing to gain
         }
-        let bins = count * dp;
-        let mut tried: Vec<(&'static str, Vec<Bin>)> = Vec::new();
-        for (by, made) in candidates.iter().filter(|(_, made)| made.len() <= bins) {
-            let mut made = made.clone();
-            build::split(&shop, &mut made, bins);
-            tried.push((by, made));
-        }
-        if dp > 1 && bins <= placed.len() && segments <= MOST_SEGMENTS {
-            let mut tree = atoms.tree_order();
-            tree.retain(kept);
-            for (by, order) in [("cut in the order of the tree", &tree), ("cut", &placed)] {
-                if let Some(made) = build::cut(&shop, order, bins) {
-                    let made = settled(&mut shop, made)?;
-                    if made.len() == bins {
-                        tried.push((by, made));
-                    }
-                }
-            }
-            if placed.len() * bins <= MOST_COMPARED * 32 {
-                if let Some(made) = build::load(&mut shop, &placed, bins)? {
-                    tried.push(("load", made));
-                }
-            }
-        }
-        let rough = |bins: &[Bin]| total(&bins.iter().map(|bin| bin.time).collect::<Vec<_>>(), dp);
-        tried.sort_by_key(|(_, bins)| rough(bins));
+        let mut tried = attempts(&mut shop, &candidates, &placed, (count * dp, dp), many)?;
+        tried.sort_by_key(|(_, bins)| total(&times(bins), dp));
         for (by, mut made) in tried.into_iter().take(IMPROVED) {
             cancel::check()?;
-            if dp > 1 && segments <= MOST_SEGMENTS {
+            if dp > 1 && !many {
                 improve::improve(&mut shop, &mut made, dp, ideal)?;
             }
-            made.sort_by_key(|bin| Reverse(bin.time));
-            let mut lists: Vec<Vec<Vec<u32>>> = made
-                .chunks(dp)
-                .map(|wave| wave.iter().map(|bin| bin.atoms.clone()).collect())
-                .collect();
-            if let Some(last) = lists.last_mut() {
-                last.resize(dp, Vec::new());
-            }
-            let made = Waves {
-                by,
-                ..waves_of(&mut shop, &lists, fixed)?
-            };
-            let held: usize = made.bins.iter().flatten().map(|bin| bin.0.len()).sum();
-            let right = made.bins.len() % multiple == 0 && held == placed.len();
-            let first = whole < placed.len() && found.best.by == found.keep.by;
-            if right && (first || made.key() < found.best.key()) {
-                found.best = made;
-            }
+            let made = waves_of(&mut shop, &in_waves(made, dp), fixed)?;
+            offer(&mut best, Waves { by, ..made });
+        }
+    }
+    match best {
+        Some(best) => found.best = best,
+        None if placed.is_empty() => {}
+        None => {
+            return Err(Error::input(format!(
+                "multiple is {multiple}: {} groups make no such number of waves",
+                placed.len()
+            )));
         }
     }
     found.waves = found.waves.min(found.best.bins.len());
     Ok(found)
+}
+
+fn times(bins: &[Bin]) -> Vec<i64> {
+    bins.iter().map(|bin| bin.time).collect()
+}
+
+/// Bins by decreasing time, `dp` a wave; the last wave may have empty ones.
+fn in_waves(mut bins: Vec<Bin>, dp: usize) -> Vec<Vec<Vec<u32>>> {
+    bins.sort_by_key(|bin| Reverse(bin.time));
+    let mut lists: Vec<Vec<Vec<u32>>> = bins
+        .chunks(dp)
+        .map(|wave| wave.iter().map(|bin| bin.atoms.clone()).collect())
+        .collect();
+    if let Some(last) = lists.last_mut() {
+        last.resize(dp, Vec::new());
+    }
+    lists
+}
+
+/// So many bins of each candidate, and those made for just this number.
+fn attempts<P: Price>(
+    shop: &mut Shop<'_, P>,
+    candidates: &[(&'static str, Vec<Bin>)],
+    placed: &[u32],
+    (bins, dp): (usize, usize),
+    many: bool,
+) -> Result<Vec<(&'static str, Vec<Bin>)>> {
+    let mut tried: Vec<(&'static str, Vec<Bin>)> = Vec::new();
+    for (by, made) in candidates.iter().filter(|(_, made)| made.len() <= bins) {
+        let mut made = made.clone();
+        build::split(shop, &mut made, bins);
+        tried.push((by, made));
+    }
+    if dp == 1 || bins > placed.len() || many {
+        return Ok(tried);
+    }
+    let mut tree = shop.atoms.tree_order();
+    tree.retain(|atom| placed.binary_search(atom).is_ok());
+    for (by, order) in [("cut in the order of the tree", &tree[..]), ("cut", placed)] {
+        if let Some(made) = build::cut(shop, order, bins) {
+            let made = settled(shop, made)?;
+            if made.len() == bins {
+                tried.push((by, made));
+            }
+        }
+    }
+    if placed.len() * bins <= MOST_COMPARED * 32 {
+        if let Some(made) = build::load(shop, placed, bins)? {
+            tried.push(("load", made));
+        }
+    }
+    Ok(tried)
+}
+
+/// One wave after another: the oldest atom, then what its bins admit of the run that begins there
+/// and of the `window` atoms behind that.
+fn windowed<P: Price>(
+    shop: &mut Shop<'_, P>,
+    placed: &[u32],
+    dp: usize,
+    window: usize,
+) -> Result<Vec<Vec<Vec<u32>>>> {
+    let mut left = placed.to_vec();
+    let mut waves = Vec::new();
+    let mut cover = Cover::new(shop.forest);
+    while !left.is_empty() {
+        cancel::check()?;
+        let mut end = 0;
+        for _ in 0..dp {
+            if end < left.len() {
+                end += shop.run(&left[end..], &mut cover)?;
+            }
+        }
+        let reach = end.saturating_add(window).min(left.len());
+        let mut bins: Vec<Bin> = (0..dp).map(|_| shop.bin()).collect();
+        for &atom in &left[..reach] {
+            for bin in &mut bins {
+                if bin.atoms.is_empty() {
+                    shop.add(bin, atom);
+                    break;
+                }
+                if shop.admit(bin, atom, 8)? {
+                    break;
+                }
+            }
+        }
+        let mut bins = settled(shop, bins)?;
+        bins.truncate(dp); // what was given back waits for the next wave
+        let mut chosen: Vec<u32> = bins.iter().flat_map(|bin| bin.atoms.clone()).collect();
+        chosen.sort_unstable();
+        build::split(shop, &mut bins, dp.min(chosen.len()));
+        let mut tree = shop.atoms.tree_order();
+        tree.retain(|atom| chosen.binary_search(atom).is_ok());
+        if let Some(made) = build::cut(shop, &tree, dp).filter(|_| dp > 1) {
+            let slowest = |bins: &[Bin]| bins.iter().map(|bin| bin.time).max();
+            let made = settled(shop, made)?;
+            if made.len() <= dp && slowest(&made) < slowest(&bins) {
+                bins = made;
+            }
+        }
+        left.retain(|atom| chosen.binary_search(atom).is_err());
+        let mut lists: Vec<Vec<u32>> = bins.into_iter().map(|bin| bin.atoms).collect();
+        lists.resize(dp, Vec::new());
+        waves.push(lists);
+    }
+    Ok(waves)
 }
 
 /// Atoms that do not fit alone.

@@ -87,6 +87,8 @@ pub struct Asked {
     pub fixed_ms: f64,
     /// The number of waves is a multiple of this.
     pub multiple: usize,
+    /// Groups beyond the run of the oldest that its wave may take; any without.
+    pub window: Option<usize>,
 }
 
 /// Composes groups of an engine's pool.
@@ -125,6 +127,7 @@ pub fn compose(
         atoms: atoms.clone(),
         dp: engine.settings().dp,
         multiple: asked.multiple,
+        window: asked.window,
         fixed: (asked.fixed_ms * MILLISECOND).round() as i64,
         most,
         keep: keep?,
@@ -134,7 +137,7 @@ pub fn compose(
         search(problem, price)?,
         &atoms,
         pool.len(),
-        engine.settings().dp,
+        (engine.settings().dp, asked.window.is_some()),
         fixed,
     ))
 }
@@ -167,11 +170,19 @@ pub fn order_bound(
 impl Composition {
     /// Waves by decreasing bytes, so that what can fail fails first; the slowest bin of each to the
     /// rank with the least time so far.
-    fn of(found: Found, atoms: &[Vec<u32>], count: usize, dp: usize, fixed: i64) -> Self {
+    fn of(
+        found: Found,
+        atoms: &[Vec<u32>],
+        count: usize,
+        (dp, in_turn): (usize, bool),
+        fixed: i64,
+    ) -> Self {
         let ms = |time: i64| time as f64 / MILLISECOND;
         let mut waves = found.best.bins;
         let required = |wave: &[(Vec<u32>, Priced)]| wave.iter().map(|bin| bin.1.required).max();
-        waves.sort_by_key(|wave| std::cmp::Reverse(required(wave)));
+        if !in_turn {
+            waves.sort_by_key(|wave| std::cmp::Reverse(required(wave)));
+        }
         let shape = [waves.len(), dp];
         let cells = waves.len() * dp;
         let mut made = Self {

@@ -69,6 +69,7 @@ fn asked<'a>(forest: &'a Forest, groups: &[Vec<u32>], dp: usize, most: i64) -> P
         dp,
         multiple: 1,
         fixed: 0,
+        window: None,
         most,
         keep: Vec::new(),
     }
@@ -204,6 +205,36 @@ fn small_pools_are_near_the_best_and_never_below_the_bound() {
             ours[dp],
             least[dp]
         );
+    }
+}
+
+#[test]
+fn a_window_takes_the_oldest_first_and_loses_nothing() {
+    let mut draw = Draw(11);
+    for case in 0..200 {
+        let requests = 1 + draw.below(30) as usize;
+        let forest = forest(&mut draw, requests);
+        let atoms: Vec<Vec<u32>> = (0..requests as u32).map(|request| vec![request]).collect();
+        let (dp, most) = (1 + case % 3, 30 + draw.below(90) as i64);
+        let window = draw.below(6) as usize;
+        let price = Capacity {
+            forest: &forest,
+            most,
+        };
+        let problem = Problem {
+            window: Some(window),
+            ..asked(&forest, &atoms, dp, most)
+        };
+        let found = search(problem, price).unwrap();
+        check(&found, &forest, &atoms, dp, most);
+        let mut left: Vec<u32> = (0..requests as u32)
+            .filter(|atom| !found.refused.contains(atom))
+            .collect();
+        for wave in &found.best.bins {
+            let taken: Vec<u32> = wave.iter().flat_map(|(bin, _)| bin.clone()).collect();
+            assert!(taken.contains(&left[0]));
+            left.retain(|atom| !taken.contains(atom));
+        }
     }
 }
 
