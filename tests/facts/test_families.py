@@ -101,6 +101,65 @@ def test_both_writers_of_one_architecture() -> None:
     assert facts[0] == facts[1] == facts[2]
 
 
+SMALL = {
+    "hidden_size": 320,
+    "num_attention_heads": 8,
+    "vocab_size": 1000,
+    "tie_word_embeddings": True,
+}
+BESIDE = {
+    # The classes' counts, without weights, of families and keys that no file above has.
+    "step3p7": (195843833088, {"tie_word_embeddings": False}),
+    "zamba2": (
+        2381472,
+        {
+            "hidden_size": 128,
+            "intermediate_size": 300,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "vocab_size": 700,
+            "num_hidden_layers": 12,
+            "num_mem_blocks": 2,
+            "mamba_ngroups": 2,
+            "adapter_rank": 16,
+            "layers_block_type": ["mamba", "hybrid"] * 4 + ["mamba"] * 4,
+        },
+    ),
+    "hy_v3": (
+        7006400,
+        {
+            **SMALL,
+            "num_hidden_layers": 5,
+            "intermediate_size": 128,
+            "moe_intermediate_size": 128,
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "num_shared_experts": 0,
+            "num_key_value_heads": 2,
+        },
+    ),
+    "kimi_linear": (
+        38666848,  # never tied
+        {
+            **SMALL,
+            "num_hidden_layers": 6,
+            "intermediate_size": 96,
+            "moe_intermediate_size": 128,
+            "num_experts": 4,
+            "num_experts_per_token": 2,
+            "num_shared_experts": 2,
+            "layer_types": ["linear_attention"] * 3 + ["full_attention"] + ["linear_attention"] * 2,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("family", BESIDE)
+def test_counts_of_classes(family: str) -> None:
+    parameters, config = BESIDE[family]
+    assert Model.from_hf({"model_type": family, **config}).parameters == parameters
+
+
 def test_which_layers_have_an_indexer() -> None:
     """As the class of GLM-5 fills it in, whichever of three keys says it."""
     listed = CONFIGS["aic--zai-org--GLM-5.2-FP8"]["config"]
