@@ -8,6 +8,7 @@ package itself (installed without its dependencies, or on PYTHONPATH).
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -392,14 +393,6 @@ def planning_rank(
         gdn: whether three of four layers are gated delta nets.
     """
     art = load()
-    rank_class = type(
-        "StubRank",
-        (art.api.TrainerRank,),
-        {
-            "_topology": lambda _: art.topology(tp=1, cp=cp, dp=dp[1], pp=1),
-            "_dp_rank_and_size": lambda _: dp,
-        },
-    )
     handler = types.SimpleNamespace(
         build_gdn_execution_spec=gdn,
         is_moe=True,
@@ -411,7 +404,7 @@ def planning_rank(
         provider=types.SimpleNamespace(**_provider(context_parallel_size=cp)),
         model_support_handler=handler,
     )
-    rank = rank_class(runtime)
+    rank = _rank_class(cp, dp)(runtime)
     # Without a GPU the planner would fall back to another score.
     score = art.cost.select_scoring(
         device_capability=(9, 0),
@@ -426,6 +419,17 @@ def planning_rank(
     rank._planner_reranker = score.reranker
     rank._available_memory_bytes = lambda *_: available
     return rank
+
+
+@functools.lru_cache
+def _rank_class(cp: int, dp: tuple[int, int]) -> Any:
+    """A job has one class of ranks, so ranks of one kind have one here."""
+    art = load()
+    methods = {
+        "_topology": lambda _: art.topology(tp=1, cp=cp, dp=dp[1], pp=1),
+        "_dp_rank_and_size": lambda _: dp,
+    }
+    return type("StubRank", (art.api.TrainerRank,), methods)
 
 
 def forget() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,17 @@ from art.trainer_rank import _gdn_memory as gdn_memory
 
 from waveplan import _core
 
+from ._packs import Segments
 from ._seams import Declined, Function, Seam
 from ._settings import gdn_settings
 from ._values import SEARCH, Int64
 
 
 def seams() -> list[Seam]:
-    """Return the seams of gdn layers: their shapes, and the decision where segments run."""
+    """Return the seams of gdn layers: their shapes, what they keep, and where segments run."""
     return [
         Seam("gdn shapes", gdn_memory, "model_shapes", shapes, needs_original=True),
+        Seam("gdn floor", gdn_memory, "pending_floor", floor, needs_original=True),
         Seam("gdn decision", gdn, "build_gdn_global_execution_decision", decide),
     ]
 
@@ -33,6 +36,33 @@ def shapes(original: Function, rank: Any, slot_ref: Any = None) -> Any:
         found = original(rank, slot_ref)
         SEARCH.shapes[key] = found and (found[0], tuple(dict.fromkeys(found[1])))
     return SEARCH.shapes[key]
+
+
+class _Columns(Sequence[Any]):
+    """Columns that execute so many tokens and keep so many states."""
+
+    def __init__(self, schedule: _core.GdnSchedule) -> None:
+        self.schedule = schedule
+
+    def __len__(self) -> int:
+        return self.schedule.states
+
+    def __getitem__(self, index: Any) -> Any:
+        return ((0, -1, self.schedule.executed_tokens),)[index]
+
+    def __iter__(self) -> Any:
+        return iter(((0, -1, self.schedule.executed_tokens),))
+
+
+def floor(
+    original: Function, hidden: int, rows: int, layers: int, shapes: Any, segments: Any
+) -> tuple[int, int]:
+    """Return what layers keep; segments of a plan in the making are scheduled by ours."""
+    if type(segments) is not Segments or segments.packing.packed_tokens != rows:
+        found: tuple[int, int] = original(hidden, rows, layers, shapes, segments)
+        return found
+    buckets = (gdn_memory.Bucket(_Columns(_core.gdn_schedule(segments.packing)), False),)
+    return rows * layers * hidden * 2, max(shape.pending(rows, buckets) for shape in shapes)
 
 
 def decide(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from ._seams import Declined, Seam
 from ._shadow import twin
 from ._trees import layout_class, tree_class
 from ._values import SEARCH, Int64, arrays, filled, holds, integers, late, members
+
+_ZERO = torch.zeros(1, dtype=torch.long)
 
 
 def seams() -> list[Seam]:
@@ -117,11 +120,33 @@ def _pack(packed: _core.Packing, tokens: list[Int64]) -> Any:
     return made
 
 
-def _for_now(pack: Any) -> Any:
+def _line(pack: Any) -> Any:
     """Return a line of the right length for a plan in the making."""
     if SEARCH.trees is None:
         return None
-    return torch.zeros(1, dtype=torch.long).expand(1, pack._packing.packed_tokens)
+    return _ZERO.expand(1, pack._packing.packed_tokens)
+
+
+def _counted(pack: Any) -> Any:
+    """Return segments that know their number, for a plan in the making."""
+    return None if SEARCH.trees is None else Segments(pack._packing)
+
+
+class Segments(Sequence[Any]):
+    """Segments of one of our packs, made when one is read."""
+
+    def __init__(self, packing: _core.Packing) -> None:
+        self.packing = packing
+
+    def __len__(self) -> int:
+        return len(self.packing)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._made[index]
+
+    @functools.cached_property
+    def _made(self) -> tuple[Any, ...]:
+        return _segments(self.packing)
 
 
 class Positions(Sequence[Any]):
@@ -164,4 +189,5 @@ def _part(pack: Any, name: str) -> Any:
     return torch.from_numpy(getattr(packed, name)).unsqueeze(0)
 
 
-pack_class = late(packing.PrefixTreePack, _part, for_now={"tokens": _for_now})
+_NOW = {"tokens": _line, "segments": _counted}
+pack_class = late(packing.PrefixTreePack, _part, for_now=_NOW)

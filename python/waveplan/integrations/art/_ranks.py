@@ -15,7 +15,7 @@ from ._packs import pack_class
 from ._seams import Declined, Seam
 from ._settings import gdn_settings, ownership_settings
 from ._shadow import twin
-from ._values import array, holds
+from ._values import SEARCH, array, holds
 
 
 def seams() -> list[Seam]:
@@ -82,7 +82,18 @@ def busiest_rank(rank: Any, batch: Any, *, topology: Any) -> int:
 
 
 def configurations(rank: Any) -> tuple[Any, Any]:
-    """Return a rank's configurations of context parallelism and of gdn layers, if it has those."""
+    """Return a rank's configurations of context parallelism and of gdn layers, if it has those:
+    read once a search."""
+    if SEARCH.arrays is None:
+        return _configurations(rank)
+    key = id(rank.runtime)
+    if key not in SEARCH.shapes:
+        SEARCH.shapes[key] = _configurations(rank)
+    found: tuple[Any, Any] = SEARCH.shapes[key]
+    return found
+
+
+def _configurations(rank: Any) -> tuple[Any, Any]:
     from art.megatron.training.microbatches import (
         _context_parallel_config_for_provider,
         _gdn_planner_config_for_provider,

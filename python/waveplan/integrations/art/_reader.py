@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,22 +76,26 @@ class Reading(NamedTuple):
     pool: _core.Requests
     engine: _core.Engine
     profiles: list[tuple[_core.Signature, _core.Rates]]
+    keys: list[Any]
+    """Adapter slot, gradients and replay of each request; None if nothing is asked of it."""
 
 
-def read(rank: Any, groups: Sequence[Sequence[Any]], unread: int, checkpoint: Any) -> Reading:
-    """Read requests by group, the rank's job and its profiles.
+def read(
+    owner: Any, rank: Any, groups: Sequence[Sequence[Any]], unread: int, checkpoint: Any
+) -> Reading:
+    """Read requests by group, the job of a rank (and of its owner, which lives on), its profiles.
 
     Of so many groups more nothing is read: an idle request of one token stands for each.
     """
     requests = [request for group in groups for request in group]
     sizes = [*map(len, groups), *[1] * unread]
-    pool, slots = _pool(rank, requests, sizes, unread, checkpoint)
+    pool, slots, keys = _pool(rank, requests, sizes, unread, checkpoint)
     shapes = {ref: rank._slot_memory_shapes(ref) for ref in slots}
     named = [ref for ref in slots if not _unnamed(ref)]
     gradient = bool(pool.gradient.any())
     pending = rank._pending_adapter_gradient_bytes(named) if named and gradient else ()
     key = (tuple(shapes.items()), gradient, pending, rank._topology_key(), rank._dp_rank_and_size())
-    jobs = _JOBS.setdefault(rank, {})
+    jobs = _JOBS.setdefault(owner, {})
     if key not in jobs:
         jobs.clear()
         read_job = _job(rank, slots, shapes, gradient, pending)
@@ -100,7 +104,7 @@ def read(rank: Any, groups: Sequence[Sequence[Any]], unread: int, checkpoint: An
     firsts = np.unique(pool.mix[: len(requests)], return_index=True)[1].tolist()
     known = {impl._request_mix_key(requests[i]): pool.mixes[pool.mix[i]] for i in firsts}
     engine = _core.Engine(pool, settings, _program(job))
-    return Reading(pool, engine, _profiles(rank, job, shapes, known))
+    return Reading(pool, engine, _profiles(rank, job, shapes, known), keys)
 
 
 def forget(rank: Any) -> None:
@@ -110,35 +114,37 @@ def forget(rank: Any) -> None:
 
 def _pool(
     rank: Any, requests: Sequence[Any], sizes: list[int], unread: int, checkpoint: Any
-) -> tuple[_core.Requests, list[Any]]:
-    """Return the requests, and the adapter slots in the order of their numbers."""
+) -> tuple[_core.Requests, list[Any], list[Any]]:
+    """Return the requests, adapter slots in the order of their numbers, and each one's key."""
     if not requests or 0 in sizes:
         raise Declined
     enabled, count = torch.is_grad_enabled(), len(requests)
     tokens: list[Int64] = []
     labels: list[Int64 | None] = []
-    width, numbers = [1] * (count + unread), [0] * (count + unread)
+    gradient: list[bool] = []
+    keys: list[Any] = []
+    width, numbers = [1] * count, [0] * count
     slots: dict[Any, int] = {}
-    named: dict[Any, int] = {}
-    most = rank._padded_vocab_size
+    named: dict[Any, Any] = {}
+    most = rank._padded_vocab_size or 0
     for i, request in enumerate(requests):
-        line = array(request.input_tokens)
-        tokens.append(line)
-        target = request.target_tokens
-        if target is None:
-            labels.append(None)
-        else:
-            labels.append(array(target))
-            if target.shape != request.input_tokens.shape:
-                width[i] = _labels_per_token(target, request.input_tokens)
-        if target is not None or request.logits or request.top_k or request.hidden_states:
-            selection = request.checkpoint
-            if selection not in named:
-                ref = rank._resolve_slot_ref(request, checkpoint=checkpoint)
-                named[selection] = slots.setdefault(ref, len(slots))
-            numbers[i] = named[selection]
-        if request.top_k is not None and (most is None or request.top_k > most):
+        line, target = request.input_tokens, request.target_tokens
+        tokens.append(array(line))
+        labels.append(None if target is None else array(target))
+        if target is not None and target.shape != line.shape:
+            width[i] = _labels_per_token(target, line)
+        if request.top_k is not None and not 0 < request.top_k <= most:
             raise Declined
+        gradient.append(enabled if request.no_grad is None else not request.no_grad)
+        if target is None and not (request.logits or request.top_k or request.hidden_states):
+            keys.append(None)
+            continue
+        selection = request.checkpoint
+        if selection not in named:
+            ref = rank._resolve_slot_ref(request, checkpoint=checkpoint)
+            named[selection] = ref, slots.setdefault(ref, len(slots))
+        ref, numbers[i] = named[selection]
+        keys.append((ref, gradient[i], request.routed_experts is not None))
     if not all(map(len, tokens)):
         raise Declined
     refs = list(slots)
@@ -146,29 +152,28 @@ def _pool(
     places = [0 if _unnamed(ref) else names.index(f"slot {n}") + 1 for n, ref in enumerate(refs)]
     if len(refs) - len(names) > 1:
         raise Declined
-    no, idle = [False] * unread, [0] * unread
+
+    def column(values: Iterable[int], dtype: type, rest: int = 0) -> Any:
+        whole: Any = np.full(count + unread, rest, dtype)
+        whole[:count] = list(values)
+        return whole
+
+    routes = (r.routed_experts for r in requests)
     pool = _core.Requests(
-        [*tokens, *[_IDLE] * unread],
-        labels=[*labels, *[None] * unread],
-        targets=np.array([*(given is not None for given in labels), *no]),
-        target_width=np.array(width),
-        top_k=np.array([*(request.top_k or 0 for request in requests), *idle]),
-        logits=np.array([*(bool(request.logits) for request in requests), *no]),
-        hidden=np.array([*(bool(request.hidden_states) for request in requests), *no]),
-        gradient=np.array(
-            [*(enabled if r.no_grad is None else not r.no_grad for r in requests), *no]
-        ),
+        tokens + [_IDLE] * unread,
+        labels=labels + [None] * unread,
+        targets=column((given is not None for given in labels), bool),
+        target_width=column(width, np.int64, 1),
+        top_k=column((request.top_k or 0 for request in requests), np.int64),
+        logits=column((bool(request.logits) for request in requests), bool),
+        hidden=column((bool(request.hidden_states) for request in requests), bool),
+        gradient=column(gradient, bool),
         adapters=names,
-        slot=np.array(places or [0])[numbers],
-        routed=np.array(
-            [
-                *(0 if r.routed_experts is None else r.routed_experts.numel() for r in requests),
-                *idle,
-            ]
-        ),
+        slot=np.array(places or [0])[column(numbers, np.int64)],
+        routed=column((0 if given is None else given.numel() for given in routes), np.int64),
         group_sizes=np.array(sizes),
     )
-    return pool, refs
+    return pool, refs, keys
 
 
 def _unnamed(ref: Any) -> bool:

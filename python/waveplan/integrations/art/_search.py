@@ -7,9 +7,8 @@ prices, with every reduction over the ranks in its place; else it runs on its ow
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +18,7 @@ from art.trainer_rank import _planner_evidence as evidence
 
 from waveplan import _core
 
+from ._alone import alone
 from ._reader import forget, read
 from ._seams import Declined, Disagreed, Function, Passed, Seam
 from ._values import filled, late, planning, searching
@@ -28,6 +28,8 @@ _KEPT = frozenset(
         *("_plan_flat_forward", "_memory_check", "_memory_check_required", "_plan_cost"),
         *("_estimate_flat_forward", "_estimate_required_memory_bytes_from_values"),
         *("_plan_group_rows", "_select_group_layout", "_compute_group_layout"),
+        *("_estimate_group_request_output_bytes", "_memory_signature_from_requests"),
+        *("_forward_item", "_planning_status", "_ensure_checkpoint_slots_for"),
         *("_all_ranks_true", "_all_ranks_have_memory_profile", "_group_active_request_indices"),
     )
 )
@@ -134,25 +136,26 @@ class Proposal:
             raise Declined
         if rank._forced_test_anchor() is not None:
             raise Declined
-        self.rank, self.checkpoint = rank, checkpoint
+        self.rank, self.alone, self.checkpoint = rank, alone(rank), checkpoint
         self.turn = rank._dp_rank_and_size()
         available = rank._available_memory_bytes()
         hint = rank._last_global_micro_batch_size or None
         self.groups: list[list[Any]] = []
-        unread, tokens = len(items) - start, _window(rank, available)
+        unread, tokens = len(items) - start, _window(self.alone, available)
         while True:
             while unread and (tokens > 0 or len(self.groups) < 2 * (hint or 1)):
                 group = list(impl._flatten(items[len(items) - unread]))
                 self.groups.append(group)
                 tokens -= sum(request.input_tokens.numel() for request in group)
                 unread -= 1
-            self.reading = reading = read(rank, self.groups, unread, checkpoint)
+            self.reading = reading = read(rank, self.alone, self.groups, unread, checkpoint)
             found = reading.engine.session(0, available, hint, reading.profiles).alone()
             if all(probe.width <= len(self.groups) for probe in found.probes):
                 break
             tokens = 3 * int(reading.pool.lengths.sum())
         if found.kind != "wave":
             raise Declined  # splits are the package's own
+        self._deal()
         self.width, self.stop = found.width, found.stop_width
         self.rejected, self.cold = found.rejected, found.cold
         self.priced: dict[tuple[int, str], _Priced] = {}
@@ -167,6 +170,19 @@ class Proposal:
             self.last[probe.width] = probe
         self.plans: dict[tuple[int, str], Any] = {}
         self.required: dict[int, int] = {}
+
+    def _deal(self) -> None:
+        """Say of each request of this rank what plans ask for."""
+        ends = np.cumsum([0, *map(len, self.groups)]).tolist()
+        mine = [
+            i
+            for group in range(self.turn[0], len(self.groups), self.turn[1])
+            for i in range(ends[group], ends[group + 1])
+        ]
+        pool, share = self.reading.pool, self.alone._share
+        short = pool.lengths[mine] < impl._PACKED_PRICED_MIN_REQUEST_TOKENS
+        share.keys = [self.reading.keys[i] for i in mine]
+        share.firsts = np.unique(2 * pool.mix[mine] + short, return_index=True)[1].tolist()
 
     def _profiled(self, probe: _core.Probe, known: list[_core.Signature]) -> bool:
         if probe.trusted and probe.packed_tokens > 0:
@@ -224,9 +240,7 @@ class Proposal:
             return plan.packed_tokens, self.required[id(plan)]
         exact, minimal = _ESTIMATES[kind]
         segments: list[int] = []
-        alone = _Alone(rank)
-        values = type(rank)._estimate_flat_forward(
-            alone,
+        values = self.alone._estimate_flat_forward(
             requests,
             checkpoint=self.checkpoint,
             exact=exact,
@@ -250,7 +264,7 @@ class Proposal:
     def plan(self, requests: list[Any], minimal: bool) -> Any:
         """Return the package's plan, its check done, its tensors and fingerprints made late."""
         with planning() as trees:
-            plan = self.rank._plan_flat_forward(
+            plan = self.alone._plan_flat_forward(
                 requests,
                 checkpoint=self.checkpoint,
                 memory_minimal=minimal,
@@ -264,7 +278,7 @@ class Proposal:
     def bytes_of(self, plan: Any) -> int:
         """Return the bytes that the package's check asks for a plan of its own."""
         known = self.required.get(id(plan))
-        return type(self.rank)._memory_check(_Alone(self.rank), plan) if known is None else known
+        return self.alone._memory_check(plan) if known is None else known
 
     def finished(self, found: Any) -> Any:
         """Return what the package's search found, with the package's own plan in it."""
@@ -313,21 +327,6 @@ class _Rank:
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._rank, name, value)
-
-
-class _Alone(_Rank):
-    """A rank that prices for itself: no reduction, no memory sampled."""
-
-    __slots__ = ()
-
-    @contextlib.contextmanager
-    def _planning_status(self, _: bool) -> Iterator[None]:
-        yield
-
-    def _ensure_checkpoint_slots_for(self, *_: Any, **__: Any) -> None: ...
-
-    def _memory_check_required(self, required: int, **_: Any) -> int:
-        return required
 
 
 class _Profiles:

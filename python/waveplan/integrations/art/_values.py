@@ -22,10 +22,10 @@ Int64 = NDArray[np.int64]
 class Search(threading.local):
     """What one search of this thread has read already, in every part of a plan."""
 
-    arrays: dict[tuple[int, int], Int64] | None = None
-    """Arrays of int64 tensors, by address and length; None outside of a search."""
+    arrays: dict[int, tuple[Int64, Any]] | None = None
+    """Arrays of tensors, and these, by their address; None outside of a search."""
     shapes: dict[Any, Any]
-    """Shapes of the model's gdn layers by adapter slot."""
+    """Shapes of the model's gdn layers by adapter slot, and configurations."""
     trees: list[Any] | None = None
     """Trees of the groups of the plan being made: its fingerprints and tensors are made late."""
 
@@ -57,22 +57,16 @@ def planning() -> Iterator[list[Any]]:
 def array(tensor: Any) -> Int64:
     """Return the numbers of a CPU tensor as int64; copy only those of another type."""
     known = SEARCH.arrays
-    if (
-        known is None
-        or tensor.dtype is not torch.long
-        or tensor.device.type != "cpu"
-        or not tensor.is_contiguous()
-    ):
+    if known is None:
         return _array(tensor)
-    key = (tensor.data_ptr(), tensor.numel())
-    found = known.get(key)
+    found = known.get(id(tensor))
     if found is None:
-        found = known[key] = _array(tensor)  # holds the memory, so that no other takes its address
-    return found
+        found = known[id(tensor)] = (_array(tensor), tensor)  # no other takes its address
+    return found[0]
 
 
 def _array(tensor: Any) -> Int64:
-    if tensor.device.type != "cpu":
+    if not tensor.is_cpu:
         raise Declined
     if tensor.dtype is not torch.long or tensor.ndim != 1 or not tensor.is_contiguous():
         tensor = tensor.detach().reshape(-1).to(dtype=torch.long).contiguous()
