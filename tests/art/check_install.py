@@ -10,6 +10,7 @@ import subprocess
 import sys
 import wave
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -164,6 +165,38 @@ def check_functions_held_elsewhere_stay_good():
     art.uninstall()
     assert tree == planner.build_canonical_prefix_tree(tensors)
     assert planner.select_prefix_tree_layout(tree, **facts).layout.packed_tokens == 14
+
+
+HELD = """
+import sys
+sys.path[:0] = [{tests!r}]
+from waveplan.bench import reference
+reference.importable()
+import rank as stub
+from art.trainer_rank import _prefix_tree_planner as planner
+from waveplan.integrations import art
+tensors = stub.tensors([[1, 2, 3], [1, 2, 4]])
+facts = dict(cp_size=2, layers=40, uses_gdn=True, refinement_work_budget=2000)
+art.install()
+build, choose = planner.build_canonical_prefix_tree, planner.select_prefix_tree_layout
+for change in (art.uninstall, art.install, art.uninstall):
+    tree = build(tensors)
+    change()
+    print(choose(build(tensors), **facts).layout.packed_tokens, choose(tree, **facts).score)
+"""
+
+
+def check_functions_held_elsewhere_stay_good_without_assertions():
+    code = HELD.format(tests=str(Path(__file__).parent))
+    outputs = []
+    for options in ([], ["-O"]):
+        command = [sys.executable, *options, "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        outputs.append(done.stdout.splitlines())
+    assert outputs[0] == outputs[1]
+    assert len(outputs[0]) == 3
+    assert len(set(outputs[0])) == 1
 
 
 def check_what_ours_cannot_do_goes_to_the_package(caplog):
@@ -401,7 +434,7 @@ def started(value, before=""):
 @pytest.mark.parametrize(
     ("value", "wanted"),
     [
-        *(("1", "17"), ("true", "17"), ("ON", "17"), ("shadow", "shadow")),
+        *(("1", "18"), ("true", "18"), ("ON", "18"), ("shadow", "shadow")),
         *(("0", "plain"), ("false", "plain"), ("off", "plain"), ("", "plain")),
         ("yes", "plain"),
     ],
@@ -433,7 +466,7 @@ del sys.modules["torch"]
 for name in [name for name in sys.modules if name.startswith("art.trainer_rank")]:
     del sys.modules[name]
 """
-    assert started("1", before)[0] == "17"
+    assert started("1", before)[0] == "18"
     other = """
 from waveplan.integrations.art import _content
 _content.source = lambda _: ""

@@ -79,6 +79,7 @@ COUNTED = {
     "check_case": "odd cases",
     "check_pool": "random pools",
     "check_slots": "adapter slots",
+    "check_tensor_parallel": "tensor parallel",
     "check_two_processes": "processes",
     "check_rollouts": "rollouts",
 }

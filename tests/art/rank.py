@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -88,7 +89,9 @@ def gdn_config(given):
     )
 
 
-def planning_rank(cp=1, available=1 << 60, score="h200", head=True, gdn_layers=True, dp=(0, 1)):
+def planning_rank(
+    cp=1, available=1 << 60, score="h200", head=True, gdn_layers=True, dp=(0, 1), tp=1
+):
     """A rank over a model of its own (a rank changes its model), with so many bytes free."""
     rank = reference.planning_rank(cp, available, dp=tuple(dp), head=head, gdn=gdn_layers)
     # the expert layer is priced only if the package recognises every part of it
@@ -96,6 +99,12 @@ def planning_rank(cp=1, available=1 << 60, score="h200", head=True, gdn_layers=T
     chosen = scoring(score, cp)
     rank._coefficient_version, rank._coefficient_table = chosen.version, chosen.table_id
     rank._planner_coefficients, rank._planner_reranker = chosen.coefficients, chosen.reranker
+    if tp > 1:
+        topology = ParallelTopology(tp=tp, cp=cp, dp=dp[1])
+        rank._topology = lambda: topology
+        rank._parallel_shape = replace(rank._parallel_shape, tp=tp)
+        rank._sequence_parallel = True
+        rank.runtime.provider.tensor_model_parallel_size = tp
     return rank
 
 

@@ -159,8 +159,10 @@ def main(arguments):
     where = f"{platform.machine()}, {os.cpu_count()} cores, CPython {platform.python_version()}"
     text = f"{where}, openpipe-art {art.version()}.\n\n{table}"
     if "--write" in arguments:
-        marked = re.compile(r"(<!-- measured -->\n).*(\n<!-- end -->)", re.DOTALL)
-        PAGE.write_text(marked.sub(lambda m: m[1] + text + m[2], PAGE.read_text()), "utf-8")
+        marked = re.compile(r"(?<=<!-- measured -->\n).*?(?=<!-- end -->)", re.DOTALL)
+        page, found = marked.subn(lambda _: text.rstrip("\n") + "\n", PAGE.read_text("utf-8"))
+        assert found == 1, "docs/art.md has no place for the figures"
+        PAGE.write_text(page, "utf-8")
 
 
 if __name__ == "__main__":

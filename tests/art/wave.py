@@ -102,6 +102,7 @@ def run(case, sequences, watch=True):
         case.get("head", True),
         gdn,
         case.get("dp", (0, 1)),
+        case.get("tp", 1),
     )
     options = ("no_grad", "target", "hidden", "labels", "top_k", "logits")
     made = stub.requests(sequences, **{name: case[name] for name in options if name in case})

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slow import measures as slow
 
-from waveplan import InputError, Requests
+from waveplan import InputError, Requests, Scoring, _core
 
 SEQUENCES = [[1, 2, 3, 4], [1, 2, 9], [], [7]]
 
@@ -68,6 +68,56 @@ def test_masks_and_labels() -> None:
     mixed = Requests(SEQUENCES, targets=[masks[0], 1, None, False])
     assert mixed.labelled.tolist() == [3, 2, 0, 0]
     assert mixed.targets.tolist() == [True, True, False, False]
+
+
+COLUMNS = {
+    "targets": np.array([True, False, True, True]),
+    "target_width": np.array([1, 1, 1, 2]),
+    "top_k": np.zeros(4, np.int64),
+    "logits": np.array([False, True, False, False]),
+    "hidden": np.zeros(4, bool),
+    "gradient": np.ones(4, bool),
+    "adapters": [],
+    "slot": np.zeros(4, np.int64),
+    "routed": np.zeros(4, np.int64),
+    "group_sizes": np.ones(4, np.int64),
+}
+ARRAYS = [np.array(tokens) for tokens in ([1, 2, 3, 4], [1, 2, 9], [1, 2, 3], [7, 8])]
+ALL_LABELS = [np.array([-100, 5, -100, 5]), None, np.array([5, -100, -100]), np.full(4, 5)]
+
+
+def test_arrays_and_all_labels_count_as_one_array_and_a_mask() -> None:
+    mask = np.array([0, 1, 0, 1, 1, 1, 1, 1, 0, 0, 1, 1], bool)
+    offsets = np.array([0, 4, 7, 10, 12])
+    flat = np.concatenate(ARRAYS)
+    whole = _core.Requests(flat, offsets, label_mask=mask, **COLUMNS)
+    parts = _core.Requests(ARRAYS, labels=ALL_LABELS, **COLUMNS)
+    assert parts.labelled.tolist() == whole.labelled.tolist() == [2, 0, 1, 2]
+    assert parts.lengths.tolist() == whole.lengths.tolist()
+    trees = _core.build_tree(ARRAYS), _core.build_tree(flat, offsets)
+    assert [tree.parent.tolist() for tree in trees] == [trees[0].parent.tolist()] * 2
+    found = []
+    for requests, tree in zip((parts, whole), trees, strict=True):
+        plan = _core.PlanMeasures(requests, np.arange(4))
+        plan.exact(0, tree, _core.choose_layout(tree, Scoring(version=1, layers=1), "full").shared)
+        found.append(plan.finish().to_dict())
+    assert found[0] == found[1]
+    assert found[0]["packs"][0]["head_tokens"] == 6  # [1 2] once, 4, 9, and [7 8]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "options", "message"),
+    [
+        (ARRAYS, {"labels": ALL_LABELS[:1]}, "1 entries for 4 requests"),
+        (ARRAYS, {"labels": [ALL_LABELS[2], *ALL_LABELS[1:]]}, "request 0 has 3 labels for 4"),
+        (ARRAYS, {"labels": ALL_LABELS, "label_mask": np.ones(12, bool)}, "give one of"),
+        (np.arange(12), {"labels": ALL_LABELS}, "a list or a tuple"),
+        ([tokens.astype(np.int32) for tokens in ARRAYS], {"labels": ALL_LABELS}, "int32"),
+    ],
+)
+def test_arrays_and_labels_that_do_not_fit(tokens: Any, options: Any, message: str) -> None:
+    with pytest.raises((InputError, TypeError), match=message):
+        _core.Requests(tokens, **options, **COLUMNS)
 
 
 def test_first_targets_from_an_array() -> None:

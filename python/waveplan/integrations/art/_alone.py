@@ -103,8 +103,8 @@ def _class(base: Any) -> Any:
 
 def alone(rank: Any) -> Any:
     """Return a rank with the same attributes, now and later, that prices by itself."""
-    cls: Any = _class(type(rank))
-    made = object.__new__(cls)
+    base: Any = type(rank)
+    made = object.__new__(_class(base))
     made.__dict__ = vars(rank)
     object.__setattr__(made, "_share", Share())
     return made
