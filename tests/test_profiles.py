@@ -46,7 +46,7 @@ def planner(limit: int = 1 << 50, cp: int = 1, **options: Any) -> Planner:
 
 
 def sequences(*lengths: int) -> list[np.ndarray]:
-    return [np.arange(n, dtype=np.int64) + 100_000 * i for i, n in enumerate(lengths)]
+    return [np.arange(n, dtype=np.int64) + i for i, n in enumerate(lengths)]
 
 
 def learned(profile: Profile, *lengths: int, reference: bool = False) -> int:

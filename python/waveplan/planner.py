@@ -35,6 +35,7 @@ from waveplan.pricing import (
 from waveplan.profiles import MOST, Observation, Profile, Profiles, Signature
 from waveplan.refusal import refused
 from waveplan.scoring import Device, Scoring
+from waveplan.sequences.fit import check_requests
 from waveplan.sequences.requests import Requests
 from waveplan.stages import gdn_settings, mlp_token_ms, ownership_settings
 from waveplan.wave import Wave
@@ -444,7 +445,11 @@ class Planner:
         Args:
             order: the groups in the order in which waves take them, by default the pool's.
             blocks: ranks may take consecutive blocks; by default in best mode.
+
+        Raises:
+            InputError: a token id that the model does not have; names the sequence's place.
         """
+        check_requests(pool, self.model.vocab)
         settings = self._settings
         if dp_rank not in (None, settings.dp_rank):
             settings = settings.replace(dp_rank=dp_rank)

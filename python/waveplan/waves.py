@@ -21,7 +21,6 @@ from waveplan.plan import Plan, plan_of
 from waveplan.planning import Planning
 from waveplan.pricing import Status
 from waveplan.refusal import WaveRefused, refused
-from waveplan.sequences.fit import check_sequences
 from waveplan.sequences.requests import Requests
 from waveplan.wave import Stopped, Wave
 
@@ -77,8 +76,6 @@ class Waves:
             pool = Requests.from_any(requests, hashed=planner.ranks.size > 1)
             if not len(pool):
                 raise InputError("the pool is empty: there is nothing to plan")
-            if pool.sequences.origin is not None:  # what was made in memory may be no real ids
-                check_sequences(pool.sequences, planner.model.vocab)
             self.groups = len(pool.group_sizes)
             start = integer("start", start)
             if start >= self.groups:

@@ -34,7 +34,8 @@ def planner(free: float = 4, dp: int = 1, cp: int = 1, **options: Any) -> Planne
 
 
 def pool(seed: int = 3, count: int = 40, **columns: Any) -> Requests:
-    return Requests(workloads.blocks(seed, count=count, block=(64, 900)), **columns)
+    made = workloads.blocks(seed, count=count, block=(64, 900))
+    return Requests([ids % 150_000 for ids in made], **columns)
 
 
 def check(made: Composition, plans: Planner) -> None:

@@ -72,10 +72,10 @@ SCRIPTS = TABLES["scripts"]
 
 
 def same(one: Model, two: Model) -> None:
-    """Equal but for the names."""
+    """Equal but for the names, and the context that arguments are run with."""
     ours, theirs = one.to_dict(), two.to_dict()
     differ = {key: (ours[key], theirs[key]) for key in ours if ours[key] != theirs[key]}
-    assert not differ.keys() - {"name", "family"}, differ
+    assert not differ.keys() - {"name", "family", "context"}, differ
 
 
 @pytest.mark.parametrize("case", TESTS, ids=lambda case: case["test"])

@@ -219,3 +219,27 @@ def test_ids_outside_the_vocabulary(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["plan", str(path), "--model", "qwen3-0.6b", "--available", "8GiB"]) == 2
     error = capsys.readouterr().err
     assert f"{path}: line 2: token 1 is 4294967295: the model's vocabulary has 151936" in error
+    planner = Planner(models.get("qwen3-0.6b"), Topology(), Training(), Budget(available="8GiB"))
+    for planned in (planner.plan, planner.waves, planner.plan_shares):
+        with pytest.raises(InputError, match="sequence 1: token 1 is 151936: the model's vocabul"):
+            planned([[1, 2], [3, 151_936]])
+
+
+def test_the_command_line_labels_what_the_library_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "labelled.jsonl"
+    path.write_text('{"input_ids": [5, 6, 7], "labels": [-100, 6, 7]}\n' * 3)
+    command = ["plan", str(path), "--model", "qwen3-0.6b", "--available", "8GiB", "--json"]
+    planner = Planner(models.get("qwen3-0.6b"), Topology(), Training(), Budget(available="8GiB"))
+    required = {}
+    for targets in ("given", "all", "last-turn"):
+        assert main([*command, "--targets", targets]) == 0
+        out, err = capsys.readouterr()
+        required[targets] = json.loads(out)["waves"][0]["required"]
+        assert ("every token is labelled" in err) == (targets == "all")
+    assert required["given"] == required["last-turn"]
+    wave = next(iter(planner.waves(Sequences.load(path))))
+    assert wave.required == required["given"]
+    assert main(command[:-1]) == 0
+    assert "3 requests, 9 tokens, 6 labelled" in capsys.readouterr().out

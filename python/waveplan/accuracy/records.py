@@ -254,10 +254,10 @@ def _even(total: int, count: int) -> list[int]:
 
 def _sequences(lengths: list[int], shared: int) -> Sequences:
     """Sequences with these lengths whose first ``shared`` tokens agree and nothing else does."""
-    tokens = np.arange(sum(lengths), dtype=np.int64) + shared
+    tokens = np.zeros(sum(lengths), np.int64)
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
-    for start in offsets[:-1]:
-        tokens[start : start + shared] = np.arange(shared)
+    longer = np.flatnonzero(np.diff(offsets) > shared)
+    tokens[offsets[longer] + shared] = longer
     return Sequences(tokens, offsets)
 
 

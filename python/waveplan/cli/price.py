@@ -126,7 +126,7 @@ def _requests(args: argparse.Namespace) -> Requests:
     if not 1 <= args.requests <= most:
         raise InputError(f"--requests is {args.requests}: give 1 to {most:,}, at most --tokens")
     share = np.arange(args.requests + 1, dtype=np.int64) * args.tokens // args.requests
-    sequences = Sequences(np.arange(args.tokens, dtype=np.int64), share)
-    names = ("top_k", "logits", "hidden", "gradient", "sharing")
+    sequences = Sequences(np.zeros(args.tokens, np.int64), share)
+    names = ("top_k", "logits", "hidden", "gradient")
     asked = {name: getattr(args, name) for name in names}
-    return Requests(sequences, targets=args.targets != "none", **asked)
+    return Requests(sequences, targets=args.targets != "none", sharing=False, **asked)

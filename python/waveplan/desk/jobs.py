@@ -63,16 +63,18 @@ class Source:
     """Files of sequences and the outputs of their requests.
 
     ``path`` is a file or folder of sequences that every worker can read, or several; ``targets``
-    is ``"all"`` tokens, those that the file labels (``"last-turn"``) or ``"none"``; ``columns``
-    renames columns, ``"input_ids=ids,labels=y"``; ``limit`` keeps the first sequences only. The
-    other fields are options of `Sequences.load` and `Requests`.
+    is ``"given"`` (those that the file labels, all where it labels none), ``"all"`` tokens,
+    ``"last-turn"`` (those that the file labels, refused where it labels none) or ``"none"``;
+    ``columns`` renames columns, ``"input_ids=ids,labels=y"``; ``limit`` keeps the first sequences
+    only. The other fields are options of `Sequences.load` and `Requests`.
     """
 
     path: str | tuple[str, ...]
     targets: str = word(
-        "all",
-        ("all", "last-turn", "none"),
-        "labelled tokens: all, those that the file labels, or none",
+        "given",
+        ("given", "all", "last-turn", "none"),
+        "labelled tokens: those that the file labels, or all where it labels none (default); all; "
+        "those that it must label; none",
     )
     top_k: int | None = count(None, "return the K best tokens too", 1, metavar="K")
     logits: bool = switch(doc="return full logits too")
@@ -183,7 +185,7 @@ def _requests(
     places = [sequences.place(int(i)) for i in empty]
     if empty.size:
         sequences = sequences.take(np.flatnonzero(sequences.lengths))
-    targets: Any = source.targets == "all"
+    targets: Any = "given" if source.targets == "given" else source.targets == "all"
     if source.targets == "last-turn":
         if sequences.labelled is None and "first_target" not in sequences.columns:
             raise InputError(

@@ -67,8 +67,9 @@ def read_megatron(
     """
     values, harmless = table(source)
     made, notes = sizes(values, padded_vocab)
-    model = Model(**made)
     arguments = Arguments(values)
+    context = arguments.number("max_position_embeddings") or arguments.number("seq_length")
+    model = Model(**made, context=context)
     notes_of = list(notes)
     topology = _topology(arguments, model, world, notes_of)
     batch = {

@@ -9,7 +9,16 @@ import numpy as np
 
 from waveplan._core import stage_times
 from waveplan.pricing import Measures, Price, price
-from waveplan.report.summary import count, figures, memory_text, parts, reason, states, unit_of
+from waveplan.report.summary import (
+    count,
+    figures,
+    memory_text,
+    pads_text,
+    parts,
+    reason,
+    states,
+    unit_of,
+)
 
 if TYPE_CHECKING:
     from waveplan.desk.jobs import Job
@@ -37,6 +46,7 @@ def collect(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> di
             *found["notes"],
             job.training_text(),
             *f"memory of a rank: {memory}".split("\n"),
+            *pads_text(run.pool, waves),
         ],
         "summary": f"{count(len(waves), 'wave')}, the widest {count(widest, unit)}; "
         f"{count(len(run.refused), unit)} refused",

@@ -79,9 +79,10 @@ def memory_text(planner: Planner, doubtful: Sequence[Status]) -> str:
 
 def heading(job: Job, planner: Planner, run: Waves) -> str:
     """Sequences, job and memory."""
-    tokens = int(run.pool.sequences.lengths.sum())
+    tokens, labelled = int(run.pool.lengths.sum()), int(run.pool.labelled.sum())
+    some = f", {integer(labelled)} labelled" if labelled < tokens else ""
     lines = [
-        f"{count(len(run.pool), 'request')}, {count(tokens, 'token')}",
+        f"{count(len(run.pool), 'request')}, {count(tokens, 'token')}{some}",
         job.model_text(),
         f"on {job.ranks_text()}, {job.training_text()}",
         f"memory of a rank: {memory_text(planner, run.doubtful)}",
@@ -132,6 +133,14 @@ def pads(pool: Requests, waves: Iterable[Wave]) -> tuple[int, int] | None:
     return run - sum(int(lengths[plan.requests].sum()) for plan in plans), run
 
 
+def pads_text(pool: Requests, waves: Iterable[Wave]) -> list[str]:
+    """Return a line on the pads of waves that run padded."""
+    if (found := pads(pool, waves)) is None:
+        return []
+    share = f"{found[0] / max(1, found[1]):.0%}"
+    return [f"padding: {integer(found[0])} of {integer(found[1])} tokens are pads ({share})"]
+
+
 def _balance(amounts: Sequence[float]) -> float:
     """Return the largest over the mean; 1 is even."""
     total = sum(amounts)
@@ -163,10 +172,7 @@ def summary(waves: list[Wave], run: Waves, elapsed: float) -> list[str]:
         if trust:
             reason = next(wave.stopped.reason for wave in waves if wave.stopped.kind == "trust")
             lines.append(f"{count(trust, 'wave')} stopped by trust, not by memory: {reason}")
-        if padded := pads(run.pool, waves):
-            share = f"{padded[0] / max(1, padded[1]):.0%}"
-            ran = integer(padded[1])
-            lines.append(f"padding: {integer(padded[0])} of {ran} tokens are pads ({share})")
+        lines += pads_text(run.pool, waves)
         parts.append("\n".join(lines))
     if run.doubtful and waves:
         rules = count(len(run.doubtful), "rule")

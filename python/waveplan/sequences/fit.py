@@ -10,9 +10,10 @@ import numpy as np
 from waveplan.errors import InputError
 
 if TYPE_CHECKING:
+    from waveplan.sequences.requests import Requests
     from waveplan.sequences.sequences import Sequences
 
-__all__ = ["check_sequences", "check_vocabulary", "read_as", "unfit"]
+__all__ = ["check_requests", "check_vocabulary", "read_as", "unfit"]
 
 
 def check_vocabulary(sequences: Sequences, vocab: int) -> None:
@@ -21,9 +22,8 @@ def check_vocabulary(sequences: Sequences, vocab: int) -> None:
     Raises:
         InputError: names the sequence's place, the position and the id.
     """
-    tokens, origin = sequences.tokens, sequences.origin
-    known = origin is not None and origin.largest < vocab
-    if known or not tokens.size or tokens.max() < vocab:
+    tokens = sequences.tokens
+    if tokens.max(initial=0) < vocab:
         return
     at = int(np.argmax(tokens >= vocab))
     sequence = int(np.searchsorted(sequences.offsets, at, side="right")) - 1
@@ -33,17 +33,19 @@ def check_vocabulary(sequences: Sequences, vocab: int) -> None:
     )
 
 
-def check_sequences(sequences: Sequences, vocab: int) -> None:
-    """Refuse an empty sequence, and ids that a model does not have, by their places.
+def check_requests(pool: Requests, vocab: int) -> None:
+    """Refuse an empty sequence of a file, and ids that a model does not have, by their places.
 
     Raises:
         InputError: names the place and what leaves it out.
     """
-    lengths = sequences.lengths
-    if len(lengths) and not lengths.min():
+    sequences = pool.sequences
+    lengths = pool.lengths
+    if sequences.origin is not None and len(lengths) and not lengths.min():
         place = sequences.place(int(lengths.argmin()))
         raise InputError(f"{place}: is empty: load(..., skip_empty=True) leaves such out")
-    check_vocabulary(sequences, vocab)
+    if pool.largest >= vocab:
+        check_vocabulary(sequences, vocab)
 
 
 def read_as(sequences: Sequences, targets: str) -> Iterator[str]:
@@ -62,8 +64,7 @@ def read_as(sequences: Sequences, targets: str) -> Iterator[str]:
     if targets == "all" and sequences.labelled is not None:
         labelled, all_of = int(sequences.labelled.sum()), len(sequences.tokens)
         yield (
-            f"every token is labelled; the file labels {labelled:,} of {all_of:,} "
-            "(--targets last-turn)"
+            f"every token is labelled (--targets all); the file labels {labelled:,} of {all_of:,}"
         )
 
 

@@ -28,7 +28,7 @@ class Origin:
         files: names of the files. file: index of each sequence's file, [n]. row: its line, counted
             from 1, or its row, counted from 0, [n]. units: "line" or "row", one a file.
         pads: pad tokens dropped. used: what each column was read as. unused: columns not read.
-        odd: remarks, one line each. largest: no token id is above it.
+        odd: remarks, one line each.
     """
 
     files: tuple[str, ...]
@@ -39,7 +39,6 @@ class Origin:
     used: dict[str, str] = field(default_factory=dict)
     unused: tuple[str, ...] = ()
     odd: tuple[str, ...] = ()
-    largest: int = 0
 
     def place(self, sequence: int) -> str:
         """Name the place of a sequence, such as ``rollouts.jsonl: line 3``."""
@@ -57,7 +56,6 @@ class Origin:
             self.used,
             self.unused,
             self.odd,
-            self.largest,
         )
 
 
@@ -173,7 +171,6 @@ class Joined:
             self._used,
             unused,
             tuple(self._odd),
-            int(self.tokens.max(initial=0)),
         )
         self._parts = []
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import numpy as np
@@ -121,6 +122,11 @@ class Requests(_core.Requests):
         """Return `Requests` as they are; make requests of sequences, see `Sequences.from_any`, with
         the labels that they carry, and all labelled where they carry none."""
         return requests if isinstance(requests, Requests) else cls(requests, hashed=hashed)
+
+    @cached_property
+    def largest(self) -> int:
+        """The largest token id."""
+        return int(self.sequences.tokens.max(initial=0))
 
     @property
     def content(self) -> dict[str, int]:

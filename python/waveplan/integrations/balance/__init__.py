@@ -85,8 +85,8 @@ def deal(
 
 def _requests(lengths: Any) -> Requests:
     ends = np.cumsum(lengths, dtype=np.int64)
-    tokens = np.arange(ends[-1], dtype=np.int64)
-    return Requests(Sequences(tokens, np.concatenate(([0], ends))))
+    tokens = np.zeros(ends[-1], np.int64)
+    return Requests(Sequences(tokens, np.concatenate(([0], ends))), sharing=False)
 
 
 def _fits(planner: Planner, lengths: Any) -> bool:
