@@ -1,9 +1,10 @@
 //! The fastest contiguous ownership with at most so many tokens a rank, and a bound below all.
 //!
 //! What a rank needs depends on its own range of chunks, but for what it sends to later ranks and
-//! how a fetched range is split over its sources; both only add. Without them the time of a range
-//! is a lower bound, and a dynamic programme over cuts finds the least bound of the slowest rank.
-//! Its cuts, priced truly, are the answer; where both are equal it is proven.
+//! how a fetched range is split over its sources; both only add. Without what is sent, and with no
+//! more sources than every better answer has, the time of a range is a lower bound, and a dynamic
+//! programme over cuts finds the least bound of the slowest rank. Its cuts, priced truly, are the
+//! answer; where both are equal it is proven.
 
 use super::pairs::ChunkPairs;
 use super::reference::{self, TIE_MS, stage_limit};
@@ -102,7 +103,7 @@ pub(super) fn even(asked: &Asked<'_>, work: &mut Workspace) -> Result<Ownership>
 }
 
 /// Whether a score is the least by a bound that is lowered against rounding.
-pub(super) fn proven(score: f64, bound: f64) -> bool {
+pub(crate) fn proven(score: f64, bound: f64) -> bool {
     bound >= score * (1.0 - ROUNDING)
 }
 
@@ -267,6 +268,9 @@ pub(super) struct Tables {
     best: Vec<f64>,
     /// The cut before it.
     from: Vec<u32>,
+    /// Cuts within one stage in any such answer: the chunk before their first place, the chunk
+    /// after their last, the stage.
+    sure: Vec<(u32, u32, usize)>,
     /// Chunks fetched by the range at hand, a bit each.
     fetched: Vec<u64>,
     remotes: Vec<Remote>,
@@ -338,6 +342,14 @@ impl Programme<'_> {
         }
         (high[0], low[ranks]) = (0, chunks);
         let open = low.iter().zip(&high).all(|(low, high)| low <= high);
+        self.tables.sure.clear();
+        for r in 1..ranks {
+            let (first, last) = (low[r] as u32 - 1, high[r] as u32);
+            let stage = self.bounds.partition_point(|&bound| bound <= first) - 1;
+            if open && last < self.bounds[stage + 1] {
+                self.tables.sure.push((first, last, stage));
+            }
+        }
         (self.tables.low, self.tables.high) = (low, high);
         open
     }
@@ -522,6 +534,13 @@ impl Range {
                 remote.fetched_tokens = chunks * pairs.chunk;
                 remote.fetched_runs = runs;
             }
+            // A run with a cut inside has two sources.
+            for &(first, last, stage) in &programme.tables.sure {
+                if last >= self.start {
+                    break;
+                }
+                self.remotes[stage].fetched_runs += i64::from(all(&self.fetched, first, last + 1));
+            }
         }
         self.before = attended;
     }
@@ -566,6 +585,11 @@ fn set(bits: &mut [u64], low: u32, high: u32) -> bool {
         bits[word] |= mask;
     }
     new
+}
+
+/// Whether the bits `low..high` are all set.
+fn all(bits: &[u64], low: u32, high: u32) -> bool {
+    masks(low, high).all(|(word, mask)| bits[word] & mask == mask)
 }
 
 /// Bits set in `low..high`, and the runs that they form.

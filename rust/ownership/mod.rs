@@ -21,6 +21,7 @@ use profiled::Span;
 use reference::Search;
 use time::Plan;
 
+pub(crate) use fastest::proven;
 pub use profiled::ProfiledWork;
 pub use settings::{OwnershipSettings, StageWork, WorkloadProfile};
 
@@ -296,9 +297,7 @@ impl Workspace {
         made.fetched_tokens = plan.fetched;
         made.score = plan.score;
         made.bound = time_bound(asked.settings, pairs, asked.ranks);
-        made.optimal = made
-            .bound
-            .is_some_and(|bound| fastest::proven(plan.score, bound));
+        made.optimal = made.bound.is_some_and(|bound| proven(plan.score, bound));
         made.forward_ms.clone_from(&plan.forward);
         made.backward_ms.clone_from(&plan.backward);
         made

@@ -1,6 +1,7 @@
 //! Attempts at a wave that does not fit, by live prices: unsplit, then in 2, 4, 8, ... forwards.
 
 use super::Engine;
+use super::owned::clearly;
 use super::plan::{ForwardPlan, Mode, Pricer, ROOM, Share};
 use super::probe::Probe;
 use crate::error::Result;
@@ -64,6 +65,12 @@ struct Priced {
     required: i64,
 }
 
+impl Priced {
+    fn milliseconds(&self) -> Option<f64> {
+        self.parts.iter().map(ForwardPlan::milliseconds).sum()
+    }
+}
+
 impl Pricer {
     /// Tries the share of a minimum wave unsplit, then split. Every unsplit price becomes a probe.
     pub(super) fn split(
@@ -73,7 +80,7 @@ impl Pricer {
         probes: &mut Vec<Probe>,
     ) -> Result<Fallback> {
         let mut attempts = Vec::new();
-        let mut full = None;
+        let (mut full, mut whole) = (None, None::<(ForwardPlan, i64)>);
         for &mode in self.engine.unsplit_modes() {
             let plan = self.plan(share, mode, ROOM)?;
             let fits = plan.required() <= available;
@@ -83,18 +90,25 @@ impl Pricer {
                 kind: mode.name().to_owned(),
                 required: plan.required(),
             });
+            let alike = !self.engine.times_layouts() || !share.shares_less(&plan);
             if fits {
                 let least = plan.required();
                 let mut plan = plan;
                 self.own(share, &mut plan, true, &|plan| plan.required() <= available)?;
-                return Ok(Fallback::Whole(Box::new(plan), least));
-            }
-            if mode == Mode::Full {
+                if whole.as_ref().is_none_or(|best| plan.faster(&best.0)) {
+                    whole = Some((plan, least));
+                }
+            } else if mode == Mode::Full {
                 full = Some(plan);
             }
-            if self.engine.strategy() == Strategy::Best && !share.sharing() {
-                break; // every mode packs alike
+            if whole.is_some() && (alike || mode != Mode::Optimal)
+                || self.engine.strategy() == Strategy::Best && !share.sharing()
+            {
+                break; // only full sharing may be faster, or every mode packs alike
             }
+        }
+        if let Some((plan, least)) = whole {
+            return Ok(Fallback::Whole(Box::new(plan), least));
         }
         let mut plan = match full {
             Some(plan) => plan,
@@ -161,6 +175,7 @@ impl Pricer {
             return Ok(Err(required));
         }
         let mut last = required;
+        let mut best: Option<(Priced, i64)> = None;
         for &mode in self.engine.split_modes() {
             let priced = self.parts(&shares, mode)?;
             last = priced.required;
@@ -169,12 +184,24 @@ impl Pricer {
                 kind: mode.name().to_owned(),
                 required: last,
             });
+            let mut less = shares.iter().zip(&priced.parts);
+            let alike = !self.engine.times_layouts() || !less.any(|(s, plan)| s.shares_less(plan));
             if last <= available {
                 let owned = self.own_parts(&shares, priced, available)?;
-                return Ok(Ok(arrange(owned, &chunks, last)));
+                let faster =
+                    |best: &(Priced, i64)| clearly(owned.milliseconds(), best.0.milliseconds());
+                if best.as_ref().is_none_or(faster) {
+                    best = Some((owned, last));
+                }
+            }
+            if best.is_some() && (alike || mode != Mode::Optimal) {
+                break;
             }
         }
-        Ok(Err(last))
+        Ok(match best {
+            Some((owned, least)) => Ok(arrange(owned, &chunks, least)),
+            None => Err(last),
+        })
     }
 
     /// Owns the parts of a split that fits, one after another, within what the others leave.

@@ -266,6 +266,11 @@ impl Engine {
         }
     }
 
+    /// Modelled times decide between layouts that fit.
+    fn times_layouts(&self) -> bool {
+        !self.settings.reference && self.parallel()
+    }
+
     fn parallel(&self) -> bool {
         self.settings.cp > 1
     }

@@ -28,6 +28,8 @@ struct Owned {
     ownership: Ownership,
     gdn: Option<Gdn>,
     time_ms: f64,
+    /// Tokens that a rank was allowed.
+    most: Option<i64>,
 }
 
 impl Owned {
@@ -65,18 +67,18 @@ pub fn time_ms(settings: &Settings, ownership: &Ownership, gdn: Option<&Gdn>) ->
 /// Packs of a plan as they are owned: padded, and the chunks between which limits lie.
 struct Problem {
     padded: Vec<Segments>,
-    /// Chunks of the busiest rank under an even share, and under the fastest ownership.
-    chunks: Vec<(i64, i64)>,
+    /// Tokens of the busiest rank under an even share, and under the fastest ownership.
+    tokens: Vec<(i64, i64)>,
     /// The pack whose pairs are loaded.
     loaded: Option<usize>,
-    /// Bounds are wanted: the plan runs.
+    /// Bounds are wanted.
     prove: bool,
 }
 
 impl Pricer {
     /// Gives the packs of a plan the fastest owners found with which it still `fits`, and the
-    /// times of an even share where nothing faster does. Only `prove` runs the programme that
-    /// bounds; without it, the time is that of its start.
+    /// times of an even share where nothing faster does. `prove` looks closer, and runs the
+    /// programme that bounds.
     pub(super) fn own(
         &mut self,
         share: &Share,
@@ -87,33 +89,83 @@ impl Pricer {
         if !self.owns(share, plan)? {
             return Ok(());
         }
-        let mut problem = self.problem(share, plan, prove)?;
-        let fastest = self.fastest(&mut problem)?;
-        self.give(share, plan, &fastest)?;
-        if fits(plan) {
-            return Ok(());
-        }
-        let mut best = None;
-        if self.engine.settings().ownership.profile.is_none() {
-            best = self.limited(share, plan, &mut problem, &fastest, fits)?;
-        }
-        if best.is_none() {
-            best = Some(self.even(&mut problem)?);
-        }
-        let mut best = best.unwrap_or_default();
+        let mut problem = self.problem(share, plan)?;
+        let mut best = self.fastest(&mut problem, prove)?;
         self.give(share, plan, &best)?;
-        if self.engine.settings().ownership.max_ranges > 1 {
-            for g in 0..best.len() {
-                let folded = self.folded(&mut problem, g)?;
-                if folded.better(&best[g]) {
-                    let before = std::mem::replace(&mut best[g], folded);
-                    self.give(share, plan, &best)?;
-                    if !fits(plan) {
-                        best[g] = before;
-                        self.give(share, plan, &best)?;
-                    }
+        if !fits(plan) {
+            let step = if prove { 1 } else { QUICK_STEP };
+            let mut limited = None;
+            if self.engine.settings().ownership.profile.is_none() {
+                limited = self.limited(share, plan, &mut problem, &best, step, fits)?;
+            }
+            best = match limited {
+                Some(limited) => limited,
+                None => self.even(&mut problem)?,
+            };
+            self.give(share, plan, &best)?;
+            if self.engine.settings().ownership.max_ranges > 1 {
+                for g in 0..best.len() {
+                    let folded = self.folded(&mut problem, g)?;
+                    self.replace(share, plan, &mut best, (g, folded), fits)?;
                 }
             }
+        }
+        if prove {
+            self.prove(share, plan, &mut problem, &mut best, fits)?;
+        }
+        Ok(())
+    }
+
+    /// Gives a pack other owners if they are faster and the plan still fits.
+    fn replace(
+        &mut self,
+        share: &Share,
+        plan: &mut ForwardPlan,
+        best: &mut [Owned],
+        (g, other): (usize, Owned),
+        fits: &dyn Fn(&ForwardPlan) -> bool,
+    ) -> Result<()> {
+        if other.better(&best[g]) {
+            let before = std::mem::replace(&mut best[g], other);
+            self.give(share, plan, best)?;
+            if !fits(plan) {
+                best[g] = before;
+                self.give(share, plan, best)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the programme of every pack within the tokens that its ranks were allowed: takes its
+    /// owners where they are faster, and its bound.
+    fn prove(
+        &mut self,
+        share: &Share,
+        plan: &mut ForwardPlan,
+        problem: &mut Problem,
+        best: &mut [Owned],
+        fits: &dyn Fn(&ForwardPlan) -> bool,
+    ) -> Result<()> {
+        if self.engine.settings().ownership.profile.is_some() {
+            return Ok(());
+        }
+        problem.prove = true;
+        for g in 0..best.len() {
+            let known = &best[g].ownership;
+            if known.optimal || known.most_ranges > 1 {
+                continue;
+            }
+            // With gdn layers the best is seldom that of the most tokens.
+            let most = best[g]
+                .most
+                .or(best[g].gdn.as_ref().map(|_| known.most_tokens));
+            let within = self.one(problem, g, ownership::FASTEST, most)?;
+            let bound = within.ownership.bound;
+            self.replace(share, plan, best, (g, within), fits)?;
+            let made = &mut best[g].ownership;
+            made.bound = bound;
+            made.optimal = bound.is_some_and(|bound| ownership::proven(made.score, bound));
+            plan.packs[g].ownership = Some(made.clone());
         }
         Ok(())
     }
@@ -123,7 +175,7 @@ impl Pricer {
         if !self.owns(share, plan)? {
             return Ok(());
         }
-        let mut problem = self.problem(share, plan, false)?;
+        let mut problem = self.problem(share, plan)?;
         let even = self.even(&mut problem)?;
         self.give(share, plan, &even)
     }
@@ -142,19 +194,19 @@ impl Pricer {
         Ok(settings.cp > 1 && !settings.reference && !plan.packs.is_empty())
     }
 
-    fn problem(&self, share: &Share, plan: &ForwardPlan, prove: bool) -> Result<Problem> {
+    fn problem(&self, share: &Share, plan: &ForwardPlan) -> Result<Problem> {
         let settings = self.engine.settings();
         let mut padded = Vec::with_capacity(plan.packs.len());
         for (pack, tree) in plan.packs.iter().zip(&share.trees) {
             let shape = layout::shape(tree, &pack.shared)?;
             padded.push(measures::pad(&shape.segments, settings.tp)?);
         }
-        let chunks = vec![(0, 0); padded.len()];
+        let tokens = vec![(0, 0); padded.len()];
         Ok(Problem {
             padded,
-            chunks,
+            tokens,
             loaded: None,
-            prove,
+            prove: false,
         })
     }
 
@@ -191,11 +243,12 @@ impl Pricer {
             ownership,
             gdn: placed,
             time_ms,
+            most,
         })
     }
 
     /// The fastest of every pack, whatever it needs; the reference's where none is faster.
-    fn fastest(&mut self, problem: &mut Problem) -> Result<Vec<Owned>> {
+    fn fastest(&mut self, problem: &mut Problem, closer: bool) -> Result<Vec<Owned>> {
         let engine = std::sync::Arc::clone(&self.engine);
         let settings = engine.settings();
         let mut all = Vec::with_capacity(problem.padded.len());
@@ -204,15 +257,13 @@ impl Pricer {
             let chunk = best.ownership.chunk;
             // Where nothing is faster these are the reference's owners, with the tighter bound.
             let next = self.one(problem, g, ownership::FASTEST, None)?;
-            let ranks = best.ownership.ranks as i64;
-            let even = (best.ownership.owners.len() as i64 + ranks - 1) / ranks;
             let most = best.busiest().max(next.busiest());
-            problem.chunks[g] = (even, (most + chunk - 1) / chunk);
+            problem.tokens[g] = (self.even_tokens(problem, g), most);
             if !best.better(&next) {
                 best = next;
             }
             let profiled = settings.ownership.profile.is_some();
-            if problem.prove && settings.gdn.is_some() && !profiled {
+            if closer && settings.gdn.is_some() && !profiled {
                 for limit in GDN_LIMITS {
                     let most = problem.limit(g, limit, chunk);
                     let next = self.one(problem, g, ownership::FASTEST, Some(most))?;
@@ -239,12 +290,12 @@ impl Pricer {
         plan: &mut ForwardPlan,
         problem: &mut Problem,
         fastest: &[Owned],
+        step: i64,
         fits: &dyn Fn(&ForwardPlan) -> bool,
     ) -> Result<Option<Vec<Owned>>> {
         let mut best: Option<Vec<Owned>> = None;
         let (mut low, mut high) = (-1, LIMITS);
         let mut tried: Vec<(Vec<i64>, bool)> = Vec::new();
-        let step = if problem.prove { 1 } else { QUICK_STEP };
         while high - low > step {
             // The even share comes last: mostly something looser fits.
             let limit = if high <= step {
@@ -321,6 +372,12 @@ impl Pricer {
     }
 }
 
+/// Whether a modelled time is less by more than a hundredth; false where one is not known.
+pub(super) fn clearly(time: Option<f64>, other: Option<f64>) -> bool {
+    time.zip(other)
+        .is_some_and(|(time, other)| time < 0.99 * other)
+}
+
 fn total(owned: &[Owned]) -> f64 {
     owned.iter().map(|one| one.time_ms).sum()
 }
@@ -328,8 +385,9 @@ fn total(owned: &[Owned]) -> f64 {
 impl Problem {
     /// Tokens that a rank may have in the pack `g` at a limit; no fewer than an even share.
     fn limit(&self, g: usize, limit: i64, chunk: i64) -> i64 {
-        let (even, most) = self.chunks[g];
-        (even + (most - even).max(0) * limit / LIMITS) * chunk
+        let (even, most) = self.tokens[g];
+        let chunks = (most - even).max(0).div_euclid(chunk) + 1;
+        even + chunks * limit / LIMITS * chunk
     }
 }
 
@@ -338,5 +396,10 @@ impl ForwardPlan {
     #[must_use]
     pub fn milliseconds(&self) -> Option<f64> {
         self.packs.iter().map(|pack: &Pack| pack.time_ms).sum()
+    }
+
+    /// Whether it takes clearly less modelled time than a plan of less predicted work.
+    pub(super) fn faster(&self, other: &Self) -> bool {
+        clearly(self.milliseconds(), other.milliseconds())
     }
 }

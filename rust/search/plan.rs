@@ -285,6 +285,14 @@ pub(super) struct Share {
 }
 
 impl Share {
+    /// Whether some layout of a plan stores twice what could be shared.
+    pub(super) fn shares_less(&self, plan: &ForwardPlan) -> bool {
+        let all = |pack: &Pack, tree: &Tree| {
+            (0..tree.len()).all(|s| pack.shared[s] || !tree.is_decision(s))
+        };
+        !(plan.packs.iter().zip(&self.trees)).all(|(pack, tree)| all(pack, tree))
+    }
+
     /// Whether there is anything to decide: some sequences share tokens.
     pub(super) fn sharing(&self) -> bool {
         let decides = |tree: &Tree| (0..tree.len()).any(|s| tree.is_decision(s));

@@ -1,6 +1,6 @@
 //! Live probes: prices of this rank's share at the widths of the search.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::plan::{Estimate, ForwardPlan, Mode, Pricer, ROOM, Share};
@@ -66,6 +66,8 @@ pub(super) struct Prober {
     loaded: Option<usize>,
     plans: BTreeMap<(usize, Mode), ForwardPlan>,
     best: BTreeMap<usize, Mode>,
+    /// Widths whose layouts were compared by modelled time.
+    compared: BTreeSet<usize>,
     estimates: BTreeMap<(usize, Kind), Estimate>,
 }
 
@@ -85,6 +87,7 @@ impl Prober {
             loaded: None,
             plans: BTreeMap::new(),
             best: BTreeMap::new(),
+            compared: BTreeSet::new(),
             estimates: BTreeMap::new(),
         }
     }
@@ -123,11 +126,26 @@ impl Prober {
     }
 
     /// The plan of a width with the fastest owners that its memory allows; proven where it runs.
+    /// Least work is not always least time: where its layout shares less, full sharing is timed.
     pub(super) fn owned(&mut self, width: usize, kind: Kind, prove: bool) -> Result<ForwardPlan> {
         if kind == Kind::PlanBest {
             self.refine(width)?;
         }
         let mode = self.mode(width, kind)?;
+        let plan = self.own(width, mode, prove)?;
+        let engine = Arc::clone(&self.pricer.engine);
+        let compares = engine.times_layouts() && self.compared.insert(width);
+        if compares && self.share.shares_less(&plan) && self.priced(width, Mode::Full)?.usable() {
+            let full = self.own(width, Mode::Full, prove)?;
+            if full.faster(&plan) {
+                self.best.insert(width, Mode::Full);
+                return Ok(full);
+            }
+        }
+        Ok(plan)
+    }
+
+    fn own(&mut self, width: usize, mode: Mode, prove: bool) -> Result<ForwardPlan> {
         let mut plan = self.plan(width, mode)?.clone();
         self.share(width)?;
         let available = self.available;
@@ -177,10 +195,7 @@ impl Prober {
     /// The plan of full sharing, if another mode has already shared everything.
     fn twin(&self, width: usize, mode: Mode) -> Option<ForwardPlan> {
         let other = self.plans.get(&(width, Mode::Optimal))?;
-        let everything = mode == Mode::Full
-            && (other.packs.iter().zip(&self.share.trees)).all(|(pack, tree)| {
-                (0..tree.len()).all(|s| pack.shared[s] || !tree.is_decision(s))
-            });
+        let everything = mode == Mode::Full && !self.share.shares_less(other);
         everything.then(|| other.clone())
     }
 

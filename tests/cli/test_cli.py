@@ -80,7 +80,9 @@ def test_plan_html_and_explain(
         str(page),
     )
     assert status == 0
-    assert "1 shared prefix stored once; layout proven best" in out
+    # At CP 4 storing it once takes less modelled time, though a little more predicted work.
+    layout = "layout proven best" if cp != "4" else "layout work within 0.00% of best"
+    assert f"1 shared prefix stored once; {layout}" in out
     assert "tokens 0 to 300 of 4 sequences" in out
     text = page.read_text(encoding="utf-8")
     data = json.loads(text.split('id="waveplan-data">')[1].split("</script>")[0])

@@ -60,8 +60,9 @@ def test_the_bound_is_below_every_ownership_and_the_answer_is_one(case, more):
         for n in counts
     )
     made = own(Pack(*pack), ranks, chosen, "fastest", most_tokens=most)
-    assert made.bound <= best <= made.score
-    assert made.bound == slow.least_bound(pairs, lengths, ranks, most, counts, chosen) * (1 - 1e-12)
+    # No window hides anything, and cuts that must lie inside what is fetched only raise the bound.
+    loose = slow.least_bound(pairs, lengths, ranks, most, counts, chosen) * (1 - 1e-12)
+    assert loose <= made.bound <= best <= made.score
     assert not made.optimal or made.score == best
     assert made.most_tokens == max(made.rank_tokens) <= most
     assert made.most_ranges == 1
@@ -89,14 +90,14 @@ def model_tokens(owners, lengths, ranks):
 
 @hypothesis(max_examples=max(150, hypothesis().max_examples))
 @given(packs(), st.integers(2, 6), plain)
-def test_a_looser_limit_is_no_slower_and_none_is_slower_than_today(pack, ranks, chosen):
+def test_a_bound_holds_within_tighter_limits_and_none_is_slower_than_today(pack, ranks, chosen):
     today = own(Pack(*pack), ranks, chosen)
     least = slow.even_tokens(today.tokens, today.chunk, ranks)
-    before = None
+    best = float("inf")
     for most in range(least, today.tokens + today.chunk, today.chunk):
         made = own(Pack(*pack), ranks, chosen, "fastest", most_tokens=most)
-        assert before is None or made.bound <= before
-        before = made.bound
+        best = min(best, made.score)
+        assert made.bound <= best
     assert made.score <= today.score
     if made.score == today.score:
         assert made.owners.tolist() == today.owners.tolist()
