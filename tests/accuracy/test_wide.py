@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from conftest import HERE, ROOT
 
-from waveplan.accuracy.check import check, read
+from waveplan.accuracy.check import STEP, check, read
 from waveplan.accuracy.megatron import BACKENDS, backend
 from waveplan.accuracy.report import Report, Row
 
@@ -113,6 +113,13 @@ def test_slopes_over_tokens(others: Report) -> None:
             assert 0.9 <= ratio <= 1.1
         if name.startswith(("qwen-readme-qwen-14b-lora-512", "swift-bench-qwen-7b-512x1 ")):
             assert 0.9 <= ratio <= 1.1
+
+
+def test_a_step_can_be_the_peak(others: Report) -> None:
+    rows = [row for row in others.rows if STEP in row.assumed and not row.uncharged]
+    assert len(rows) >= 8
+    for row in rows:
+        assert 0.85 <= row.estimate / row.observed <= 1.15, row.id
 
 
 def test_levels_of_allocated_peaks(others: Report) -> None:

@@ -112,7 +112,8 @@ def charges(model: Model, ranks: dict[str, Any], facts: dict[str, Any]) -> dict[
         (DENSE, {}, FULL, {"gpu": "ampere"}, {"resident.blas", "resident.engine"}),
         (DENSE, {}, {**FULL, "gpu": "ampere"}, {"cublas_config": True}, {"resident.blas"}),
         (DENSE, {}, {}, {"modules_to_save": "head"}, {"resident.saved_modules"}),
-        (DENSE, {}, {}, {"attention": "unfused"}, {"eager.scores"}),
+        (DENSE, {}, {}, {"attention": "unfused"}, {"eager.score_layer"}),
+        (DENSE, {}, {"recompute": "none"}, {"attention": "unfused"}, {"eager.scores"}),
         (DENSE, {}, {}, {"hidden_dropout": 0.1}, {"eager.dropout"}),
     ],
 )

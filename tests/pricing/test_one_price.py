@@ -377,7 +377,7 @@ def check_ranks(planner: Planner, plan: Any) -> None:
 
 # Uncharged wherever they apply: tests/facts/test_families.py sees that they are listed.
 NEVER_CHARGED = {"mixer.other", "other_layers"}
-READ_BY_CHECK = {"stays", "after_step", "step_copies"}
+READ_BY_CHECK = {"stays", "after_step", "step_copies", "at_step", "step_temporaries"}
 NEVER_CHARGED |= {name for name, rule in RULES.rules.items() if str(rule.formula("where")) == "0"}
 
 
@@ -387,7 +387,7 @@ def names() -> Iterator[str]:
 
 
 # Smaller than what they stand beside in a maximum: only many times themselves count.
-HIDDEN_BY_A_MAXIMUM = {"hybridep.combine", "fc2_backward", "hybridep_step"}
+HIDDEN_BY_A_MAXIMUM = {"hybridep.combine", "fc2_backward", "hybridep_step", "eager.score_layer"}
 
 
 @pytest.mark.parametrize("name", list(names()))

@@ -42,6 +42,7 @@ def read(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     return records
 
 
+STEP = "the peak is the optimizer's step"
 _MALFORMED = (AttributeError, KeyError, TypeError, ValueError, OverflowError)
 _PARTS = ("geometry", "topology", "recompute", "tokens", "observed")
 
@@ -188,6 +189,9 @@ def _absolute(record: Mapping[str, Any], made: Job, ours: Price, rules: RuleSet)
     slack = figure_of(record) == "slack"
     base = held.total if slack else held.allocated
     doubtful = (*ours.uncharged, *held.uncharged)
+    step = base + held.at_step - held.allocated
+    if step > base + ours.estimate:
+        made = replace(made, assumed=(*made.assumed, STEP))
     return Row(
         id=record["id"],
         class_name=f"other trainers, {'slack in the figure' if slack else 'allocated'}",
@@ -196,8 +200,8 @@ def _absolute(record: Mapping[str, Any], made: Job, ours: Price, rules: RuleSet)
         state="cold" if made.cold else "warm",
         local_tokens=made.local_tokens,
         observed=record["observed"]["peak_bytes"],
-        estimate=base + ours.estimate,
-        required=base + _withheld(ours, bool(held.uncharged)),
+        estimate=max(step, base + ours.estimate),
+        required=max(step, base + _withheld(ours, bool(held.uncharged))),
         resident=base,
         uncharged=tuple(state.name for state in doubtful),
         unmeasured=tuple(state.name for state in ours.unmeasured),

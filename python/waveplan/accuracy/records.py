@@ -171,9 +171,19 @@ def job(record: Mapping[str, Any], rules: RuleSet | None = None) -> Job:
     _check_kind(record)
     phase = str(record.get("phase") or "")
     gradient = not phase.startswith("no-grad")
-    known = ("forward+backward", "no-grad", "hidden-state output", "SFT", "pretrain")
+    known = (
+        "forward+backward",
+        "no-grad",
+        "hidden-state output",
+        "SFT",
+        "pretrain",
+        "train",
+        "LoRA",
+    )
     if not phase.startswith(known):
         raise Unusable(f"phase {phase!r}: not a whole forward or forward and backward of a wave")
+    if phase.startswith("train") and record.get("lora_rank") is None:
+        raise Unusable("what is trained is not stated")
     assumed: list[str] = []
     model, topology = model_of(record), topology_of(record)
     absolute = figure_of(record) != "increment"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -176,6 +177,8 @@ class Slope:
     observed: float
     """Bytes a token, from the fewest to the most tokens."""
     estimate: float
+    spread: tuple[float, float]
+    """Least and largest observed slope between neighbours: how straight the series is."""
 
     @property
     def ratio(self) -> float:
@@ -189,6 +192,7 @@ class Slope:
             "records": self.records,
             "observed": round(self.observed),
             "estimate": round(self.estimate),
+            "spread": [round(slope) for slope in self.spread],
             "ratio": round(self.ratio, 4),
         }
 
@@ -265,7 +269,14 @@ class Report:
             if tokens and last.observed > first.observed:
                 name = f"{first.id} to {last.id}"
                 grown = (last.observed - first.observed, last.estimate - first.estimate)
-                made.append(Slope(name, len(rows), *(size / tokens for size in grown)))
+                steps = [
+                    (b.observed - a.observed) / (b.local_tokens - a.local_tokens)
+                    for a, b in pairwise(ordered)
+                    if b.local_tokens > a.local_tokens
+                ]
+                made.append(
+                    Slope(name, len(rows), *(s / tokens for s in grown), (min(steps), max(steps)))
+                )
         return made
 
     def below(self) -> list[Row]:

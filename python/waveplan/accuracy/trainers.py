@@ -26,18 +26,20 @@ FIGURES = (
 """What a measured figure holds, by the beginning of ``memory_kind``: bytes above a base, all that
 is allocated, or that with the allocator's slack, perhaps the device's context."""
 
+_BF16 = {"grad_dtype": "bfloat16", "moment_dtype": "bfloat16", "master_weights": False}
+"""States as plain PyTorch makes them for parameters in 16 bits."""
 _TRAINERS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("megatron", {"head": "vocab_parallel", "kernels": "fused", "cublas_config": True}),
-    ("ms-swift", {"head": "upcast", "grad_dtype": "bfloat16"}),
-    ("litgpt", {"head": "full", "grad_dtype": "bfloat16", "moment_dtype": "bfloat16"}),
-    ("torchtune", {"head": "chunked", "grad_dtype": "bfloat16", "optimizer": "adam8bit"}),
+    ("ms-swift", {"head": "upcast", "foreach_step": True, **_BF16}),
+    ("litgpt", {"head": "full", **_BF16}),
+    ("torchtune", {"head": "chunked", **_BF16, "optimizer": "adam8bit"}),
     ("torchtitan", {"head": "full", "kernels": "fused"}),
-    ("hf", {"head": "full"}),
-    ("transformers", {"head": "full"}),
+    ("hf", {"head": "full", "foreach_step": True, **_BF16}),
+    ("transformers", {"head": "full", "foreach_step": True, **_BF16}),
 )
 """Facts by a part of the trainer's name in lower case, the first that matches."""
-_PLAIN_STATES = ("litgpt", "torchtune")
-"""Trainers whose weights, gradients and moments have one type: no fp32 copy."""
+_MIXED = {"grad_dtype", "moment_dtype", "master_weights", "foreach_step"}
+"""Of these, what does not hold under ZeRO, which keeps fp32 states and has its own step."""
 
 _PHRASES: tuple[tuple[str, dict[str, Any]], ...] = (
     (r"quantized base.*", {"base": "nf4"}),
@@ -66,9 +68,9 @@ _PHRASES: tuple[tuple[str, dict[str, Any]], ...] = (
 def facts_of(record: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Facts that trainer and ``lacks`` state, and the phrases that stand for none."""
     trainer = str(record.get("trainer") or "").lower()
+    if any("HF trainer" in str(phrase) for phrase in record.get("lacks") or ()):
+        trainer = trainer.replace("megatron", "hf")  # projects that have both
     found = dict(next((facts for name, facts in _TRAINERS if name in trainer), {}))
-    if any(name in trainer for name in _PLAIN_STATES):
-        found["master_weights"] = False
     unknown = []
     for phrase in record.get("lacks") or ():
         facts = next((f for p, f in _PHRASES if re.fullmatch(p, str(phrase))), None)
@@ -79,6 +81,8 @@ def facts_of(record: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
                 found["head"] = "full"
         else:
             found |= facts
+    if any(str(phrase).startswith("ZeRO") for phrase in record.get("lacks") or ()):
+        found = {name: value for name, value in found.items() if name not in _MIXED}
     if record.get("lora_rank") == 0:
         found.pop("modules_to_save", None)
     return found, unknown

@@ -29,7 +29,7 @@ _TRAINING_SIZES = (
     *("shared_recompute", "compiled", "backward", "full_finetuning", "output_layer"),
     *("head_chunk_size", "wgrad_deferral", "attention_mask", "grouped_gemm", "expert_overlap"),
     "softmax_fusion",
-    *("fused_optimizer", "fp8", "cuda_graphs", "user_buffers", "cublas_config"),
+    *("fused_optimizer", "foreach_step", "fp8", "cuda_graphs", "user_buffers", "cublas_config"),
 )
 _WORDS = {"head": HEADS, "optimizer": ("adam8bit", "muon"), "gpu": ("ampere", "hopper")}
 """Facts of training that are one word: those words that rules read, as flags."""
@@ -219,6 +219,7 @@ def _training(model: Model, topology: Topology, training: Training) -> dict[str,
         "routing_worst": int(training.routing == "worst"),
         "activation": UNITS["native" if fused else eager],
         "optimizer_bytes": training.optimizer_state_bytes(model.dtype_bytes),
+        "moment_bytes": training.moment_bytes,
         "grad_bytes": DTYPE_BYTES[training.grad_dtype],
         "base_bytes": training.base_bytes(model.quantized, model.dtype_bytes),
     }

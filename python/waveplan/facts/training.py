@@ -259,6 +259,9 @@ class Training:
     fused_optimizer: bool = switch(
         doc="the step runs in the backward: no gradient is kept (torchtune)"
     )
+    foreach_step: bool = switch(
+        doc="the step makes lists of temporaries, as PyTorch's own AdamW does"
+    )
     offload: tuple[str, ...] = given(
         (),
         "kept in host memory: activations, optimizer",
@@ -329,10 +332,14 @@ class Training:
             parts.append("dropout")
         return ", ".join(part.replace("_", "-") for part in parts)
 
+    @property
+    def moment_bytes(self) -> int:
+        """Bytes of one moment of a trained parameter."""
+        of = {"adam": DTYPE_BYTES[self.moment_dtype], "adam8bit": 1}
+        return of.get(self.optimizer, 0)
+
     def optimizer_state_bytes(self, parameter_bytes: int) -> int:
         """Bytes of optimizer state per trained parameter, before any division over ranks."""
         if self.optimizer in ("none", "muon"):
             return 0
-        of = {"adam": DTYPE_BYTES[self.moment_dtype], "adam8bit": 1}
-        moments = 2 * of.get(self.optimizer, 0)
-        return moments + (4 if self.master_weights and parameter_bytes < 4 else 0)
+        return 2 * self.moment_bytes + (4 if self.master_weights and parameter_bytes < 4 else 0)

@@ -42,6 +42,8 @@ class Resident:
     """Inside the framework's allocator; the rest is context, collectives, held buffers."""
     after_step: int
     """The same between an optimizer step and the next backward."""
+    at_step: int
+    """The same while an optimizer step runs, which no wave does beside it."""
     terms: tuple[Term, ...]
     uncharged: tuple[Status, ...] = ()
     """Rules that would be needed but are outside where they hold."""
@@ -81,7 +83,7 @@ def resident(
 def _stage(table: dict[str, int], rules: RuleSet, stage: int) -> Resident:
     states = states_of(rules, table)
     compiler = Compiler(rules, table, states)
-    totals = ("resident", "resident_allocated", "after_step")
+    totals = ("resident", "resident_allocated", "after_step", "at_step")
     names = (*(name for name in totals if name in rules.definitions), *rules.rules)
     nodes = [compiler.compile(parse(name)) for name in names]
     for name, node in zip(names, nodes, strict=True):
@@ -95,6 +97,6 @@ def _stage(table: dict[str, int], rules: RuleSet, stage: int) -> Resident:
         for rule, charge in zip(rules.rules.values(), charges, strict=True)
         if charge
     )
-    after_step = made[2] if "after_step" in rules.definitions else allocated
+    after_step, at_step = made[2:4] if "at_step" in rules.definitions else (allocated, allocated)
     uncharged = tuple(one for one in states.values() if one.state == "uncharged")
-    return Resident(stage, total, allocated, after_step, tuple(terms), uncharged)
+    return Resident(stage, total, allocated, after_step, at_step, tuple(terms), uncharged)

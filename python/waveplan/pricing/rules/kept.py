@@ -130,8 +130,8 @@ TABLE = [
     ),
     *_kept(
         "kept.scores",
-        "0 if recompute_core_attn else layer_tokens * row_tokens * ceildiv(heads, tp) *"
-        " ((dtype_bytes if softmax_fusion else 4 * B) + (dtype_bytes + B if attention_dropout else"
+        "0 if recompute_core_attn else scores * ((dtype_bytes if softmax_fusion else 4 * B) +"
+        " (dtype_bytes + B if attention_dropout else"
         " 0 if softmax_fusion else dtype_bytes)) if attention_unfused"
         " else 4 * B * layer_tokens * ceildiv(heads, tp) @ whole_attention",
         "softmax of the scores, with dropout also its mask and result, in fp32 with a copy where"
@@ -345,7 +345,7 @@ TABLE = [
     ),
     Rule(
         "attention.score_buffer",
-        "layer_tokens * row_tokens * ceildiv(heads, tp) * dtype_bytes",
+        "scores * dtype_bytes",
         checked=_CHECKED,
         applies="kernels_local and attention_unfused",
         why="the buffer of attention scores of Megatron's own attention; it stays",

@@ -288,9 +288,17 @@ TABLE = [
         "step_copies",
         "(ceildiv(trained_dense, dense_shards if optimizer_sharded else 1) +"
         " ceildiv(trained_experts, expert_shards if optimizer_sharded else 1)) * 4 * B if"
-        " full_finetuning and grad_bytes < 4 * B and dtype_bytes < 4 * B else 0",
-        "fp32 copies of 16-bit gradients, from an optimizer step to the next backward",
+        " full_finetuning and grad_bytes < 4 * B and optimizer_bytes > 2 * moment_bytes else 0",
+        "fp32 copies of 16-bit gradients beside fp32 weights, from a step to the next backward",
     ),
     total("after_step", "resident_allocated + step_copies", "in the allocator after a step"),
+    Definition(
+        "step_temporaries",
+        "(ceildiv(trained_dense, dense_shards if optimizer_sharded else 1) +"
+        " ceildiv(trained_experts, expert_shards if optimizer_sharded else 1)) * moment_bytes if"
+        " foreach_step and backward else 0",
+        "roots of the second moments of all that is trained, made as one list by a step",
+    ),
+    total("at_step", "after_step + step_temporaries", "in the allocator during a step"),
     total("resident", "resident_allocated + resident_outside", "not available to waves"),
 ]

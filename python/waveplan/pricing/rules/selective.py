@@ -115,16 +115,35 @@ TABLE = [
             "checked": "pp == 1 and (experts == 0 or ep == 1)",
         },
     ),
+    Definition(
+        "scores",
+        "layer_tokens * row_tokens * ceildiv(heads, tp)",
+        "attention scores of a layer and pack",
+    ),
+    Definition(
+        "eager_scores_layer",
+        "scores * (dtype_bytes + 4 * B + (dtype_bytes + B if attention_dropout else 0))",
+        "what plain PyTorch keeps of them",
+    ),
     Rule(
         "eager.scores",
-        "(0 if recompute_core_attn else layer_tokens * row_tokens * ceildiv(heads, tp) *"
-        " (dtype_bytes + 4 * B + (dtype_bytes + B if attention_dropout else 0)) *"
-        " (1 if recompute_full else held_attention_layers)) if gradient else 0",
+        "eager_scores_layer * held_attention_layers if gradient else 0",
+        checked="0",
+        applies="attention_unfused and attention_layers > 0 and not derived and not (recompute_full"
+        " or recompute_core_attn)",
+        lives="retained",
+        why="softmax of the scores in fp32 and in 16 bits, with dropout also its mask and result",
+        source="what plain PyTorch keeps; no record measures it",
+        reference=NOTHING,
+    ),
+    Rule(
+        "eager.score_layer",
+        "8 * B * scores + (eager_scores_layer if recompute_full or recompute_core_attn else 0) if"
+        " gradient else 0",
         checked="0",
         applies="attention_unfused and attention_layers > 0 and not derived",
-        lives="retained",
-        why="softmax of the scores in fp32 and in 16 bits, with dropout also its mask and result;"
-        " of one layer where layers are recomputed",
+        why="the layer that runs backward: gradients of its scores on both sides of the softmax,"
+        " fp32; its scores where they are recomputed",
         source="what plain PyTorch keeps; no record measures it",
         reference=NOTHING,
     ),

@@ -85,7 +85,8 @@ TABLE = [
     ),
     total(
         "workspace",
-        "max(checkpoint_workspace + max_packs(attention.fetched), head, gdn_workspace) +"
+        "max(checkpoint_workspace + max_packs(attention.fetched + eager.score_layer), head,"
+        " gdn_workspace) +"
         " cold.libraries",
         "the widest moment of one layer or the head",
     ),
@@ -117,7 +118,7 @@ TABLE = [
     total(
         "selective",
         "selective.activations + selective.segment_states + selective.first_call"
-        " + selective.first_use + (max(head, max_packs(attention.fetched)) if"
+        " + selective.first_use + (max(head, max_packs(attention.fetched + eager.score_layer)) if"
         " selective.activations > 0 else 0) if has_gradient else 0",
         "activations kept without full recompute, and the head that runs beside them",
         reference="selective.activations + selective.segment_states + selective.first_call"
