@@ -103,6 +103,25 @@ def test_price_of_unshared_tokens(capsys: pytest.CaptureFixture[str]) -> None:
     assert "does not fit" in out
 
 
+def test_price_of_one_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["price", "--tokens", "20000", *MODEL, "--pp", "4"]
+    found = {}
+    for stage in ("0", "1", "3", None):
+        status, out, _ = run(capsys, *argv, *(["--stage", stage] if stage else []), "--json")
+        assert status == 0
+        found[stage] = json.loads(out)["price"]
+    assert found["0"]["stage"] == 0
+    assert found[None]["required"] == max(one["required"] for one in found.values())
+    assert found["0"]["required"] > found["1"]["required"]
+    for bad, says in (
+        (["--stage", "4"], "at most 3"),
+        (["--stage", "0", "--budget", "9GB"], "--stage"),
+    ):
+        status, _, err = run(capsys, *argv, *bad)
+        assert status == 2
+        assert says in err
+
+
 def test_rules_list_states_for_a_job(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "rules", *MODEL, "--tp", "2", "--json")
     states = {row["name"]: row for row in json.loads(out)["rules"]}

@@ -118,7 +118,17 @@ def topology_of(record: Mapping[str, Any]) -> Topology:
     dense = sizes["tp"] * sizes["cp"]
     experts = sizes["ep"] * sizes["etp"]
     dp = stated.get("dp") or max(1, experts // dense)
+    sizes["stage_layers"] = _stage_layers(record["geometry"].get("layers"), sizes["pp"])
     return Topology(dp=dp, sequence_parallel=bool(stated.get("sequence_parallel")), **sizes)
+
+
+def _stage_layers(layers: object, pp: int) -> tuple[int, ...]:
+    """Layers of each stage where stages do not divide them: those in the middle have one more."""
+    if not isinstance(layers, int) or layers % pp == 0 or layers < pp:
+        return ()
+    least, more = divmod(layers, pp)
+    first = (pp - more) // 2
+    return tuple(least + (first <= at < first + more) for at in range(pp))
 
 
 def training_of(

@@ -268,15 +268,15 @@ class Report:
             tokens = last.local_tokens - first.local_tokens
             if tokens and last.observed > first.observed:
                 name = f"{first.id} to {last.id}"
-                grown = (last.observed - first.observed, last.estimate - first.estimate)
                 steps = [
                     (b.observed - a.observed) / (b.local_tokens - a.local_tokens)
                     for a, b in pairwise(ordered)
                     if b.local_tokens > a.local_tokens
                 ]
-                made.append(
-                    Slope(name, len(rows), *(s / tokens for s in grown), (min(steps), max(steps)))
-                )
+                observed = (last.observed - first.observed) / tokens
+                estimate = (last.estimate - first.estimate) / tokens
+                spread = min(steps), max(steps)
+                made.append(Slope(name, len(rows), observed, estimate, spread))
         return made
 
     def below(self) -> list[Row]:

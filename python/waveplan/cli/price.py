@@ -12,6 +12,7 @@ from waveplan.cli import options
 from waveplan.cli.output import write_json
 from waveplan.cli.parser import whole
 from waveplan.errors import InputError
+from waveplan.pricing import bind, price
 from waveplan.report.summary import charges, count, memory, memory_text, states
 from waveplan.report.table import integer, show
 
@@ -44,6 +45,12 @@ def register(subparsers: Any) -> None:
         "--requests", type=whole, default=1, metavar="K", help="in K sequences of equal length"
     )
     options.add_facts(parser)
+    parser.add_argument(
+        "--stage",
+        type=whole,
+        metavar="N",
+        help="a pipeline stage, from 0 (default: the one that needs the most)",
+    )
     options.add_budget(parser, required=False)
     options.add_rules(parser, margin=True)
     options.add_json(parser)
@@ -53,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
     """Price and print; exit status 1 when it does not fit."""
     job = options.job_of(args)
     bounded = job.budget is not None or job.available is not None
+    if args.stage is not None and bounded:
+        raise InputError("--stage prices a stage by itself: leave out --budget and --available")
     requests = _requests(args)
     # Planned without a bound, so that the one forward is priced as it is, not split until it fits.
     planner = (job if bounded else replace(job, available=str(UNBOUNDED))).planner()
@@ -61,6 +70,10 @@ def run(args: argparse.Namespace) -> int:
     plans = planner.plan_shares(requests, available=UNBOUNDED)
     dp_rank = max(range(len(plans)), key=lambda rank: plans[rank].required)
     plan = plans[dp_rank]
+    priced = plan.price
+    if args.stage is not None:
+        stage = bind(*job.facts(), planner.bound.rules, args.stage)
+        priced = price(priced.measures, stage)
     fits = plan.required <= available if bounded else None
     out = sys.stderr if args.json else sys.stdout
     print(f"{job.model_text()}\n{job.training_text()}", file=out)
@@ -78,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     print(
         f"{integer(plan.logical_tokens)} tokens, {integer(plan.packed_tokens)} packed, "
         f"{integer(busiest)} on the busiest CP rank of {job.ranks_text()}: "
-        f"{format_bytes(plan.required)}{fit}",
+        f"{format_bytes(priced.required)}{fit}",
         file=out,
         end="\n\n",
     )
@@ -86,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
     if requests.padding:
         pads = sum(p.logical_tokens for p in plans) - int(requests.lengths.sum())
         print(f"padding: {integer(pads)} of these tokens are pads", file=out, end="\n\n")
-    show(charges(plan.price), plan.price.explain(), out=out)
+    show(charges(priced), priced.explain(), out=out)
     if args.json:
         write_json(
             "price",
@@ -98,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
             dp_rank=dp_rank,
             empty=list(requests.empty),
             plan=plan.to_dict(),
-            price=plan.price.to_dict(),
+            price=priced.to_dict(),
         )
     return 1 if fits is False or requests.empty else 0
 

@@ -66,6 +66,7 @@ class Expr:
     """The formula that it is a part of."""
     source: str = ""
 
+    @cache  # noqa: B019  (rules live as long as the process; every binding writes some)
     def __str__(self) -> str:
         part = ast.get_source_segment(self.text, self.node) if "#" not in self.text else None
         return " ".join((part or ast.unparse(self.node)).split())
