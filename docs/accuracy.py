@@ -27,6 +27,8 @@ _INTRODUCTION = (
     "- *estimate*: the sum of the rules over the observed peak; *required*: with the safety factor",
     "  of 1.10 and, in the default rules, the margin of rules outside where they were checked.",
     "  Below 1 the price is below what was measured.",
+    "- *withheld*: required with the margin of 10 % that a planner keeps back while a rule that",
+    "  charges is in doubt. For other trainers and Megatron's tests required includes it.",
     "- Three figures are the least, the median and the largest ratio of a class.",
     "- *reference*: the same records with the rules of the reference planner.",
     "- *if balanced*: expert ranks get equal shares. The default assumes that they do not.",

@@ -177,6 +177,7 @@ def _priced(record: Mapping[str, Any], made: Job, rules: RuleSet) -> Row:
         reference_estimate=reference.estimate,
         reference_required=reference.required,
         balanced_required=balanced,
+        withheld=_withheld(ours, doubt=False),
         uncharged=tuple(state.name for state in ours.uncharged),
         unmeasured=tuple(state.name for state in ours.unmeasured),
         assumed=made.assumed,

@@ -52,8 +52,8 @@ and between the two if routing is taken to be balanced."""
 RESIDENT_TP8 = 1.02
 
 
-_PRICES = ("estimate", "required", "reference_required", "balanced_required")
-_RATIOS = ("estimate", "required", "reference_estimate", "reference_required", "balanced_required")
+_PRICES = ("estimate", "required", "withheld", "reference_required", "balanced_required")
+_RATIOS = (*_PRICES[:3], "reference_estimate", *_PRICES[3:])
 _PLAIN = ("model", "ranks", "state", "local_tokens", "observed", "estimate", "required")
 Span = tuple[float, float, float]
 """Least, median, largest."""
@@ -79,6 +79,8 @@ class Row:
     reference_required: int | None = None
     balanced_required: int | None = None
     """Required if routing is balanced, for expert layers under EP."""
+    withheld: int | None = None
+    """Required, and the margin that a planner keeps back beside it while a rule is in doubt."""
     resident: int = 0
     """What of `observed`, `estimate` and `required` stays between waves; 0 of an increment."""
     states_observed: int | None = None
@@ -328,12 +330,13 @@ class Report:
         return [("below parity", self.below()), ("outside the target", outside)]
 
 
-CLASS_COLUMNS = ("estimate", "required", "reference required", "required if balanced")
+CLASS_COLUMNS = ("estimate", "required", "withheld", "reference required", "required if balanced")
 RECORD_COLUMNS = (
     "observed GB",
     "estimate GB",
     "estimate",
     "required",
+    "withheld",
     "reference required",
     "parity",
 )
@@ -355,12 +358,13 @@ def class_figures(one: ClassSummary) -> tuple[object, ...]:
 
 def figures(row: Row) -> tuple[str, ...]:
     """Return the cells of a record under `RECORD_COLUMNS`."""
-    reference = row.ratio("reference_required")
+    withheld, reference = row.ratio("withheld"), row.ratio("reference_required")
     return (
         f"{row.observed / 1e9:.2f}",
         f"{row.estimate / 1e9:.2f}",
         f"{row.ratio('estimate'):.3f}",
         f"{row.required_ratio:.3f}",
+        f"{withheld:.3f}" if withheld else "",
         f"{reference:.3f}" if reference else "",
         "below" if row.below else "",
     )

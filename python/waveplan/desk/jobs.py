@@ -436,10 +436,10 @@ class Job(_Values):
 
     def training_text(self) -> str:
         """The training mode in a few words, with what prices take for granted of the trainer."""
-        what = "full fine-tuning" if self.full_finetuning else f"LoRA rank {self.lora_rank}"
-        rank = {"lora_rank": 0} if self.full_finetuning else {}
-        assumed = Training(**{**self._of(Training), **rank}).assumed()
-        return f"{self.recompute} recompute, {what}; {assumed}"
+        training = self.facts()[2]
+        rank = training.lora_rank
+        what = f"LoRA rank {rank}" if rank else "full fine-tuning"
+        return f"{training.recompute} recompute, {what}; {training.assumed()}"
 
     def ranks_text(self) -> str:
         """The ranks that are not 1."""

@@ -330,6 +330,12 @@ class Training:
         parts = [f"{self.kernels_of} layers", f"{self.head} head", f"{self.attention} attention"]
         if self.attention_dropout or self.hidden_dropout:
             parts.append("dropout")
+        if not self.grouped_gemm:
+            parts.append("experts one by one")
+        if self.backward:
+            moments = DTYPE_BYTES[self.moment_dtype] if self.optimizer == "adam" else 0
+            parts.append(self.optimizer + (" in 16 bits" if moments == 2 else ""))
+        parts.append(f"{self.gpu} GPU")
         return ", ".join(part.replace("_", "-") for part in parts)
 
     @property

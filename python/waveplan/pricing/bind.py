@@ -101,12 +101,14 @@ class Compiler:
         self.nodes: list[tuple[Any, ...]] = []
         self._ids: dict[tuple[Any, ...], int] = {}
         self._positive: list[bool] = []
+        self._values: list[int | None] = []
         self._done: dict[tuple[Expr, tuple[tuple[str, int], ...]], int] = {}
 
     def beside(self, facts: Mapping[str, int], states: Mapping[str, Status]) -> Compiler:
         """A compiler into the same nodes for other facts."""
         other = Compiler(self.rules, facts, states)
         other.nodes, other._ids, other._positive = self.nodes, self._ids, self._positive
+        other._values = self._values
         return other
 
     def as_if(self) -> Compiler:
@@ -129,6 +131,7 @@ class Compiler:
             found = self._ids[node] = len(self.nodes)
             self.nodes.append(node)
             self._positive.append(self._never_negative(op, args))
+            self._values.append(int(args[0]) if op == "const" else None)
         return found
 
     def const(self, value: int, at: Expr | None = None) -> int:
@@ -140,8 +143,7 @@ class Compiler:
 
     def value(self, index: int) -> int | None:
         """The number of a constant node."""
-        node = self.nodes[index]
-        return int(node[1]) if node[0] == "const" else None
+        return self._values[index]
 
     def _never_negative(self, op: str, args: Sequence[Any]) -> bool:
         if op == "const":
@@ -155,7 +157,7 @@ class Compiler:
 
     def binary(self, op: str, a: int, b: int, at: Expr | None = None) -> int:
         """The node of two values; what is known of them is computed here."""
-        x, y = self.value(a), self.value(b)
+        x, y = self._values[a], self._values[b]
         if op in ("//", "ceildiv") and y == 0:
             raise InputError(
                 f"{at.at}{at} divides by 0" if at is not None else "a rule divides by 0"
