@@ -143,6 +143,7 @@ def training_of(
     if granularity not in ("full", "selective", "none"):
         raise Unusable(f"recompute {granularity!r} is none that the rules describe")
     method = recompute.get("method") or "uniform"
+    method = "uniform" if method == "per layer" else method
     if method not in ("uniform", "block"):
         raise Unusable(f"recompute method {method!r} is none that the rules describe")
     rank = record.get("lora_rank")

@@ -42,10 +42,14 @@ _MIXED = {"grad_dtype", "moment_dtype", "master_weights", "foreach_step"}
 """Of these, what does not hold under ZeRO, which keeps fp32 states and has its own step."""
 
 _PHRASES: tuple[tuple[str, dict[str, Any]], ...] = (
+    (r"quantized base.*(int8|8-bit|8 bits).*", {"base": "int8"}),
+    (r"quantized base.*fp8.*", {"base": "fp8"}),
     (r"quantized base.*", {"base": "nf4"}),
     (r"trained embedding and head beside adapters", {"modules_to_save": ("embedding", "head")}),
     (r"attention without flash.*", {"attention": "unfused"}),
     (r"unchunked fused loss", {"head": "fused_loss"}),
+    (r".*fused linear cross-entropy.*", {"head": "fused"}),
+    (r"all-gather dispatch.*", {"dispatcher": "allgather"}),
     (r"activation offload", {"offload": ("activations",)}),
     (r"optimizer offload", {"offload": ("optimizer",)}),
     (r"fp8", {"fp8": True}),
