@@ -165,7 +165,8 @@ def refused(
             why = "expert parallelism switches splitting off"
         else:
             why = f"no split fits, up to {requests} forwards"
-        why = f"requires {format_bytes(required)} of {format_bytes(available)}; {why}"
+        even = " at the even share" if planner.topology.cp > 1 and not planner.reference else ""
+        why = f"requires {format_bytes(required)} of {format_bytes(available)}{even}; {why}"
     what = "the smallest wave" if dp_rank is None else f"the share of DP rank {dp_rank}"
     made = WaveRefused(
         f"{what} ({requests} request{'s' * (requests != 1)}, {plan.packed_tokens} packed of "
