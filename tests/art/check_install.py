@@ -396,6 +396,7 @@ def check_shadow_goes_on_with_the_originals_result():
         packing.prefix_tree_pack(stub.tensors(SEQUENCES), max_depth=3)
         packing.prefix_tree_pack_segments(SEQUENCES, max_depth=3)
         estimate()
+        search(SEQUENCES, 1)
         assert set(report.shadow.different) == wrong
         art.uninstall()
 
