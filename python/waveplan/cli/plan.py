@@ -95,6 +95,7 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
     apart((html, plot), (*paths, job.model, job.rules))
     planner = job.planner()
     requests = options.read(source, planner.model, strict=job.strict)
+    start = time.perf_counter()
     found = planner.waves(requests, on_refusal="skip", order=getattr(args, "order", None))
     out: TextIO = sys.stderr if args.json else sys.stdout
     ranks = {**(OF_RANKS if job.cp > 1 else {}), **(OF_SHARES if job.dp > 1 else {})}
@@ -102,7 +103,6 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
     print(heading(job, planner, found), file=out, end="\n\n")
     print(_line(widths, {name: name for name in widths}), file=out, flush=True)
     waves: list[Wave] = []
-    start = time.perf_counter()
     interrupted = _stream(found, waves, out, widths, SHOWN if not args.all else None)
     elapsed = time.perf_counter() - start
     print(file=out)
