@@ -171,7 +171,7 @@ def gone(results: Results) -> None:
 
 POOLS = [f"random {seed}" for seed in range(4)]
 POOLS += [f"corpus {name}" for name in ("coding", "math_grpo", "tau_retail", "tau_turns")]
-DESK = [f"desk {pool} {how}" for pool in POOLS for how in ("keep", "blocks", "reference")]
+DESK = [f"desk {pool} {how}" for pool in POOLS for how in ("keep", "blocks", "free", "reference")]
 SCENARIOS: dict[str, Check] = {
     "unequal": all_waves,
     "empty": all_waves,
