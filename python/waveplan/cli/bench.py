@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         source = replace(source, path=str(files("waveplan") / "data" / "demo.npz"))
     results = measure(job, source, args.repeat)
     if args.json:
-        write_json("bench", job=job, source=source, seconds=results)
+        write_json("bench", job=job, model=job.read(), source=source, seconds=results)
         return 0
     requests = source.requests()
     base = results["read the tokens once"]
@@ -87,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
         (name, seconds(value), f"{value / base:.1f}" if base else "")
         for name, value in results.items()
     ]
+    print(job.model_text(), end="\n\n")
     show(Table(title, ("work", "median", "x reading"), rows, right=("median", "x reading")))
     return 0
 
