@@ -14,6 +14,7 @@ from waveplan.cli.output import refusal, write_json
 from waveplan.cli.parser import apart, output_file, picture_file
 from waveplan.cli.progress import Progress
 from waveplan.cli.status import DONE, INTERRUPTED, REFUSED
+from waveplan.composition import ComposedWaves
 from waveplan.desk.jobs import Job, Source
 from waveplan.files import write_text
 from waveplan.report.summary import (
@@ -96,7 +97,7 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
     planner = job.planner()
     requests = options.read(source, planner.model, strict=job.strict)
     start = time.perf_counter()
-    found = planner.waves(requests, on_refusal="skip", order=getattr(args, "order", None))
+    found = planner.waves(requests, on_refusal="skip", order=args.order)
     out: TextIO = sys.stderr if args.json else sys.stdout
     ranks = {**(OF_RANKS if job.cp > 1 else {}), **(OF_SHARES if job.dp > 1 else {})}
     widths = {**WIDTHS, **ranks, **LAST}
@@ -150,10 +151,9 @@ def _bound(found: Waves) -> dict[str, Any]:
     """What no order beats, and what a composition came to."""
     least = found.bound()
     made: dict[str, Any] = {"waves": least.waves, "packed_tokens": least.tokens, "ms": least.ms}
-    composed = getattr(found, "composition", None)
-    if composed is not None:
+    if isinstance(found, ComposedWaves):
         names = ("total_ms", "keep_waves", "keep_ms", "gap", "by", "version", "fingerprint")
-        made["composition"] = {name: getattr(composed, name) for name in names}
+        made["composition"] = {name: getattr(found.composition, name) for name in names}
     return made
 
 

@@ -13,7 +13,7 @@ from waveplan.errors import DoubtfulError, InputError
 from waveplan.facts.table import facts as facts_of
 from waveplan.facts.topology import Topology
 from waveplan.facts.training import Training
-from waveplan.pricing.bind import BoundRules, Status, bind, states_of
+from waveplan.pricing.bind import BoundRules, Doubts, Status, bind, states_of
 from waveplan.pricing.rules import default_rules, reference_rules, resident_rules
 from waveplan.pricing.ruleset import Definition, Rule, RuleSet
 
@@ -39,7 +39,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, eq=False)
-class Price:
+class Price(Doubts):
     """The bytes that a plan needs on its busiest rank, and the rules in doubt behind them.
 
     Args:
@@ -57,16 +57,6 @@ class Price:
     results: Mapping[str, int]
     bound: BoundRules = field(repr=False)
     measures: Measures = field(repr=False)
-
-    @property
-    def uncharged(self) -> tuple[Status, ...]:
-        """Those of `doubtful` that charge nothing."""
-        return tuple(state for state in self.doubtful if state.state == "uncharged")
-
-    @property
-    def unmeasured(self) -> tuple[Status, ...]:
-        """Those of `doubtful` that charge where they are not checked."""
-        return tuple(state for state in self.doubtful if state.state == "unmeasured")
 
     @cached_property
     def explanation(self) -> Explanation:

@@ -343,8 +343,24 @@ def _upper(text: str) -> str:
     return re.sub(rf"\b({'|'.join(RANKS)})\b", lambda found: found[0].upper(), text)
 
 
+class Doubts:
+    """The rules in doubt, told apart by whether they charge."""
+
+    doubtful: tuple[Status, ...]
+
+    @property
+    def uncharged(self) -> tuple[Status, ...]:
+        """Those of `doubtful` that charge nothing."""
+        return tuple(state for state in self.doubtful if state.state == "uncharged")
+
+    @property
+    def unmeasured(self) -> tuple[Status, ...]:
+        """Those of `doubtful` that charge where they are not checked."""
+        return tuple(state for state in self.doubtful if state.state == "unmeasured")
+
+
 @dataclass(frozen=True, eq=False)
-class BoundRules:
+class BoundRules(Doubts):
     """Rules with every fact folded in: a program for the core, and which charge and why not.
 
     Args:
@@ -382,16 +398,6 @@ class BoundRules:
             return next(iter(self.compilers))
         required = self.values(measures, "required")
         return max(required, key=lambda stage: required[stage][0])
-
-    @property
-    def uncharged(self) -> tuple[Status, ...]:
-        """Those of `doubtful` that charge nothing."""
-        return tuple(state for state in self.doubtful if state.state == "uncharged")
-
-    @property
-    def unmeasured(self) -> tuple[Status, ...]:
-        """Those of `doubtful` that charge where they are not checked."""
-        return tuple(state for state in self.doubtful if state.state == "unmeasured")
 
     def results(self, measures: Measures) -> dict[str, int]:
         """Return the named results over one plan, in bytes (``doubtful`` is a number of rules)."""

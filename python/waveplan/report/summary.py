@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from waveplan.budget import format_bytes
+from waveplan.composition import ComposedWaves
 from waveplan.report.table import Table, Tree, integer, seconds
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def summary(waves: list[Wave], run: Waves, elapsed: float) -> list[str]:
     if waves:
         widest = max(wave.width for wave in waves)
         tightest = max(waves, key=lambda wave: wave.required)
-        composed = getattr(run, "composition", None)
+        composed = run.composition if isinstance(run, ComposedWaves) else None
         done = len(waves) > 1 and run.start >= run.groups
         least = count(run.bound().waves, "wave") if done and composed is None else ""
         lines = [

@@ -149,11 +149,8 @@ def compose(
         assert marks is not None
         kept, row = np.arange(len(ids)), np.repeat(rows, np.diff(offsets))
         part, counts = np.cumsum(marks), np.diff(offsets)
-    starts = np.ones(len(kept), np.bool_)
-    starts[1:] = (part[1:] != part[:-1]) | (row[1:] != row[:-1])
+    first, lengths = _runs(part, row)
     empty = np.flatnonzero(counts == 0)
-    first = np.flatnonzero(starts)
-    lengths = np.diff(np.append(first, len(kept)))
     owner = np.concatenate([row[first], empty])
     order = np.argsort(owner, kind="stable")
     lengths = np.concatenate([lengths, np.zeros(len(empty), np.int64)])[order]
@@ -174,10 +171,7 @@ def drop_packed_pads(
         return keep
     row = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))[kept]
     part = np.cumsum(marks)[kept]
-    starts = np.ones(len(kept), np.bool_)
-    starts[1:] = (part[1:] != part[:-1]) | (row[1:] != row[:-1])
-    first = np.flatnonzero(starts)
-    lengths = np.diff(np.append(first, len(kept)))
+    first, lengths = _runs(part, row)
     owner, token = row[first], ids[kept][first]
     single = lengths == 1
     beside = np.zeros(len(first), np.bool_)
@@ -203,14 +197,20 @@ def drop_packed_pads(
     return made
 
 
+def _runs(values: NDArray[Any], rows: Int64) -> tuple[Int64, Int64]:
+    """Return where runs of equal values in one row begin, and their lengths."""
+    starts = np.ones(len(values), np.bool_)
+    starts[1:] = (values[1:] != values[:-1]) | (rows[1:] != rows[:-1])
+    first = np.flatnonzero(starts)
+    return first, np.diff(np.append(first, len(values)))
+
+
 def numbered(values: NDArray[Any], offsets: Int64) -> bool:
     """Whether a mask counts the sequences of each packed line, 1, 2, ..., with 0 for pads at its
     end: each of two tokens or more, so that a wrong entry is no sequence."""
     rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    starts = np.ones(len(values), np.bool_)
-    starts[1:] = (values[1:] != values[:-1]) | (rows[1:] != rows[:-1])
-    first = np.flatnonzero(starts)
-    lengths, number, row = np.diff(np.append(first, len(values))), values[first], rows[first]
+    first, lengths = _runs(values, rows)
+    number, row = values[first], rows[first]
     fresh = np.ones(len(first), np.bool_)
     fresh[1:] = row[1:] != row[:-1]
     before = np.append(0, number[:-1])
