@@ -11,9 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from waveplan.accuracy import report as reports
-from waveplan.accuracy.check import STEP, check
+from waveplan.accuracy.check import check
 from waveplan.accuracy.megatron import BACKENDS
-from waveplan.accuracy.report import CLASS_COLUMNS, RECORD_COLUMNS, TARGETS, Report, cause
+from waveplan.accuracy.report import (
+    CLASS_COLUMNS,
+    RECORD_COLUMNS,
+    STEP,
+    STRAIGHT,
+    TARGETS,
+    Report,
+    cause,
+)
 from waveplan.report.table import Table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,7 +54,8 @@ _IN_SAMPLE = (
     "- Structure chosen after a look at residuals: the order in which Megatron's terms add; the",
     "  attention kernels by platform below; 32 MiB of cuBLAS workspace on Blackwell; fp32 copies",
     "  of scores without softmax fusion; how often logits are copied (`head`: 12 bytes a logit in",
-    "  plain PyTorch, 24 where they are upcast, shifted and returned, taken for ms-swift).",
+    "  plain PyTorch, 24 where they are upcast, shifted and returned, taken for ms-swift; 8 under",
+    "  DeepSpeed).",
     "- The world size of release runs of Megatron's tests was inferred from their states, which",
     "  then agree by construction.",
 )
@@ -63,19 +72,18 @@ _OTHERS = (
     "## Other trainers",
     "",
     "`waveplan check tests/data/other_trainers.json.gz`. Most figures hold allocator slack, so",
-    "slopes over tokens count; *allocated* ones are levels. *Least* and *largest* are slopes",
-    "between neighbours of a series: where they differ by much, its figures are no line (reserved",
-    "memory grows in steps and ends at the size of the device), and a ratio from its ends is no",
-    "check. What the records do not state, and what follows from the trainers' code:",
+    "slopes over tokens count; *allocated* ones are levels. A series is jobs that differ in the",
+    "length of one row, or in the number of rows. *Least* and *largest* are slopes between its",
+    "neighbours. A ratio checks the rules where all of a job is charged and the series is a line:",
+    f"three records or more, their slopes within a factor of {STRAIGHT}, rising. Reserved memory",
+    "grows in steps and ends at the size of the device, so that others are none. What the records",
+    "do not state, and what follows from the trainers' code:",
     "",
-    "- `qlora`: Qwen's script runs it under DeepSpeed in fp16, so that the loss stays in 16 bits",
-    "  (6 bytes a logit, not 12) and the records' precision, bf16, is not the job's.",
-    "- `full` on one rank under ZeRO: levels are those of DeepSpeed's buffers, and flat.",
-    "- `full-2gpu`, `z3`: gathered units of ZeRO-3 are uncharged.",
+    "- `qlora`: Qwen's script runs it in fp16 under DeepSpeed, without autocast: logits, shifted",
+    "  copy, softmax and gradient in 16 bits, 8 bytes a logit; the records say bf16.",
     "- Zephyr grows with the square of the tokens, though the records say flash: with an unfused",
-    "  attention its levels are 0.93 to 1.13 of the peaks. Yi 6B jumps at 4,096 tokens by more;",
-    "  Yi 34B ends at the size of the device.",
-    "- Baichuan is flat below 2,048 tokens and jumps at 4,096; its head is taken as Qwen's.",
+    "  attention its levels are 0.93 to 1.13 of the peaks. Yi 6B jumps at 4,096 tokens by more.",
+    "- Baichuan's head is taken as Qwen's.",
 )
 
 
@@ -181,7 +189,7 @@ def _trainers(report: Report) -> list[str]:
         (
             *(one.name, one.records, f"{one.observed:,.0f}"),
             *(f"{slope:,.0f}" for slope in one.spread),
-            *(f"{one.estimate:,.0f}", f"{one.ratio:.3f}"),
+            *(f"{one.estimate:,.0f}", f"{one.ratio:.3f}", one.no_check),
         )
         for one in report.slopes()
     ]
@@ -196,9 +204,12 @@ def _trainers(report: Report) -> list[str]:
         if STEP in row.assumed
     ]
     head = ("records", "number", "observed, bytes a token", "least", "largest")
-    head += ("estimate", "ratio")
+    head += ("estimate", "ratio", "no check")
+    lines = [one.ratio for one in report.slopes() if not one.no_check]
     return [
         Table("", head, slopes).markdown(),
+        f"{len(lines)} of {len(slopes)} series are lines: within 5 % {_within(lines, 0.05)}, within"
+        f" 10 % {_within(lines, 0.1)}.",
         Table("", ("record", *RECORD_COLUMNS[:4], "uncharged"), levels).markdown(),
         f"### {STEP[0].upper()}{STEP[1:]} ({len(steps)})",
         "Their figures say nothing of tokens.",

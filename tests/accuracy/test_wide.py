@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from conftest import HERE, ROOT
 
-from waveplan.accuracy.check import STEP, check, read
+from waveplan.accuracy.check import check, read
 from waveplan.accuracy.megatron import BACKENDS, backend
-from waveplan.accuracy.report import Report, Row
+from waveplan.accuracy.report import STEP, Report, Row
 
 TESTS = HERE / "data" / "megatron_tests.json.gz"
 OTHERS = HERE / "data" / "other_trainers.json.gz"
@@ -107,12 +107,38 @@ def test_bad_tests_are_listed(changes: dict[str, Any], reason: str) -> None:
 
 
 def test_slopes_over_tokens(others: Report) -> None:
-    found = {one.name: one.ratio for one in others.slopes()}
-    for name, ratio in found.items():
-        if name.startswith(("qwen-readme-qwen-1.8b-lora-256", "qwen-readme-qwen-7b-lora-1024")):
-            assert 0.9 <= ratio <= 1.1
-        if name.startswith(("qwen-readme-qwen-14b-lora-512", "swift-bench-qwen-7b-512x1 ")):
-            assert 0.9 <= ratio <= 1.1
+    lines = {one.name: one.ratio for one in others.slopes() if not one.no_check}
+    assert len(lines) == 7
+    for name, ratio in lines.items():
+        assert 0.9 <= ratio <= 1.1, name
+
+
+@pytest.mark.parametrize(
+    ("peaks", "reason"),
+    [
+        ((1, 2, 3), ""),
+        ((1, 2, 4), ""),
+        ((1, 2, 5), "no line"),
+        ((2, 1, 5), "no line"),
+        ((1, 2), "two records"),
+    ],
+)
+def test_a_series_that_is_no_line_checks_nothing(peaks: tuple[int, ...], reason: str) -> None:
+    one = next(r for r in read(OTHERS) if r["id"] == "qwen-readme-qwen-7b-lora-1024")
+    records = [
+        {
+            **one,
+            "tokens": {
+                **one["tokens"],
+                "global_packed": n,
+                "per_rank_busiest": n,
+                "lengths": f"{n}",
+            },
+            "observed": {"peak_bytes": peak * 10**10},
+        }
+        for n, peak in zip((1000, 2000, 3000), peaks, strict=False)
+    ]
+    assert [slope.no_check for slope in check(records).slopes()] == [reason]
 
 
 def test_a_step_can_be_the_peak(others: Report) -> None:

@@ -44,6 +44,7 @@ def charges(model: Model, ranks: dict[str, Any], facts: dict[str, Any]) -> dict[
     [
         (DENSE, {}, FULL, {"head": "full"}, {"head.logits"}),
         (DENSE, {}, FULL, {"head": "upcast"}, {"head.logits"}),
+        (DENSE, {}, FULL, {"head": "shifted"}, {"head.logits"}),
         (DENSE, {}, FULL, {"head": "fused_loss"}, {"head.logits"}),
         (DENSE, {}, FULL, {"head": "fused"}, {"head.logits", "head.fused"}),
         (DENSE, {}, FULL, {"head": "chunked"}, {"head.logits", "head.workspace"}),

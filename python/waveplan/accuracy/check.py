@@ -16,7 +16,7 @@ from typing import Any
 
 from waveplan.accuracy import megatron
 from waveplan.accuracy.records import Job, Unusable, figure_of, job, model_of, topology_of
-from waveplan.accuracy.report import Report, Row, Unpriced
+from waveplan.accuracy.report import STEP, Report, Row, Unpriced
 from waveplan.budget import MARGIN
 from waveplan.checks import integer
 from waveplan.errors import InputError, one_line
@@ -42,7 +42,6 @@ def read(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     return records
 
 
-STEP = "the peak is the optimizer's step"
 _MALFORMED = (AttributeError, KeyError, TypeError, ValueError, OverflowError)
 _PARTS = ("geometry", "topology", "recompute", "tokens", "observed")
 
@@ -212,8 +211,10 @@ def _absolute(record: Mapping[str, Any], made: Job, ours: Price, rules: RuleSet)
 
 
 def _series(record: Mapping[str, Any]) -> str:
-    """Return what records that differ in tokens alone have in common."""
+    """Return what records have in common that differ in the length of one row, or in rows."""
+    length, _, rows = str(record["tokens"].get("lengths")).partition("x")
     parts = (
+        f"rows of {length}" if rows not in ("", "1") else "",
         *(record.get("trainer"), record.get("model"), record.get("lora_rank")),
         *(record.get("recompute"), record.get("topology"), record.get("lacks")),
         record.get("notes"),

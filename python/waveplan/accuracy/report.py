@@ -170,6 +170,12 @@ FEW = 500
 """Tokens of a rank below which what a first call allocates counts."""
 
 
+STEP = "the peak is the optimizer's step"
+"""Note of a record whose figure says nothing of tokens."""
+STRAIGHT = 2
+"""Most that slopes between neighbours differ by, as a factor, on a series that is a line."""
+
+
 @dataclass(frozen=True, slots=True)
 class Slope:
     """How estimate and observed peak grow over the tokens of records of one job."""
@@ -181,11 +187,23 @@ class Slope:
     estimate: float
     spread: tuple[float, float]
     """Least and largest observed slope between neighbours: how straight the series is."""
+    uncharged: tuple[str, ...] = ()
+    """Rules that charged nothing although one of the records needs them."""
 
     @property
     def ratio(self) -> float:
         """Estimate over observed."""
         return self.estimate / self.observed
+
+    @property
+    def no_check(self) -> str:
+        """Why its ratio checks no rule, as far as its own figures tell; empty where it does."""
+        if self.uncharged:
+            return f"{', '.join(self.uncharged)} uncharged"
+        if self.records < 3:
+            return "two records"
+        least, largest = self.spread
+        return "" if 0 < largest <= STRAIGHT * least else "no line"
 
     def to_dict(self) -> dict[str, Any]:
         """Fields and ratio as plain JSON values."""
@@ -196,6 +214,7 @@ class Slope:
             "estimate": round(self.estimate),
             "spread": [round(slope) for slope in self.spread],
             "ratio": round(self.ratio, 4),
+            "no_check": self.no_check,
         }
 
 
@@ -258,10 +277,10 @@ class Report:
         return [one for one in made if one.rows]
 
     def slopes(self) -> list[Slope]:
-        """Series of records that differ in tokens alone."""
+        """Series of records that differ in tokens alone, and whose peaks follow them."""
         series: dict[str, list[Row]] = {}
         for row in self.rows:
-            if row.series:
+            if row.series and STEP not in row.assumed:
                 series.setdefault(row.series, []).append(row)
         made = []
         for rows in series.values():
@@ -278,7 +297,8 @@ class Report:
                 observed = (last.observed - first.observed) / tokens
                 estimate = (last.estimate - first.estimate) / tokens
                 spread = min(steps), max(steps)
-                made.append(Slope(name, len(rows), observed, estimate, spread))
+                lacking = tuple(dict.fromkeys(name for row in rows for name in row.uncharged))
+                made.append(Slope(name, len(rows), observed, estimate, spread, lacking))
         return made
 
     def below(self) -> list[Row]:
@@ -312,6 +332,7 @@ class Report:
         if slopes := self.slopes():
             lines = [
                 f"  {one.name}: {one.estimate:,.0f} of {one.observed:,.0f}, {one.ratio:.3f}"
+                + (f" ({one.no_check})" if one.no_check else "")
                 for one in slopes
             ]
             parts.append(["bytes a token, estimate of observed, over records of one job:", *lines])

@@ -41,6 +41,12 @@ _TRAINERS: tuple[tuple[str, dict[str, Any]], ...] = (
 _MIXED = {"grad_dtype", "moment_dtype", "master_weights", "foreach_step"}
 """Of these, what does not hold under ZeRO, which keeps fp32 states and has its own step."""
 
+_UNDER_ZERO = {"full": "shifted"}
+"""Heads there: the engine runs the model without autocast, and the loss in the logits' type."""
+_SCRIPTS = (("QwenLM/Qwen", "quantized base", "ZeRO-2"),)
+"""What public scripts say beyond the records of their tables, as a phrase: by repository and
+phrase. finetune/finetune_qlora_single_gpu.sh runs under ds_config_zero2.json, in fp16."""
+
 _PHRASES: tuple[tuple[str, dict[str, Any]], ...] = (
     (r"quantized base.*(int8|8-bit|8 bits).*", {"base": "int8"}),
     (r"quantized base.*fp8.*", {"base": "fp8"}),
@@ -76,17 +82,23 @@ def facts_of(record: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         trainer = trainer.replace("megatron", "hf")  # projects that have both
     found = dict(next((facts for name, facts in _TRAINERS if name in trainer), {}))
     unknown = []
-    for phrase in record.get("lacks") or ():
-        facts = next((f for p, f in _PHRASES if re.fullmatch(p, str(phrase))), None)
+    phrases = [str(phrase) for phrase in record.get("lacks") or ()]
+    for repository, needs, more in _SCRIPTS:
+        source = record.get("source") or {}
+        if source.get("repo") == repository and any(one.startswith(needs) for one in phrases):
+            phrases.append(more)
+    for phrase in phrases:
+        facts = next((f for p, f in _PHRASES if re.fullmatch(p, phrase)), None)
         if facts is None:
-            unknown.append(str(phrase))
+            unknown.append(phrase)
         elif facts.get("head") == "":  # all logits at once, in the trainer's own way
             if found.get("head", "chunked") == "chunked":
                 found["head"] = "full"
         else:
             found |= facts
-    if any(str(phrase).startswith("ZeRO") for phrase in record.get("lacks") or ()):
+    if any(phrase.startswith("ZeRO") for phrase in phrases):
         found = {name: value for name, value in found.items() if name not in _MIXED}
+        found["head"] = _UNDER_ZERO.get(found.get("head", "chunked"), found.get("head", "chunked"))
     if record.get("lora_rank") == 0:
         found.pop("modules_to_save", None)
     return found, unknown

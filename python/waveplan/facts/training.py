@@ -63,9 +63,10 @@ RECOMPUTE_MODULES = (
     "shared_experts",
 )
 
-HEADS = ("chunked", "full", "upcast", "vocab_parallel", "fused_loss", "fused")
+HEADS = ("chunked", "full", "upcast", "shifted", "vocab_parallel", "fused_loss", "fused")
 """Logits of a few tokens at once; of all, with their softmax in fp32 and its gradient; the same of
-logits that are turned to fp32, shifted by a copy and returned (Transformers); of all, the softmax
+logits that are turned to fp32, shifted by a copy and returned (Transformers); a shifted copy and
+its loss in the logits' own type (the same under DeepSpeed, without autocast); of all, the softmax
 in place (Megatron); the same with the fused loss; projection and loss in one kernel."""
 
 

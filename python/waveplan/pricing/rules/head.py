@@ -76,17 +76,18 @@ TABLE = [
     ),
     Rule(
         "head.logits",
-        "head_row * (dtype_bytes + 4 * B + (8 * B if head_upcast else 0) + ((dtype_bytes + 4 * B if"
-        " head_full else dtype_bytes + 8 * B if head_upcast else 4 * B if head_fused_loss else 0)"
-        " if gradient else 0))",
+        "head_row * (dtype_bytes * (4 if gradient else 3) if head_shifted else dtype_bytes + 4 * B"
+        " + (8 * B if head_upcast else 0) + ((dtype_bytes + 4 * B if head_full else dtype_bytes +"
+        " 8 * B if head_upcast else 4 * B if head_fused_loss else 0) if gradient else 0))",
         checked="(head_vocab_parallel or head_fused_loss) and (not head_fused_loss or not"
         " gpu_ampere)",
-        applies="output_layer and stage_last and (head_full or head_upcast or head_vocab_parallel"
-        " or head_fused_loss)",
+        applies="output_layer and stage_last and (head_full or head_upcast or head_shifted or"
+        " head_vocab_parallel or head_fused_loss)",
         why="logits of all tokens and their softmax in fp32, of which a vocabulary-parallel loss"
         " makes the gradient in place, and a fused one beside it; plain PyTorch keeps the gradient"
         " in fp32 and 16 bits; where logits are turned to fp32 and shifted, those copies and the"
-        " gradients of both",
+        " gradients of both; with a loss in the logits' own type those, the shifted copy, its"
+        " softmax, and the gradient of the shift, a row longer than the copies that were freed",
         source="derived; Megatron-LM's functional tests, fused losses on Hopper and Blackwell"
         " (on Ampere more was measured, cause unknown)",
         reference=NOTHING,
