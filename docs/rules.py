@@ -27,27 +27,9 @@ the busiest context-parallel rank) and other rules. A formula that reads measure
 charged per pack. Where a rule does not hold it charges nothing and every price says so; the set
 `default` then adds, as a visible margin, what such rules would have charged.
 
-Formulas are Python expressions, read and never run: `waveplan.pricing.language` says with which
-operators and functions. Beside what we charge stands what the reference planner charges, where
-that differs (the set `reference`).
-
-A file given with `--rules`, or to `RuleSet.with_file`, overrides rules, redefines definitions and
-totals, and adds rules. An added rule counts by when its bytes live: `retained` and `output` are
-summed over packs; of `workspace`, `gradient` and `buffer` the largest pack counts. A rule that no
-total counts is refused.
-
-```toml
-[define]
-safety_factor = 1.2
-
-[rule."output.logits"]
-bytes = "logits_tokens * vocab * 4 * B"
-
-[rule."my.buffer"]
-bytes = "local_tokens * hidden * 2 * B if gradient else 0"
-where = "tp == 1"
-lives = "workspace"
-```
+Beside what we charge stands what the reference planner charges, where that differs (the set
+`reference`). How formulas are written, and how to override and add rules:
+[own-rules.md](own-rules.md).
 """
 
 

@@ -201,7 +201,17 @@ def test_pictures_are_fresh(tmp_path: Path) -> None:
 
 def test_every_command_is_in_the_page_of_json() -> None:
     text = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
-    for command in ("plan", "demo", "price", "sweep", "inspect", "rules", "check", "bench"):
+    for command in (
+        "plan",
+        "demo",
+        "price",
+        "sweep",
+        "inspect",
+        "rules",
+        "record",
+        "check",
+        "bench",
+    ):
         assert re.search(rf"\b{command}\b", text)
 
 

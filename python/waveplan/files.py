@@ -55,19 +55,30 @@ def read_text(path: Name, most: int = MOST_BYTES) -> str:
         raise InputError(f"{path} is not text in UTF-8: {error}") from None
 
 
-def read_json(path: Name, most: int = MOST_BYTES) -> Any:
+def read_json(path: Name, most: int = MOST_BYTES, *, lines: bool = False) -> Any:
     """Return the value of a JSON file, perhaps compressed by gzip, of at most ``most`` bytes.
+
+    Args:
+        lines: a file of several values, one a line, is read as their list.
 
     Raises:
         InputError: it cannot be read, or is larger, or not JSON.
     """
-    data = _read(path, most)
+    data, at = _read(path, most), ""
     try:
         if data[:2] == b"\x1f\x8b":
             data = _unpacked(path, data, most)
-        return json.loads(data)
+        rows = data.splitlines() if lines else []
+        if not (rows[1:] and rows[0][:1] == b"{" and rows[0][-1:] == b"}"):
+            return json.loads(data)
+        made = []
+        for number, row in enumerate(rows, 1):
+            at = f": line {number}"
+            if row.strip():
+                made.append(json.loads(row))
+        return made
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON: {first_line(error)}") from None
+        raise InputError(f"{path}{at} is not JSON: {first_line(error)}") from None
 
 
 def _unpacked(path: Name, data: bytes, most: int) -> bytes:

@@ -403,6 +403,34 @@ class Planner:
             )
             self.profiles.observe(wave.signature, seen)
 
+    def record(
+        self,
+        wave: Wave | Plan,
+        peak_bytes: int,
+        resident_bytes: int | None = None,
+        *,
+        cold: bool | None = None,
+        id: str | None = None,
+    ) -> dict[str, Any]:
+        """Return a record of a wave that ran, for `waveplan check`: one JSON object to keep.
+
+        It holds the facts of the job, the measures of the plan and the observed peak, so that the
+        rules price it later to the byte as now. Not of a split wave.
+
+        Args:
+            peak_bytes: most bytes allocated above the level before the wave, on any rank that runs
+                the plan; see docs/own-peaks.md.
+            resident_bytes: that level, with gradients and optimizer states there.
+            cold: it was the first of its kind in the process, which allocates more; by default as
+                the wave was priced.
+            id: its name in the report; by default the beginning of the plan's fingerprint.
+        """
+        from waveplan.accuracy.waves import record_of
+
+        plan = wave.plan if isinstance(wave, Wave) else instance("wave", wave, Plan)
+        facts = self.model, self.topology, self.training
+        return record_of(facts, plan, peak_bytes, resident_bytes, cold, id)
+
     def _observe_all(self, wave: Wave, peak: int, retained: int | None, whole: bool) -> None:
         """Update the profiles of every process alike, with the largest peak over all of them."""
         plan = wave.plan

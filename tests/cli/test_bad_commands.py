@@ -31,6 +31,7 @@ BASES = {
     "check": ["PEAKS"],
     "models": [],
     "inspect": PLAN[1:2],
+    "record": ["--tokens", "1000", *MODEL, "--peak", "1GiB"],
     "bench": ["--repeat", "0"],  # refused once every other option was looked at
 }
 VALUES = ("", "-1", "1e999", "9" * 5000, "none/none", "a\0b", "\ud800\x1b[2J\n", "--", "%s{0}")

@@ -274,6 +274,7 @@ def test_every_command_helps_with_an_example() -> None:
         "inspect",
         "rules",
         "models",
+        "record",
         "check",
         "bench",
     ):

@@ -74,7 +74,7 @@ def test_formulas_are_python_expressions(text: str, op: str, count: int) -> None
         ("moe.routed_tokens(tokens=1, tokens=2)", "1:1", "replaces names"),
         ("1 if tokens", "1:", "no formula"),
         ("1 < tokens < 3", "1:1", "Compare is not part"),
-        ("tokens / 2", "1:1", "BinOp is not part"),
+        ("tokens / 2", "1:1", "write // or ceildiv(a, b)"),
         ("tokens[0]", "1:1", "Subscript is not part"),
         ("'tokens'", "1:1", "Constant is not part"),
         ("True", "1:1", "write 1 or 0"),

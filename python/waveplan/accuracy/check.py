@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from waveplan.accuracy import megatron
+from waveplan.accuracy import megatron, waves
 from waveplan.accuracy.records import Job, Unusable, figure_of, job, model_of, topology_of
 from waveplan.accuracy.report import STEP, Report, Row, Unpriced
 from waveplan.budget import MARGIN
@@ -29,14 +29,14 @@ __all__ = ["check", "read"]
 
 
 def read(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """The records of a file.
+    """The records of a file: a JSON list, an object with ``records``, or an object a line.
 
     Raises:
-        InputError: the file cannot be read or is no JSON list of records.
+        InputError: the file cannot be read, or is neither; names the line.
     """
-    records = read_json(path)
-    if isinstance(records, dict) and isinstance(records.get("records"), list):
-        records = records["records"]
+    records = read_json(path, lines=True)
+    if isinstance(records, dict):
+        records = records.get("records", [records])
     if not isinstance(records, list):
         raise InputError(f"{path} must hold a list of records")
     return records
@@ -65,24 +65,17 @@ def check(
     if table and not any(isinstance(record, Mapping) and "id" in record for record in table):
         raise InputError("no record is an object with an id: this is no file of measured peaks")
     for index, record in enumerate(table):
-        if megatron.describes(record) and isinstance(record.get("id"), str):
-            try:
-                rows.append(_test(record, chosen))
-            except (Unusable, InputError) as reason:
-                unpriced.append(Unpriced(one_line(record["id"]), one_line(str(reason))))
-            except _MALFORMED as error:
-                unpriced.append(Unpriced(one_line(record["id"]), one_line(f"malformed: {error}")))
-            continue
+        name = _id(index, record)
         if lacking := _lacking(record):
-            unpriced.append(Unpriced(_id(index, record), lacking))
+            unpriced.append(Unpriced(name, lacking))
             continue
-        record = {**record, "id": one_line(record["id"])}
+        record = {**record, "id": name}
         try:
-            rows.append(_priced(record, job(record, chosen), chosen))
+            rows.append(_row(record, chosen))
         except (Unusable, InputError) as reason:
-            unpriced.append(Unpriced(record["id"], one_line(str(reason))))
+            unpriced.append(Unpriced(name, one_line(str(reason))))
         except _MALFORMED as error:
-            unpriced.append(Unpriced(record["id"], one_line(f"malformed: {error}")))
+            unpriced.append(Unpriced(name, one_line(f"malformed: {error}")))
         if base := _resident(record, chosen, bases):
             rows.append(base)
     return Report(chosen.name, tuple(rows), tuple(unpriced))
@@ -101,8 +94,33 @@ def _lacking(record: Any) -> str:
         return f"malformed: a {type(record).__name__}, not an object with an id"
     if not isinstance(record.get("id"), str):
         return "it has no id"
+    if megatron.describes(record) or waves.describes(record):
+        return ""
     parts = [part for part in _PARTS if not isinstance(record.get(part), Mapping)]
     return f"it lacks {', '.join(parts)}" if parts else ""
+
+
+def _row(record: Mapping[str, Any], rules: RuleSet) -> Row:
+    """Price a record of any kind."""
+    if megatron.describes(record):
+        return _test(record, rules)
+    if waves.describes(record):
+        return _priced(record, _own(record), rules, record["peak_bytes"], "own waves")
+    made = job(record, rules)
+    if figure_of(record) != "increment":
+        return _absolute(record, made, rules)
+    observed = record["observed"]["peak_bytes"]
+    return _priced(record, made, rules, observed, _group(record, made))
+
+
+def _own(record: Mapping[str, Any]) -> Job:
+    """Return the job of a record that a planner wrote."""
+    facts, measures = waves.facts_of(record)
+    made = measures.to_dict()
+    packs, cold = made["packs"], bool(made["plan"]["cold"])
+    gradient = any(pack["gradient"] for pack in packs)
+    tokens = max(pack["local_tokens"] for pack in packs)
+    return Job(*facts, measures, gradient, cold, tokens, ())
 
 
 def _test(record: Mapping[str, Any], rules: RuleSet) -> Row:
@@ -151,11 +169,11 @@ def _withheld(ours: Price, doubt: bool) -> int:
     return ours.required
 
 
-def _priced(record: Mapping[str, Any], made: Job, rules: RuleSet) -> Row:
+def _priced(
+    record: Mapping[str, Any], made: Job, rules: RuleSet, observed: int, class_name: str
+) -> Row:
     bound = bind(made.model, made.topology, made.training, rules)
     ours = price(made.measures, bound)
-    if figure_of(record) != "increment":
-        return _absolute(record, made, ours, rules)
     reference = price(
         made.measures, bind(made.model, made.topology, made.training, reference_rules())
     )
@@ -165,12 +183,12 @@ def _priced(record: Mapping[str, Any], made: Job, rules: RuleSet) -> Row:
         balanced = price(made.measures, bind(made.model, made.topology, training, rules)).required
     return Row(
         id=record["id"],
-        class_name=_group(record, made),
+        class_name=class_name,
         model=made.model.name,
         ranks=str(made.topology),
         state="cold" if made.cold else "warm",
         local_tokens=made.local_tokens,
-        observed=record["observed"]["peak_bytes"],
+        observed=observed,
         estimate=ours.estimate,
         required=ours.required,
         reference_estimate=reference.estimate,
@@ -183,8 +201,9 @@ def _priced(record: Mapping[str, Any], made: Job, rules: RuleSet) -> Row:
     )
 
 
-def _absolute(record: Mapping[str, Any], made: Job, ours: Price, rules: RuleSet) -> Row:
+def _absolute(record: Mapping[str, Any], made: Job, rules: RuleSet) -> Row:
     """Price a peak that holds what is resident."""
+    ours = price(made.measures, bind(made.model, made.topology, made.training, rules))
     held = resident(made.model, made.topology, made.training, rules)
     slack = figure_of(record) == "slack"
     base = held.total if slack else held.allocated
@@ -247,30 +266,34 @@ def _group(record: Mapping[str, Any], made: Job) -> str:
 
 def _resident(record: Mapping[str, Any], rules: RuleSet, seen: set[tuple[Any, ...]]) -> Row | None:
     """Return the row of resident bytes of a record, once for each model and ranks."""
-    observed = record.get("baseline_bytes")
+    own = waves.describes(record)
+    observed = record.get("resident_bytes" if own else "baseline_bytes")
     if not observed:
         return None
     try:
-        model, topology = model_of(record), topology_of(record)
-        # Records state the base before any backward; an unstated rank is a small one.
-        training = Training(lora_rank=record.get("lora_rank") or 1, phase="forward")
+        if own:
+            (model, topology, training), _ = waves.facts_of(record)
+        else:
+            model, topology = model_of(record), topology_of(record)
+            # Records state the base before any backward; an unstated rank is a small one.
+            training = Training(lora_rank=record.get("lora_rank") or 1, phase="forward")
         key = (model.name, topology)
         if key in seen:
             return None
-        made = resident(model, topology, training, rules)
-        integer("baseline_bytes", observed, 1)
-    except (InputError, Unusable, TypeError):
+        allocated = resident(model, topology, training, rules).allocated
+        integer("malformed: what is resident", observed, 1)
+    except (InputError, Unusable, *_MALFORMED):
         return None  # the record is listed for its peak already
     seen.add(key)
     return Row(
         id=f"{record['id']} (resident)",
-        class_name="resident",
+        class_name="own waves, resident" if own else "resident",
         model=model.name,
         ranks=str(topology),
         state="",
         local_tokens=0,
         observed=observed,
-        estimate=made.allocated,
-        required=made.allocated,
-        assumed=() if record.get("lora_rank") else ("LoRA rank 1",),
+        estimate=allocated,
+        required=allocated,
+        assumed=() if own or record.get("lora_rank") else ("LoRA rank 1",),
     )

@@ -32,6 +32,8 @@ CLASSES = (
     "other trainers, allocated",
     "other trainers, slack in the figure",
     "other",
+    "own waves",
+    "own waves, resident",
 )
 """Classes of records, in the order of the table."""
 

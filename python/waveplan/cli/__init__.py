@@ -72,7 +72,7 @@ def _leave(leaving: SystemExit) -> int:
 
 def _parser() -> Parser:
     from waveplan import __version__
-    from waveplan.cli import bench, check, demo, inspect, models, plan, price, rules, sweep
+    from waveplan.cli import bench, check, demo, inspect, models, plan, price, record, rules, sweep
 
     parser = Parser(
         prog="waveplan",
@@ -84,6 +84,6 @@ def _parser() -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"waveplan {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (demo, plan, price, sweep, inspect, rules, models, check, bench):
+    for command in (demo, plan, price, sweep, inspect, rules, models, record, check, bench):
         command.register(subparsers)
     return parser

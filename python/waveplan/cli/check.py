@@ -26,7 +26,9 @@ def register(subparsers: Any) -> None:
         EXAMPLE,
         run,
     )
-    parser.add_argument("peaks", metavar="PEAKS.json", help="records of measured peaks")
+    parser.add_argument(
+        "peaks", metavar="PEAKS", help="records of measured peaks: JSON, or one a line"
+    )
     options.add_rules(parser)
     parser.add_argument("--plot", metavar="FILE", help="predicted against observed: .png, .svg")
     options.add_json(parser)

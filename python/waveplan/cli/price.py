@@ -38,12 +38,7 @@ def register(subparsers: Any) -> None:
         EXAMPLE,
         run,
     )
-    options.add_sequences(parser, optional=True)
-    group = parser.add_argument_group("instead of a file")
-    group.add_argument("--tokens", type=whole, metavar="N", help="so many unshared tokens")
-    group.add_argument(
-        "--requests", type=whole, default=1, metavar="K", help="in K sequences of equal length"
-    )
+    add_requests(parser)
     options.add_facts(parser)
     parser.add_argument(
         "--stage",
@@ -56,13 +51,23 @@ def register(subparsers: Any) -> None:
     options.add_json(parser)
 
 
+def add_requests(parser: argparse.ArgumentParser) -> None:
+    """Add the file of sequences, or a number of tokens instead."""
+    options.add_sequences(parser, optional=True)
+    group = parser.add_argument_group("instead of a file")
+    group.add_argument("--tokens", type=whole, metavar="N", help="so many unshared tokens")
+    group.add_argument(
+        "--requests", type=whole, default=1, metavar="K", help="in K sequences of equal length"
+    )
+
+
 def run(args: argparse.Namespace) -> int:
     """Price and print; exit status 1 when it does not fit."""
     job = options.job_of(args)
     bounded = job.budget is not None or job.available is not None
     if args.stage is not None and bounded:
         raise InputError("--stage prices a stage by itself: leave out --budget and --available")
-    requests = _requests(args)
+    requests = requests_of(args)
     # Planned without a bound, so that the one forward is priced as it is, not split until it fits.
     planner = (job if bounded else replace(job, available=str(UNBOUNDED))).planner()
     doubtful = planner.doubtful(requests)
@@ -116,7 +121,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if fits is False or requests.empty else 0
 
 
-def _requests(args: argparse.Namespace) -> Requests:
+def requests_of(args: argparse.Namespace) -> Requests:
     """Return the requests of a file, or generated ones that share nothing."""
     if bool(args.file) == (args.tokens is not None):
         raise InputError("give either a file or --tokens N")

@@ -151,6 +151,8 @@ def _parts(node: ast.expr, source: str) -> _Parts:
             return "choose", (test, then, other), 0, ()
         case ast.Call():
             return _call(node, source)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+        raise _misread(node, source, "/ is no operator of rules: write // or ceildiv(a, b)")
     raise _misread(node, source, f"{type(node).__name__} is not part of the language of rules")
 
 

@@ -342,7 +342,7 @@ class RuleSet:
             if key not in known:
                 raise InputError(f"unknown key {key!r}: {lang.suggest(key, known)}")
             if not isinstance(value, str):
-                raise InputError(f"{key} must be text")
+                raise InputError(f'{key} must be text in quotes, such as "2 * GiB" or "tp == 1"')
             if key in _FORMULAS:
                 values[key] = parse(value, f"{at}.{key}")
         if name in self.all_rules:

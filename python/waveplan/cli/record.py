@@ -1,0 +1,66 @@
+"""``waveplan record``: a measured peak as a line that ``waveplan check`` reads."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+from typing import Any
+
+from waveplan.accuracy.waves import facts_of
+from waveplan.budget import format_bytes, parse_bytes
+from waveplan.cli import options
+from waveplan.cli.price import UNBOUNDED, add_requests, requests_of
+from waveplan.pricing import price
+
+EXAMPLE = """\
+  waveplan record batch.jsonl --model qwen3-8b --tp 2 --peak 21.4GiB >> peaks.jsonl
+  waveplan check peaks.jsonl"""
+
+
+def register(subparsers: Any) -> None:
+    """Add the command."""
+    parser = options.command(
+        subparsers,
+        "record",
+        "a measured peak as a line of a file that check reads",
+        "Print one JSON line: the facts of a job, the measures of one forward over all the given "
+        "sequences, and the peak that it had. See docs/own-peaks.md.",
+        EXAMPLE,
+        run,
+    )
+    add_requests(parser)
+    measured = parser.add_argument_group("measured, the most of all ranks")
+    measured.add_argument(
+        "--peak",
+        required=True,
+        metavar="BYTES",
+        help="most bytes allocated above the level before the forward",
+    )
+    measured.add_argument("--resident", metavar="BYTES", help="that level")
+    measured.add_argument(
+        "--warm", action="store_true", help="an equal forward and backward ran before it"
+    )
+    measured.add_argument("--id", help="its name in the report of check")
+    options.add_facts(parser)
+    options.add_rules(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the record on stdout, and estimate and peak on stderr."""
+    peak = parse_bytes(args.peak, "peak")
+    resident = None if args.resident is None else parse_bytes(args.resident, "resident")
+    planner = replace(options.job_of(args), available=str(UNBOUNDED)).planner()
+    plans = planner.plan_shares(requests_of(args))
+    plan = max(plans, key=lambda plan: plan.required)
+    record = planner.record(plan, peak, resident, cold=not args.warm, id=args.id)
+    print(json.dumps(record), flush=True)
+    priced = price(facts_of(record)[1], plan.bound)
+    ratio = priced.estimate / peak
+    print(
+        f"{record['id']}: estimate {format_bytes(priced.estimate)}, {ratio:.3f} of the peak of "
+        f"{format_bytes(peak)}; required {format_bytes(priced.required)}",
+        file=sys.stderr,
+    )
+    return 0
