@@ -19,7 +19,7 @@ from waveplan import Budget, InputError, format_bytes, parse_bytes
         ("70GiB", 70 * 2**30),
         ("80GB", 80 * 10**9),
         ("1.5 tib", 3 * 2**39),
-        (" 12_000 ", 12_000),
+        (" 12_000_000 ", 12_000_000),
         ("1 B", 1),
         (7, 7),
         (7.0, 7),

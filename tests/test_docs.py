@@ -94,7 +94,11 @@ def _normal(text: str) -> list[str]:
 
 def _run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     path = f"{sysconfig.get_path('scripts')}{os.pathsep}{Path(sys.executable).parent}"
-    environment = {**os.environ, "PATH": f"{path}{os.pathsep}{os.environ['PATH']}"}
+    environment = {
+        **os.environ,
+        "COLUMNS": "100",
+        "PATH": f"{path}{os.pathsep}{os.environ['PATH']}",
+    }
     return subprocess.run(
         command,
         shell=True,
@@ -260,11 +264,11 @@ def test_the_page_of_json_names_every_field(
         for forward in plan.get("forwards", []):
             forward.pop("measures")
     named = set(re.findall(r"`(\w+)`", page))
-    price = document.pop("price", {})
+    price, memory = document.pop("price", {}), document.get("memory", {})
     missing = (_keys(document, 7) | set(price)) - named - {"terms"}
     missing -= set(price.get("terms", {}))
     missing -= {"name", "why", "bytes", "state", "allowance", "model"}
-    missing -= set(document.get("columns", {}))
+    missing -= set(document.get("columns", {})) | set(memory.get("resident_kinds", {}))
     assert not missing
 
 

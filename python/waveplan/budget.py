@@ -10,6 +10,7 @@ from fractions import Fraction
 from waveplan.checks import LARGEST, flag, integer, real, shown
 from waveplan.errors import InputError
 from waveplan.facts.fields import check, given
+from waveplan.facts.gpus import gpu_named
 
 __all__ = ["Budget", "format_bytes", "parse_bytes"]
 
@@ -61,6 +62,10 @@ def parse_bytes(value: object, name: str = "bytes") -> int:
 def _parse_text(text: str, name: str) -> int:
     match = _TEXT.fullmatch(text.strip()) if len(text) < 100 else None
     unit = (match[2].lower() or "b") if match else ""
+    if match is not None and not match[2] and 0 < float(match[1].replace("_", "")) < 1 << 20:
+        raise InputError(
+            f"{name} is {shown(text)}, which is in bytes: write {match[1]}GiB, or the unit you mean"
+        )
     if match is None or unit not in _UNITS:
         raise InputError(
             f"{name} is {shown(text)}: write bytes, or a number with a unit such as '139 GiB' or "
@@ -89,7 +94,8 @@ def _size(name: str, value: object) -> int:
 
 
 def _resident(name: str, value: object) -> int:
-    nothing = isinstance(value, int | float) and not isinstance(value, bool) and value == 0
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    nothing = (number and value == 0) or value == "0"
     return 0 if nothing else parse_bytes(value, name)
 
 
@@ -105,9 +111,10 @@ def _reserve(name: str, value: object) -> float:
 class Budget:
     """Bytes that a rank may use, as numbers or text such as "139 GiB".
 
-    Either ``device``, the device's total, of which ``reserve`` (a fraction) and ``resident``
-    (bytes allocated between waves; computed from the rules when None) are taken; or
-    ``available``, the bytes that a wave may use, all of them.
+    Either ``device``, the device's total, of which ``reserve`` (a fraction), ``resident``
+    (bytes allocated between waves; computed from the rules when None) and ``colocated`` (bytes of
+    other processes, such as a rollout engine) are taken; or ``available``, the bytes that a wave
+    may use, all of them. `Budget.gpu` knows some devices by name.
 
     Raises:
         InputError: neither or both are given, a size is no positive number of bytes, or
@@ -115,14 +122,27 @@ class Budget:
     """
 
     device: int | str | None = given(None, "the device's total", _size)
-    resident: int | str | None = given(None, "allocated before a wave", _resident)
+    resident: int | str | None = given(
+        None,
+        "allocated between waves, where it was measured (default: by the rules)",
+        _resident,
+        option="memory",
+        metavar="BYTES",
+    )
     reserve: float = given(
         RESERVE,
-        "share of the device kept back with --budget (default: 0.03)",
+        "share of the device never used (default: 0.03)",
         _reserve,
         option="memory",
         kind="share",
         metavar="SHARE",
+    )
+    colocated: int | str = given(
+        "0",
+        "bytes of the device that other processes hold, such as a rollout engine",
+        _resident,
+        option="memory",
+        metavar="BYTES",
     )
     available: int | str | None = given(
         None, 'available for waves, such as "70GiB"', _size, option="memory", metavar="BYTES"
@@ -134,11 +154,28 @@ class Budget:
                 "a budget is either device= (its total) or available= (bytes for waves)"
             )
         check(self)
-        for name, absent in (("reserve", RESERVE), ("resident", None)):
+        for name, absent in (("reserve", RESERVE), ("resident", None), ("colocated", 0)):
             if self.available is not None and getattr(self, name) != absent:
                 raise InputError(f"{name} is only taken from device=, not from available=")
         if self.resident is not None:
             self.resolve()
+
+    @classmethod
+    def gpu(
+        cls,
+        name: str,
+        *,
+        resident: int | str | None = None,
+        reserve: float = RESERVE,
+        colocated: int | str = 0,
+    ) -> Budget:
+        """The budget of a device by name, such as "H100": the total that CUDA reports of it.
+
+        Raises:
+            InputError: the name is not in `waveplan.facts.gpus`.
+        """
+        device = gpu_named("gpu", name).bytes
+        return cls(device=device, resident=resident, reserve=reserve, colocated=colocated)
 
     @property
     def reserved(self) -> int:
@@ -163,10 +200,12 @@ class Budget:
         if used is None:
             raise InputError("the budget states the device's total: resident bytes are needed too")
         used = integer("resident", used)
-        left = self.device - self.reserved - used
+        assert isinstance(self.colocated, int)
+        left = self.device - self.reserved - used - self.colocated
         if left <= 0:
+            others = f", colocated {format_bytes(self.colocated)}" if self.colocated else ""
             raise InputError(
                 f"nothing is left for waves: device {format_bytes(self.device)}, resident "
-                f"{format_bytes(used)}, reserve {format_bytes(self.reserved)}"
+                f"{format_bytes(used)}, reserve {format_bytes(self.reserved)}{others}"
             )
         return left

@@ -508,9 +508,9 @@ def _again(given: tuple[Any, ...], options: tuple[Any, ...]) -> Planner:
 
 
 def _margin(margin: object) -> float:
-    share = real("margin", margin, 0, 1)
-    if share == 1:
-        raise InputError("margin is 1: a share below 1 leaves something to plan with")
+    share = real("margin", margin)
+    if share >= 1:
+        raise InputError(f"margin is {share:g}: give a share below 1, such as 0.1 for a tenth")
     return share
 
 

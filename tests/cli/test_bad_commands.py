@@ -24,7 +24,7 @@ MODEL = ["--model", "qwen3.6-35b-a3b"]
 PLAN = ["plan", SEQUENCES, *MODEL, "--available", "70GiB"]
 BASES = {
     "demo": [],
-    "plan": PLAN[1:],
+    "plan": [*PLAN[1:], "--limit", "9"],
     "price": ["--tokens", "1000", *MODEL],
     "sweep": PLAN[1:],
     "rules": MODEL,

@@ -90,8 +90,9 @@ def test_groups_refused_are_named_as_groups() -> None:
 
 
 def test_text_json_page_and_plots_show_the_same_numbers_of_all_shares(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     sequences, page = tmp_path / "sequences.jsonl", tmp_path / "page.html"
     lines = [json.dumps({"tokens": list(range(9 * i, 9 * i + 40 * i + 50))}) for i in range(30)]
     sequences.write_text("\n".join(lines))
@@ -99,7 +100,7 @@ def test_text_json_page_and_plots_show_the_same_numbers_of_all_shares(
     main([*argv, "--available", "4GiB", "--html", str(page), "--json"])
     out, err = capsys.readouterr()
     waves = json.loads(out)["waves"]
-    head, *rows = [re.split(r"  +", line.strip()) for line in err.split("\n\n")[1].split("\n")]
+    head, _, *rows = [re.split(r"  +", line.strip()) for line in err.split("\n\n")[1].split("\n")]
     text = [dict(zip(head, row, strict=True)) for row in rows]
     embedded = re.search(r'id="waveplan-data">(.*?)</script>', page.read_text())
     assert embedded

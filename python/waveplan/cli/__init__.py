@@ -6,6 +6,7 @@ line on stderr that says what to change; 130 interrupted, after printing what wa
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Sequence
 
@@ -29,7 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with streams():
         name = "waveplan"
         try:
-            args = _parser().parse_args(argv)
+            words = sys.argv[1:] if argv is None else argv
+            args = _parser(words[0] if words else "").parse_args(words)
             name = f"waveplan {args.command}"
             status = int(args.run(args))
             sys.stdout.flush()
@@ -70,9 +72,15 @@ def _leave(leaving: SystemExit) -> int:
     return leaving.code if isinstance(leaving.code, int) else DONE
 
 
-def _parser() -> Parser:
+COMMANDS = (
+    *("demo", "plan", "price", "sweep", "inspect", "rules", "models", "record", "check", "bench"),
+)
+
+
+def _parser(command: str = "") -> Parser:
+    """The parser of one command, or of all where there is no such command."""
     from waveplan import __version__
-    from waveplan.cli import bench, check, demo, inspect, models, plan, price, record, rules, sweep
+    from waveplan.cli.jobfile import expand
 
     parser = Parser(
         prog="waveplan",
@@ -83,7 +91,10 @@ def _parser() -> Parser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"waveplan {__version__}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (demo, plan, price, sweep, inspect, rules, models, record, check, bench):
-        command.register(subparsers)
+    subparsers = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, prog=parser.prog
+    )
+    for name in (command,) if command in COMMANDS else COMMANDS:
+        importlib.import_module(f"waveplan.cli.{name}").register(subparsers)
+    parser.commands, parser.widen = subparsers.choices, expand
     return parser

@@ -38,9 +38,9 @@ def register(subparsers: Any) -> None:
         EXAMPLE,
         run,
     )
-    options.add_sequences(parser, optional=True)
+    options.add_sequences(parser)
     options.add_facts(parser, required=False)
-    options.add_budget(parser, required=False)
+    options.add_budget(parser)
     options.add_rules(parser, margin=True)
     parser.add_argument("--repeat", type=whole, default=7, metavar="N", help="runs (default: 7)")
     parser.add_argument(

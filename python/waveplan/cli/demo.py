@@ -32,7 +32,6 @@ def register(subparsers: Any) -> None:
         metavar="BYTES",
         help="bytes that waves may use (default: 40GiB)",
     )
-    parser.set_defaults(order=None)
     plan.add_outputs(parser)
     options.add_json(parser)
 

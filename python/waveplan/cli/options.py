@@ -9,7 +9,7 @@ from dataclasses import MISSING, Field, fields
 from typing import TYPE_CHECKING, Any, TextIO
 
 from waveplan.budget import format_bytes
-from waveplan.cli.parser import Help, share, whole
+from waveplan.cli.parser import Help, HelpAll, Store, Switch, share, whole
 from waveplan.cli.progress import Progress
 from waveplan.desk.jobs import Job, Source, megatron_values
 from waveplan.errors import InputError
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 JOB: dict[str, Field[Any]] = {item.name: item for item in fields(Job)}
 SOURCE: dict[str, Field[Any]] = {item.name: item for item in fields(Source) if item.name != "path"}
-FACTS = [name for name in JOB if JOB[name].metadata["option"] == "facts"]
+MORE = [name for name in JOB if "option" not in JOB[name].metadata]
+"""Facts that few jobs state: options that ``--help-all`` alone shows."""
+FACTS = [name for name in JOB if JOB[name].metadata.get("option") == "facts"] + MORE
 """Options of a job that need a model."""
 READING = ("columns", "pad", "skip_empty", "limit")
 """Options of a source that say how its files are read."""
@@ -45,25 +47,28 @@ def command(
         formatter_class=Help,
         allow_abbrev=False,
     )
+    parser.add_argument(
+        "--help-all", action=HelpAll, nargs=0, help="show every option, those of few jobs too"
+    )
     parser.set_defaults(run=run, parser=parser)
     return parser
 
 
 def _flag(item: Field[Any]) -> str:
-    flag: str = item.metadata.get("flag", f"--{item.name.replace('_', '-')}")
+    plain = item.name.replace("_", "-")
+    flag: str = item.metadata.get("flag", f"--no-{plain}" if item.default is True else f"--{plain}")
     return flag
 
 
 def add(parser: Any, *items: Field[Any], **changed: Any) -> None:
     """Add the options of fields to a parser or a group of one."""
     for item in items:
-        about, default = item.metadata, item.default
-        given: dict[str, Any] = {"dest": item.name, "help": about["doc"]}
+        about, default = item.metadata, None if item.default is MISSING else item.default
+        given: dict[str, Any] = {"dest": item.name, "help": about["doc"], "default": default}
         if about["kind"] == "switch":
-            given["action"] = "store_false" if default else "store_true"
+            given |= {"action": Switch, "on": not default}
         else:
-            given |= {"default": None if default is MISSING else default}
-            given |= {"type": TYPES[about["kind"]]}
+            given |= {"type": TYPES[about["kind"]], "action": Store}
             given |= (
                 {"choices": about["among"]} if "among" in about else {"metavar": about["metavar"]}
             )
@@ -92,7 +97,7 @@ def check_axes(args: argparse.Namespace, names: Iterable[str]) -> None:
 
 
 def _group(name: str) -> list[Field[Any]]:
-    return [item for item in JOB.values() if item.metadata["option"] == name]
+    return [item for item in JOB.values() if item.metadata.get("option") == name]
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -106,7 +111,16 @@ def add_facts(parser: argparse.ArgumentParser, *, required: bool = True) -> None
     """Add model, ranks and training mode."""
     facts = parser.add_argument_group("model, ranks, training mode")
     add_model(facts, required=required)
-    add(facts, *(JOB[name] for name in FACTS))
+    add(facts, *_group("facts"))
+    for name in MORE:
+        add(facts, JOB[name])
+        hidden: Any = facts._group_actions[-1]
+        hidden.about, hidden.help = hidden.help, argparse.SUPPRESS
+    facts.add_argument(
+        "--job",
+        metavar="FILE",
+        help="options from a file: TOML, or what --json printed; those given here win",
+    )
 
 
 def add_model(parser: Any, *, required: bool = True) -> None:
@@ -125,11 +139,12 @@ def model_of(args: argparse.Namespace) -> Job | None:
     return Job(model=args.model or args.megatron, available="1", **given)
 
 
-def add_budget(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """Add the device's total, or what is available for waves."""
+def add_budget(parser: argparse.ArgumentParser) -> None:
+    """Add the device, its total, or what is available for waves."""
     memory = parser.add_argument_group("memory of one rank")
-    add(memory.add_mutually_exclusive_group(required=required), *(JOB["budget"], JOB["available"]))
-    add(memory, JOB["reserve"])
+    add(memory, JOB["gpu"])
+    add(memory.add_mutually_exclusive_group(), *(JOB["budget"], JOB["available"]))
+    add(memory, *(JOB[name] for name in ("reserve", "resident", "colocated")))
 
 
 def add_rules(parser: argparse.ArgumentParser, *, margin: bool = False) -> None:
@@ -140,22 +155,22 @@ def add_rules(parser: argparse.ArgumentParser, *, margin: bool = False) -> None:
 
 def add_plan(parser: argparse.ArgumentParser) -> None:
     """Add how waves are searched."""
-    add(parser, *_group("plan"))
+    add(parser.add_argument_group("search"), *_group("plan"))
 
 
-def add_sequences(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
+def add_sequences(parser: argparse.ArgumentParser) -> None:
     """Add the file of sequences, and the outputs of its requests."""
     data = parser.add_argument_group("sequences")
-    add_files(data, optional=optional)
+    add_files(data)
     add(data, *(item for name, item in SOURCE.items() if name not in READING))
 
 
-def add_files(data: Any, *, optional: bool = False) -> None:
+def add_files(data: Any) -> None:
     """Add the files, and how they are read."""
     data.add_argument(
         "file",
         metavar="FILE",
-        nargs="*" if optional else "+",
+        nargs="*",
         default=[],
         help="sequences of tokens: .jsonl, .json, .parquet, .arrow, .npz, .npy, a folder of such "
         "or a saved dataset, or several; - reads JSON lines from stdin",
@@ -176,11 +191,11 @@ def complete(args: argparse.Namespace, values: dict[str, Any]) -> dict[str, Any]
     gpus = values.get("gpus")
     if getattr(args, "megatron", None) is not None:
         found = megatron_values(args.megatron, gpus, values.get("padded_vocab"))
-        given = {name: value for name, value in values.items() if value != default(args, name)}
+        given = {name: value for name, value in values.items() if name in args.given}
         if given.get("lora_rank"):
             found["full_finetuning"] = False
         values = {**values, **found, **given, "model": args.megatron}
-    if gpus and values.get("dp") == default(args, "dp"):
+    if gpus and "dp" not in args.given:
         group = values["tp"] * values["cp"] * values["pp"]
         values = {**values, "dp": max(1, gpus // max(1, group))}
     return values
@@ -195,8 +210,9 @@ def source_of(args: argparse.Namespace) -> Source:
     """Return the source that the options name."""
     given = {name: getattr(args, name) for name in SOURCE if hasattr(args, name)}
     given["columns"] = ",".join(args.columns)
-    paths = args.file or [""]
-    return Source(path=paths[0] if len(paths) == 1 else tuple(paths), **given)
+    if not args.file:
+        raise InputError("give FILE, the sequences: JSON lines, Parquet, Arrow, .npz or a folder")
+    return Source(path=args.file[0] if len(args.file) == 1 else tuple(args.file), **given)
 
 
 def refuse_unused(args: argparse.Namespace, names: Iterable[str], why: str) -> None:

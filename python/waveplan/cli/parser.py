@@ -3,50 +3,150 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import math
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from waveplan.checks import shown
 from waveplan.errors import InputError, one_line
 from waveplan.files import kind
 
-__all__ = ["Help", "Parser", "apart", "output_file", "picture_file", "share", "whole"]
+__all__ = [
+    *("Help", "HelpAll", "Parser", "Store", "Switch", "apart", "output_file", "picture_file"),
+    *("share", "tokens", "whole"),
+]
 
 MOST_NAME = 255
+SIZES = ("--available", "--budget", "--resident", "--colocated")
 PICTURES = (".png", ".svg", ".pdf")
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Keep the line breaks of the examples."""
+    """Keep the line breaks of the examples; of a switch show the way that changes something."""
+
+    def __init__(self, prog: str, **options: Any) -> None:
+        super().__init__(prog, max_help_position=28, **options)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        return (
+            action.option_strings[0]
+            if isinstance(action, Switch)
+            else (super()._format_action_invocation(action))
+        )
+
+    def _format_usage(self, usage: Any, actions: Any, groups: Any, prefix: Any) -> str:
+        del usage, groups, prefix  # a hundred options are no usage
+        words = [f"{one.metavar}" for one in actions if not one.option_strings]
+        return f"usage: {' '.join((self._prog, '[OPTIONS]', *words))}\n\n"
+
+
+class Store(argparse.Action):
+    """Stores a value, and its name in ``given``: a value as its default is given too."""
+
+    def __call__(self, _: Any, namespace: Any, values: Any, __: Any = None) -> None:
+        """Store."""
+        setattr(namespace, self.dest, values)
+        _note(namespace, self.dest)
+
+
+class Switch(argparse.Action):
+    """``--name`` and ``--no-name``: the first stores `on`, the second its opposite."""
+
+    def __init__(self, option_strings: Any, dest: str, *, on: bool, **options: Any) -> None:
+        (first,) = option_strings
+        plain = first.removeprefix("--no-")
+        other = f"--{plain}" if plain != first else f"--no-{first[2:]}"
+        super().__init__([first, other], dest, nargs=0, **options)
+        self.on = on
+
+    def __call__(self, _: Any, namespace: Any, __: Any, option: str | None = None) -> None:
+        """Store."""
+        setattr(namespace, self.dest, self.on == (option == self.option_strings[0]))
+        _note(namespace, self.dest)
+
+
+class HelpAll(argparse.Action):
+    """``--help-all``: help with the options that ``--help`` leaves out."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        """Print and exit."""
+        for action in parser._actions:
+            action.help = getattr(action, "about", action.help)
+        parser.print_help()
+        raise SystemExit(0)
+
+
+def _note(namespace: Any, name: str) -> None:
+    namespace.given = {*getattr(namespace, "given", ()), name}
 
 
 class Parser(argparse.ArgumentParser):
-    """One line on stderr and exit status 2 for an option that is wrong."""
+    """One line on stderr and exit status 2 for an option that is wrong, with what was meant."""
+
+    commands: Mapping[str, argparse.ArgumentParser] = {}
+    widen: Callable[[list[str], argparse.ArgumentParser], tuple[list[str], list[str]]] | None = None
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Like the base class, which takes ``--option=--`` for an option without its value."""
-        made = super().parse_args(args, namespace)
+        """Like the base class; `widen` adds words to those given, such as a job file's."""
+        argv = list(sys.argv[1:] if args is None else args)
+        if not argv:
+            self.print_help()
+            raise SystemExit(0)
+        first = argv[0]
+        if not first.startswith("-") and first not in self.commands:
+            self.error(f"{shown(first)} is no command{_meant(first, self.commands)}")
+        command, paths = self.commands.get(first, self), list[str]()
+        try:
+            _ask_back(argv)
+            if self.widen is not None:
+                argv, paths = self.widen(argv, command)
+        except InputError as error:
+            command.error(str(error))
+        made, rest = self.parse_known_args(argv, namespace)
+        if rest:
+            options = [name for action in command._actions for name in action.option_strings]
+            word = next((word for word in rest if word.startswith("-")), rest[0])
+            command.error(f"{shown(word)} is no option{_meant(word.partition('=')[0], options)}")
+        if paths and made.file == []:
+            made.file = paths
         for name, value in vars(made).items():
+            # The base class takes ``--option=--`` for an option without its value.
             if (value == [] and name not in ("peer", "file", "columns")) or (
                 isinstance(value, list) and [] in value
             ):
-                option = name.replace("_", "-")
-                print(
-                    f"{self.prog} {made.command}: argument --{option}: expected one argument; "
-                    f"see {self.prog} {made.command} --help",
-                    file=sys.stderr,
-                )
-                raise SystemExit(2)
+                command.error(f"argument --{name.replace('_', '-')}: expected one argument")
         return made
 
     def error(self, message: str) -> NoReturn:
         """Print the error and exit."""
         print(one_line(f"{self.prog}: {message}; see {self.prog} --help"), file=sys.stderr)
         raise SystemExit(2)
+
+
+def _meant(word: str, among: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word[:100], tuple(among), n=2, cutoff=0.6)
+    return f": did you mean {' or '.join(close)}?" if close else ""
+
+
+def _ask_back(argv: Sequence[str]) -> None:
+    """Refuse a size that the shell cut in two, as in ``--available 70 GiB``."""
+    for option, number, unit in zip(argv, argv[1:], argv[2:], strict=False):
+        cut = option in SIZES and re.fullmatch(r"[0-9.]+", number)
+        if cut and re.fullmatch(r"[kmgtp]i?b", unit, re.IGNORECASE):
+            raise InputError(f"{option} {number} {unit} is two words: write {number}{unit}")
+
+
+def tokens(text: str) -> int:
+    """Return a number of tokens from plain digits or such as ``128k``, which is 131,072."""
+    match = re.fullmatch(r"([0-9]{1,12})([kKmM]?)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens, such as 4096 or 128k")
+    return int(match[1]) << {"": 0, "k": 10, "m": 20}[match[2].lower()]
 
 
 def whole(text: str) -> int:
@@ -57,14 +157,15 @@ def whole(text: str) -> int:
 
 
 def share(text: str) -> float:
-    """Return a finite number."""
+    """Return a finite number; 10% is 0.1."""
+    number = text.removesuffix("%")
     try:
-        value = float(text) if text.isascii() and len(text) < 100 else math.nan
+        value = float(number) if text.isascii() and len(text) < 100 else math.nan
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number such as 0.1")
-    return value
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number such as 0.1 or 10%")
+    return value / 100 if number != text else value
 
 
 def output_file(text: str | None) -> Path | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TextIO, get_args
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
 
 from waveplan.budget import format_bytes
 from waveplan.cli import options
@@ -18,18 +18,20 @@ from waveplan.composition import ComposedWaves
 from waveplan.desk.jobs import Job, Source
 from waveplan.files import write_text
 from waveplan.report.summary import (
+    answer,
     explanation,
     figures,
-    heading,
+    legend,
     memory,
+    memory_table,
     pads,
     reason,
+    setting,
     states,
     summary,
     unit_of,
 )
 from waveplan.report.table import Table, integer, show
-from waveplan.waves import Order
 
 if TYPE_CHECKING:
     from waveplan.planner import Waves
@@ -39,11 +41,13 @@ EXAMPLE = """\
   waveplan plan rollouts.jsonl --model qwen3.6-35b-a3b --cp 2 --available 70GiB
   waveplan plan rollouts.npz --model config.json --cp 4 --ep 2 --budget 141GB --json"""
 
-WIDTHS = {"wave": 5, "requests": 8, "tokens": 9, "packed": 8, "saved": 5, "required": 11}
+FIRST = ("wave", "requests", "tokens", "packed", "saved", "required")
 # Columns that only say something of several ranks.
-OF_RANKS = {"busiest": 7, "balance": 7}
-OF_SHARES = {"DP rank": 7, "DP tokens": 9, "DP time": 7}
-LAST = {"not wider because": 0}
+OF_RANKS = ("busiest", "balance")
+OF_SHARES = ("DP rank", "DP tokens", "DP time")
+LAST = "not wider because"
+OPTIONAL = ("balance", "saved", "DP tokens", "busiest", "DP rank", "tokens", "DP time")
+"""Columns that go where the terminal is narrow, the first first."""
 SHOWN = 40
 
 
@@ -62,12 +66,6 @@ def register(subparsers: Any) -> None:
     options.add_budget(parser)
     options.add_rules(parser, margin=True)
     options.add_plan(parser)
-    parser.add_argument(
-        "--order",
-        choices=get_args(Order),
-        help="which requests go together: those next to one another, dealt to ranks in turn (keep) "
-        "or in blocks where these are faster (blocks, the default), or any (free)",
-    )
     add_outputs(parser)
     options.add_json(parser)
 
@@ -97,20 +95,25 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
     planner = job.planner()
     requests = options.read(source, planner.model, strict=job.strict)
     start = time.perf_counter()
-    found = planner.waves(requests, on_refusal="skip", order=args.order)
+    found = job.waves(planner, requests)
     out: TextIO = sys.stderr if args.json else sys.stdout
-    ranks = {**(OF_RANKS if job.cp > 1 else {}), **(OF_SHARES if job.dp > 1 else {})}
-    widths = {**WIDTHS, **ranks, **LAST}
-    print(heading(job, planner, found), file=out, end="\n\n")
-    print(_line(widths, {name: name for name in widths}), file=out, flush=True)
     waves: list[Wave] = []
-    interrupted = _stream(found, waves, out, widths, SHOWN if not args.all else None)
+    interrupted = _collect(found, waves)
     elapsed = time.perf_counter() - start
-    print(file=out)
-    show(*summary(waves, found, elapsed), out=out)
+    tightest = max(waves, key=lambda wave: wave.required, default=None)
+    parts = memory(planner, found.doubtful, None if tightest is None else tightest.required)
+    place = "" if tightest is None else f"wave {waves.index(tightest) + 1}, the tightest"
+    show(
+        f"{answer(waves, found, not interrupted)} {setting(job, planner, parts)}",
+        *((_table(job, waves, None if args.all else SHOWN),) if waves else ()),
+        *("\n".join(legend(job)),) * (job.dp > 1 or job.cp > 1),
+        *summary(waves, found, elapsed),
+        memory_table(parts, place, found.doubtful),
+        f"assumed: {planner.training.assumed()}\n{job.model_text()}",
+        out=out,
+    )
     options.report_empty(requests, out)
-    if args.explain and waves:
-        tightest = max(waves, key=lambda wave: wave.required)
+    if args.explain and tightest is not None:
         print(file=out)
         show(*explanation(tightest, waves.index(tightest) + 1), out=out)
     if html is not None or plot is not None:
@@ -134,7 +137,7 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
             job=job,
             model=job.read(),
             source=source,
-            memory=memory(planner, found.doubtful),
+            memory=parts,
             doubtful=states(found.doubtful),
             waves=[{**wave.to_dict(), **figures(wave)} for wave in waves],
             bound=None if interrupted else _bound(found),
@@ -157,37 +160,32 @@ def _bound(found: Waves) -> dict[str, Any]:
     return made
 
 
-def _stream(
-    found: Waves,
-    waves: list[Wave],
-    out: TextIO,
-    widths: dict[str, int],
-    most: int | None,
-) -> bool:
-    """Append waves and print each as it comes; True when Ctrl-C ended it."""
+def _collect(found: Waves, waves: list[Wave]) -> bool:
+    """Append the waves as they come; True when Ctrl-C ended them."""
     groups = len(found.pool.group_sizes)
     try:
         with Progress("planning", groups) as progress:
             for wave in found:
                 waves.append(wave)
-                if most is None or len(waves) <= most:
-                    progress.clear()
-                    cells = _cells(len(waves), figures(wave), reason(wave))
-                    print(_line(widths, cells), file=out, flush=True)
                 progress.advance(found.start, detail=f"{integer(len(waves))} waves")
     except KeyboardInterrupt:
         where = f"{unit_of(found.pool)} {integer(found.start)} of {integer(groups)}"
         print(f"interrupted: these waves end at {where}", file=sys.stderr)
         return True
-    finally:
-        if most is not None and len(waves) > most:
-            print(f"{'...':>5}  {integer(len(waves) - most)} more (--all shows them)", file=out)
     return False
 
 
-def _line(widths: Mapping[str, int], cells: Mapping[str, str]) -> str:
-    table = Table("", list(widths), right=widths.keys() - LAST.keys())
-    return table.line([cells[name] for name in widths], list(widths.values()))
+def _table(job: Job, waves: Sequence[Wave], most: int | None) -> Table:
+    names = (*FIRST, *(OF_RANKS if job.cp > 1 else ()), *(OF_SHARES if job.dp > 1 else ()), LAST)
+    optional = [name for name in OPTIONAL if name in names]
+    table = Table("", names, right={*names} - {LAST}, optional=optional)
+    for number, wave in enumerate(waves[:most], 1):
+        cells = _cells(number, figures(wave), reason(wave))
+        table.add(*(cells[name] for name in names))
+    if len(waves) > len(table.rows):
+        rest = f"{integer(len(waves) - len(table.rows))} more: --all shows them"
+        table.add("...", *[""] * (len(names) - 2), rest)
+    return table
 
 
 def _cells(number: int, wave: Mapping[str, Any], stopped: str) -> dict[str, str]:
@@ -204,5 +202,5 @@ def _cells(number: int, wave: Mapping[str, Any], stopped: str) -> dict[str, str]
         "DP rank": integer(wave["dp_rank"]),
         "DP tokens": f"{wave['dp_tokens']:.2f}",
         "DP time": f"{wave['dp_time']:.2f}",
-        "not wider because": stopped,
+        LAST: stopped,
     }

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from waveplan.budget import format_bytes
 from waveplan.cli import options
 from waveplan.cli.output import write_json
-from waveplan.cli.parser import whole
+from waveplan.cli.parser import tokens, whole
 from waveplan.errors import InputError
 from waveplan.pricing import bind, price
-from waveplan.report.summary import charges, count, memory, memory_text, states
+from waveplan.report.summary import charges, count, memory, memory_table, setting, states
 from waveplan.report.table import integer, show
 
 if TYPE_CHECKING:
@@ -46,16 +46,18 @@ def register(subparsers: Any) -> None:
         metavar="N",
         help="a pipeline stage, from 0 (default: the one that needs the most)",
     )
-    options.add_budget(parser, required=False)
+    options.add_budget(parser)
     options.add_rules(parser, margin=True)
     options.add_json(parser)
 
 
 def add_requests(parser: argparse.ArgumentParser) -> None:
     """Add the file of sequences, or a number of tokens instead."""
-    options.add_sequences(parser, optional=True)
+    options.add_sequences(parser)
     group = parser.add_argument_group("instead of a file")
-    group.add_argument("--tokens", type=whole, metavar="N", help="so many unshared tokens")
+    group.add_argument(
+        "--tokens", type=tokens, metavar="N", help="so many unshared tokens; 128k is 131,072"
+    )
     group.add_argument(
         "--requests", type=whole, default=1, metavar="K", help="in K sequences of equal length"
     )
@@ -64,9 +66,11 @@ def add_requests(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Price and print; exit status 1 when it does not fit."""
     job = options.job_of(args)
-    bounded = job.budget is not None or job.available is not None
+    bounded = not (job.budget is job.available is job.device is None)
     if args.stage is not None and bounded:
-        raise InputError("--stage prices a stage by itself: leave out --budget and --available")
+        raise InputError(
+            "--stage prices a stage by itself: leave out --gpu, --budget and --available"
+        )
     requests = requests_of(args)
     # Planned without a bound, so that the one forward is priced as it is, not split until it fits.
     planner = (job if bounded else replace(job, available=str(UNBOUNDED))).planner()
@@ -81,36 +85,43 @@ def run(args: argparse.Namespace) -> int:
         priced = price(priced.measures, stage)
     fits = plan.required <= available if bounded else None
     out = sys.stderr if args.json else sys.stdout
-    print(f"{job.model_text()}\n{job.training_text()}", file=out)
-    fit = ""
-    if bounded:
-        fit = f"; {'fits' if fits else 'does not fit'} in {format_bytes(available)}"
-        print(f"memory of a rank: {memory_text(planner, doubtful)}", file=out)
-    busiest = int(plan.rank_tokens.max(initial=0))
+    parts = memory(planner, doubtful, priced.required)
+    if not bounded:
+        unknown = ("device", "reserve", "before_margin", "margin", "available", "free")
+        parts |= dict.fromkeys(unknown)
+    asked = f"{integer(plan.logical_tokens)} tokens"
+    if plan.packed_tokens != plan.logical_tokens:
+        asked += f", {integer(plan.packed_tokens)} packed,"
+    fit = f" of {format_bytes(available)} available and {'' if fits else 'do not '}fit"
+    several = []
     if len(plans) > 1:
-        print(
+        several.append(
             f"DP rank {dp_rank} requires most: it runs {integer(len(plan.requests))} of "
-            f"{count(len(requests), 'request')}",
-            file=out,
+            f"{count(len(requests), 'request')}"
         )
-    print(
-        f"{integer(plan.logical_tokens)} tokens, {integer(plan.packed_tokens)} packed, "
-        f"{integer(busiest)} on the busiest CP rank of {job.ranks_text()}: "
-        f"{format_bytes(priced.required)}{fit}",
-        file=out,
-        end="\n\n",
-    )
-    options.report_empty(requests, out)
+    if job.cp > 1:
+        busiest = integer(int(plan.rank_tokens.max(initial=0)))
+        several.append(f"the busiest CP rank has {busiest} local tokens")
     if requests.padding:
         pads = sum(p.logical_tokens for p in plans) - int(requests.lengths.sum())
-        print(f"padding: {integer(pads)} of these tokens are pads", file=out, end="\n\n")
-    show(charges(priced), priced.explain(), out=out)
+        several.append(f"padding: {integer(pads)} of these tokens are pads")
+    show(
+        f"{asked} require {format_bytes(priced.required)}{fit if bounded else ''} "
+        f"{setting(job, planner, parts)}",
+        memory_table(parts, "this forward", doubtful),
+        *(("\n".join(several),) if several else ()),
+        charges(priced),
+        priced.explain(),
+        f"assumed: {planner.training.assumed()}\n{job.model_text()}",
+        out=out,
+    )
+    options.report_empty(requests, out)
     if args.json:
         write_json(
             "price",
             job=job,
             model=job.read(),
-            memory=memory(planner, doubtful) if bounded else None,
+            memory=parts,
             doubtful=states(doubtful),
             fits=fits,
             dp_rank=dp_rank,

@@ -44,6 +44,7 @@ def register(subparsers: Any) -> None:
     )
     measured.add_argument("--id", help="its name in the report of check")
     options.add_facts(parser)
+    options.add(parser, options.JOB["gpu"])
     options.add_rules(parser)
 
 
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the record on stdout, and estimate and peak on stderr."""
     peak = parse_bytes(args.peak, "peak")
     resident = None if args.resident is None else parse_bytes(args.resident, "resident")
-    planner = replace(options.job_of(args), available=str(UNBOUNDED)).planner()
+    planner = replace(options.job_of(args, resident=None), available=str(UNBOUNDED)).planner()
     plans = planner.plan_shares(requests_of(args))
     plan = max(plans, key=lambda plan: plan.required)
     record = planner.record(plan, peak, resident, cold=not args.warm, id=args.id)

@@ -28,6 +28,7 @@ def register(subparsers: Any) -> None:
         run,
     )
     options.add_facts(parser, required=False)
+    options.add(parser, options.JOB["gpu"])
     options.add_rules(parser)
     parser.add_argument("--verbose", action="store_true", help="formulas, where they hold, sources")
     options.add_json(parser)

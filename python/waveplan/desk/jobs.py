@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import difflib
-import os
-import textwrap
-from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass, replace
+from dataclasses import MISSING, Field, field, fields, make_dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
+from waveplan._core import OwnershipSettings
 from waveplan.agreement.adapters import AllShares
 from waveplan.budget import MARGIN, Budget
 from waveplan.checks import choice, integer, shown, text
+from waveplan.desk.source import Source
 from waveplan.errors import InputError
-from waveplan.facts.fields import check, checked, count, given, switch, word
-from waveplan.facts.topology import Topology, ranks_text
+from waveplan.facts.fields import checked, count, given, switch, word
+from waveplan.facts.gpus import ARCHITECTURES, Gpu, gpu_named
+from waveplan.facts.topology import Sharding, Topology, ranks_text
 from waveplan.facts.training import Training
 from waveplan.files import kind
+from waveplan.profiles import Profiles
+from waveplan.report.table import width, wrapped
+from waveplan.waves import Order
 
 if TYPE_CHECKING:
     from waveplan.facts.megatron import MegatronJob
     from waveplan.facts.model import Model
-    from waveplan.planner import Planner
+    from waveplan.planner import Planner, Waves
     from waveplan.pricing import RuleSet
     from waveplan.sequences.requests import Requests
-    from waveplan.sequences.sequences import Sequences
 
 __all__ = ["Job", "Source", "megatron_values", "model_named"]
 
@@ -58,162 +60,8 @@ def _megatron(path: str, world: int | None, padded_vocab: int | None) -> Megatro
     return read_megatron(path, world, padded_vocab)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """Files of sequences and the outputs of their requests.
-
-    ``path`` is a file or folder of sequences that every worker can read, or several; ``targets``
-    is ``"given"`` (those that the file labels, all where it labels none), ``"all"`` tokens,
-    ``"last-turn"`` (those that the file labels, refused where it labels none) or ``"none"``;
-    ``columns`` renames columns, ``"input_ids=ids,labels=y"``; ``limit`` keeps the first sequences
-    only. The other fields are options of `Sequences.load` and `Requests`.
-    """
-
-    path: str | tuple[str, ...]
-    targets: str = word(
-        "given",
-        ("given", "all", "last-turn", "none"),
-        "labelled tokens: those that the file labels, or all where it labels none (default); all; "
-        "those that it must label; none",
-    )
-    top_k: int | None = count(None, "return the K best tokens too", 1, metavar="K")
-    logits: bool = switch(doc="return full logits too")
-    hidden: bool = switch(doc="return hidden states too")
-    gradient: bool = switch(True, "forward only, no gradients", flag="--no-grad")
-    limit: int | None = count(None, "take the first N sequences only", 1)
-    columns: str = given(
-        "",
-        "other names of columns, such as input_ids=ids (repeatable); an empty one leaves it out",
-        kind="text",
-        metavar="NAME=COLUMN",
-        flag="--column",
-    )
-    pad: int | None = count(None, "drop runs of this id at both ends of a sequence", metavar="ID")
-    skip_empty: bool = switch(doc="leave out sequences without a token")
-    sharing: bool = switch(True, "plan without shared prefixes", flag="--no-sharing")
-    padding: str | None = given(
-        None,
-        "price padded batches: to the longest, or to a multiple of N",
-        kind="text",
-        metavar="longest|N",
-    )
-    groups: bool = switch(doc="keep the sequences of a group in one wave", flag="--keep-groups")
-
-    def requests(
-        self,
-        on_read: Callable[[int, int | None], object] | None = None,
-        unshareable: tuple[int, ...] = (),
-    ) -> Requests:
-        """The requests, read once in each process, without the empty ones: ``requests.empty`` has
-        their places unless ``skip_empty``.
-
-        ``on_read(bytes read, bytes in all)`` is called while long files of JSON lines are read;
-        the second is None for stdin. ``unshareable`` are token ids, see `Requests`.
-
-        Raises:
-            InputError: a file or an option is wrong, or there is no sequence.
-        """
-        for path in self.path if isinstance(self.path, tuple) else (self.path,):
-            if not isinstance(path, os.PathLike):
-                text("path", path)
-        check(self)
-        key = self, unshareable
-        if key not in _READ:
-            made = _requests(self, on_read, unshareable)
-            while len(_READ) > 1:
-                del _READ[next(iter(_READ))]
-            _READ[key] = made
-        return _READ[key]
-
-    def sequences(self, on_read: Callable[[int, int | None], object] | None = None) -> Sequences:
-        """The sequences, the empty ones among them; see `requests`."""
-        from waveplan.sequences.files import files_of, read
-        from waveplan.sequences.sequences import Sequences
-
-        files = files_of(self.path)
-        sizes = [Path(file).stat().st_size for file in files if kind(str(file)) == "file"]
-        total = sum(sizes) if len(sizes) == len(files) else None
-        progress = None if on_read is None else lambda done: on_read(done, total)
-        sequences = Sequences.of(read(self.path, self.names(), progress, self.pad))
-        if not len(sequences):
-            raise InputError(f"{self.path_text()} holds no sequences")
-        if self.limit is not None and self.limit < len(sequences):
-            sequences = sequences.take(range(self.limit))
-        return sequences
-
-    def names(self) -> dict[str, str]:
-        """The columns that have other names."""
-        pairs = [pair.partition("=") for pair in self.columns.split(",") if pair]
-        for name, equals, _ in pairs:
-            if not equals or not name:
-                raise InputError(
-                    f"columns: {shown(name or '=')} is no pair: give input_ids=COLUMN, for example"
-                )
-        return {name.strip(): column.strip() for name, _, column in pairs}
-
-    def path_text(self) -> str:
-        """The names of the files in a few words."""
-        paths = self.path if isinstance(self.path, tuple) else (self.path,)
-        first = "stdin" if str(paths[0]) == "-" else str(paths[0])
-        return first if len(paths) == 1 else f"{first} and {len(paths) - 1} more"
-
-
-# A worker plans many configurations over the same files.
-_READ: dict[tuple[Source, tuple[int, ...]], Requests] = {}
-
-
-def _requests(
-    source: Source,
-    on_read: Callable[[int, int | None], object] | None,
-    unshareable: tuple[int, ...],
-) -> Requests:
-    import numpy as np
-
-    from waveplan.sequences.requests import Requests
-
-    if source.targets == "none" and not (source.top_k or source.logits or source.hidden):
-        raise InputError("targets is 'none' and there is no other output: add some output")
-    padding: Any = source.padding
-    if padding is not None and padding != "longest":
-        if not (padding.isascii() and padding.isdecimal() and 0 < len(padding) < 10):
-            raise InputError(f"padding is {shown(padding)}: give longest or a multiple such as 64")
-        padding = int(padding)
-    sequences = source.sequences(on_read)
-    empty = np.flatnonzero(sequences.lengths == 0)
-    if len(empty) == len(sequences):
-        raise InputError(f"{source.path_text()}: every sequence is empty: give token ids")
-    places = [sequences.place(int(i)) for i in empty]
-    if empty.size:
-        sequences = sequences.take(np.flatnonzero(sequences.lengths))
-    targets: Any = "given" if source.targets == "given" else source.targets == "all"
-    if source.targets == "last-turn":
-        if sequences.labelled is None and "first_target" not in sequences.columns:
-            raise InputError(
-                f"{source.path_text()} has no labels, such as loss_mask, labels, completion_ids or "
-                "first_target: use targets 'all'"
-            )
-        targets = "given"
-    groups = sequences.columns.get("group")
-    if source.groups and groups is None:
-        raise InputError(f"{source.path_text()} has no groups, such as a column group or uid")
-    made = Requests(
-        sequences,
-        targets=targets,
-        top_k=source.top_k,
-        logits=source.logits,
-        hidden=source.hidden,
-        gradient=source.gradient,
-        groups=groups.tolist() if source.groups and groups is not None else None,
-        sharing=source.sharing,
-        unshareable=unshareable if source.sharing else (),
-        padding=padding,
-    )
-    made.empty = () if source.skip_empty else tuple(places)
-    return made
-
-
 def _options(facts: type[Any]) -> dict[str, Field[Any]]:
-    return {item.name: item for item in fields(facts) if "option" in item.metadata}
+    return {item.name: item for item in fields(facts)}
 
 
 _RULES = ("default", "reference")
@@ -258,13 +106,12 @@ _FIELDS: dict[str, Any] = {
     **_TRAINING,
     "budget": given(
         None,
-        'the device\'s total, such as "141GB" or "80GiB": weights and what else stays resident '
-        "come off, and a reserve",
+        'the device\'s total, such as "141GB" or "80GiB": what stays resident comes off, and a '
+        "reserve",
         option="memory",
         metavar="BYTES",
     ),
-    "available": _BUDGET["available"],
-    "reserve": _BUDGET["reserve"],
+    **{name: _BUDGET[name] for name in ("available", "reserve", "resident", "colocated")},
     "rule_set": word(
         "default",
         _RULES,
@@ -302,12 +149,34 @@ _FIELDS: dict[str, Any] = {
         "trust measured rules for a first wave (default), or observed waves only",
         option="plan",
     ),
+    "order": word(
+        "blocks",
+        get_args(Order),
+        "requests next to one another, dealt to ranks in turn (keep) or in blocks where these are "
+        "faster (blocks, the default; keep in reference mode); or any requests together (free)",
+        option="plan",
+    ),
+    "window": count(
+        None,
+        "with --order free: a wave takes from the N groups behind the oldest one left",
+        option="plan",
+    ),
+    "ownership": given(
+        "",
+        "settings of ownership, such as max_ranges=2 (see OwnershipSettings)",
+        option="plan",
+        metavar="NAME=N",
+    ),
+    "profiles": given(None, "peaks observed before (Profiles.save)", option="plan", metavar="FILE"),
 }
 """Fields of a job, in the order of its documents: its own, and those of facts with an option."""
 
 
-def _plain(default: Any) -> Any:
-    return "" if default == () else default
+def _plain(value: Any) -> Any:
+    """A value of a fact as a command line writes it."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value) if isinstance(value, Sharding) else value
 
 
 if TYPE_CHECKING:
@@ -338,25 +207,25 @@ def megatron_values(
     """The fields of a `Job` that a file of Megatron arguments states."""
     found = _megatron(path, world, padded_vocab)
     values = {
-        name: getattr(facts, name)
+        name: _plain(getattr(facts, name))
         for facts in (found.topology, found.training)
         for name in _options(type(facts))
+        if name != "lora_rank"
     }
-    values = {n: ",".join(v) if isinstance(v, tuple) else v for n, v in values.items()}
-    values |= {"sharding": found.topology.sharding.kind, "full_finetuning": True}
-    del values["lora_rank"]
-    return {"model": path, "megatron": path, "padded_vocab": padded_vocab, **values}
+    given = {"model": path, "megatron": path, "padded_vocab": padded_vocab}
+    return {**given, **values, "full_finetuning": True}
 
 
 class Job(_Values):
     """One configuration in plain values: model, ranks, training mode, memory, prices.
 
-    It has the fields of `Topology`, `Training` and `Budget` that are options of the command line,
-    and ``model`` (a name or a file), ``megatron`` (a file of arguments, instead of it and as the
-    defaults of the others: see `megatron_values`), ``gpus``, ``padded_vocab``, ``like``,
-    ``dtype``, ``full_finetuning``, ``budget`` (`Budget.device`), ``rule_set`` ("default" or
-    "reference"), ``rules`` (a TOML file), ``strict``, ``margin``, ``mode``, ``objective`` and
-    ``trust``.
+    It has the fields of `Topology`, `Training` and `Budget`, and ``model`` (a name or a file),
+    ``megatron`` (a file of arguments, instead of it and as the defaults of the others: see
+    `megatron_values`), ``gpus``, ``padded_vocab``, ``like``, ``dtype``, ``full_finetuning``,
+    ``budget`` (`Budget.device`; not given: that of ``gpu``), ``rule_set`` ("default" or
+    "reference"), ``rules`` (a TOML file), ``strict``, ``margin``, ``mode``, ``objective``,
+    ``trust``, ``order``, ``window``, ``ownership`` and ``profiles`` (a file). Lists are text with
+    commas between.
     """
 
     def facts(self) -> tuple[Model, Topology, Training]:
@@ -367,14 +236,7 @@ class Job(_Values):
             training["lora_rank"] = 0
         elif integer("lora_rank", self.lora_rank) == 0:
             raise InputError("lora_rank is 0: say full_finetuning to train every parameter")
-        if self.megatron is None:
-            topology, mode = Topology(**ranks), Training(**training)
-        else:
-            found = _megatron(self.megatron, self.gpus, self.padded_vocab)
-            if ranks["sharding"] == found.topology.sharding.kind:
-                del ranks["sharding"]
-            topology = replace(found.topology, **ranks)
-            mode = replace(found.training, **training)
+        topology, mode = Topology(**ranks), Training(**training)
         if self.gpus is not None and topology.world != integer("gpus", self.gpus):
             raise InputError(
                 f"gpus is {self.gpus}, but dp {topology.dp}, tp {topology.tp}, cp {topology.cp}, "
@@ -415,7 +277,7 @@ class Job(_Values):
         """The model as it is named, and what was read."""
         found = self.read()
         lines = (f"{self.model}: {found['text']}", *found["notes"])
-        return "\n".join(textwrap.fill(line, 100, subsequent_indent="  ") for line in lines)
+        return "\n".join(part for line in lines for part in wrapped(line, width()))
 
     def _of(self, facts: type[Any]) -> dict[str, Any]:
         """The values of this job that are fields of some facts."""
@@ -424,15 +286,28 @@ class Job(_Values):
 
     def memory(self) -> Budget:
         """Return the budget of a rank."""
-        if (self.budget is None) == (self.available is None):
-            raise InputError("give either budget (the device's total) or available (for waves)")
-        if self.budget is not None:
-            return Budget(device=self.budget, reserve=self.reserve)
-        return Budget(available=self.available, reserve=self.reserve)
+        device, named = self.budget, self.device
+        if device is None and self.available is None and named is not None:
+            device = named.bytes
+        if (device is None) == (self.available is None):
+            raise InputError(
+                "a job has gpu, budget or available: give --gpu H100, --budget 80GB (the device's "
+                "total) or --available 70GiB (for waves)"
+            )
+        names = ("available", "reserve", "resident", "colocated")
+        return Budget(device=device, **{name: getattr(self, name) for name in names})
+
+    @property
+    def device(self) -> Gpu | None:
+        """The device, where ``gpu`` names one and not just an architecture."""
+        known = isinstance(self.gpu, str) and self.gpu.lower() in ARCHITECTURES
+        return None if known else gpu_named("gpu", self.gpu)
 
     def memory_text(self) -> str:
         """The memory in a few words."""
-        return f"{self.budget} device" if self.budget is not None else f"{self.available} available"
+        if self.available is not None:
+            return f"{self.available} available"
+        return f"{self.budget} device" if self.budget is not None else str(self.device)
 
     def training_text(self) -> str:
         """The training mode in a few words, with what prices take for granted of the trainer."""
@@ -465,7 +340,7 @@ class Job(_Values):
             checked(item, item.name, getattr(self, item.name))
         if self.mode == "reference" and self.rules is not None:
             raise InputError("rules are fixed in reference mode: leave out one of the two")
-        return Planner(
+        planner = Planner(
             *self.facts(),
             self.memory(),
             rules=None if self.mode == "reference" else self.rule_set_of(),
@@ -475,4 +350,28 @@ class Job(_Values):
             agreement=AllShares(),
             margin=self.margin,
             strict=self.strict,
+            ownership=_ownership(self.ownership),
         )
+        if self.profiles is not None:
+            planner.profiles = Profiles.load(self.profiles)
+        return planner
+
+    def waves(self, planner: Planner, requests: Requests) -> Waves:
+        """The waves of a pool in this job's order; what never fits is listed, not raised."""
+        order = None if self.order == "blocks" else self.order
+        return planner.waves(requests, on_refusal="skip", order=order, window=self.window)
+
+
+def _ownership(given: str) -> OwnershipSettings | None:
+    """The settings that a text such as "max_ranges=2,chunk=64" names."""
+    values, defaults = dict[str, Any](), OwnershipSettings()
+    for part in filter(None, given.split(",")):
+        name, _, value = (word.strip() for word in part.partition("="))
+        kind = type(getattr(defaults, name, None)) if name.isidentifier() else None
+        if kind not in (int, float):
+            raise InputError(f"ownership has no {shown(name)}: see OwnershipSettings")
+        try:
+            values[name] = kind(value)
+        except ValueError:
+            raise InputError(f"ownership {name} is {shown(value)}: it must be a number") from None
+    return defaults.replace(**values) if values else None

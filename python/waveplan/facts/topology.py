@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
-from waveplan.checks import MOST_RANKS, entries, instance, integer
+from waveplan.checks import MOST_RANKS, choice, entries, instance, integer, shown
 from waveplan.errors import InputError
 from waveplan.facts.fields import check, count, given, switch, word
 from waveplan.facts.model import Model
@@ -38,14 +39,24 @@ class Sharding:
             raise InputError(f"instances is {self.instances}, but sharding is 'none'")
 
     def __str__(self) -> str:
-        return self.kind if self.instances == 1 else f"{self.kind} x {self.instances}"
+        return self.kind if self.instances == 1 else f"{self.kind}:{self.instances}"
 
 
 def _sharding(name: str, value: Any) -> Sharding:
-    return Sharding(value) if isinstance(value, str) else instance(name, value, Sharding)
+    if not isinstance(value, str):
+        return instance(name, value, Sharding)
+    kind, colon, copies = value.partition(":")
+    if colon and not (copies.isascii() and copies.isdecimal() and len(copies) < 10):
+        raise InputError(
+            f"{name} is {shown(value)}: write optimizer, or optimizer:2 for two copies"
+        )
+    return Sharding(choice(name, kind, SHARDED), int(copies) if colon else 1)
 
 
 def _layers(name: str, value: Any) -> tuple[int, ...]:
+    if isinstance(value, str):
+        parts = [part.strip() for part in value.split(",") if part.strip()]
+        value = [int(part) if re.fullmatch("[0-9]{1,6}", part) else part for part in parts]
     return tuple(integer(f"{name}[{i}]", one, 0) for i, one in enumerate(entries(name, value)))
 
 
@@ -81,14 +92,17 @@ class Topology:
         1, "virtual stages of a pipeline rank (default: 1)", 1, 1 << 16, option="facts"
     )
     virtual_group: int | None = count(None, "micro-batches of a virtual stage in turn", 1)
-    stage_layers: tuple[int, ...] = given((), "layers of each stage, where uneven", _layers)
+    stage_layers: tuple[int, ...] = given(
+        (), "layers of each stage, where uneven", _layers, metavar="N,N"
+    )
     sharding: Sharding = given(  # noqa: RUF009
         "none",
-        "what data-parallel ranks divide of the trained states (default: none)",
+        "what data-parallel ranks divide: none (default); optimizer, Megatron's distributed "
+        "optimizer or ZeRO-1; gradients too; parameters too, as FSDP2 does; optimizer:2 keeps two "
+        "copies",
         _sharding,
         option="facts",
-        kind="word",
-        among=SHARDED,
+        metavar="KIND",
     )
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from waveplan.checks import choice, entries, real, shown
 from waveplan.errors import InputError
 from waveplan.facts.fields import check, count, given, switch, word
+from waveplan.facts.gpus import ARCHITECTURES, gpu_named
 from waveplan.facts.kinds import DTYPE_BYTES, dtype_name
 
 __all__ = ["BASES", "HEADS", "LORA_MODULES", "RECOMPUTE_MODULES", "Training"]
@@ -110,6 +111,12 @@ def _among(*words: str) -> Any:
     return check
 
 
+def _architecture(name: str, value: object) -> str:
+    if isinstance(value, str) and value.lower() in ARCHITECTURES:
+        return value.lower()
+    return gpu_named(name, value).architecture
+
+
 def _dropout(name: str, value: object) -> float:
     return real(name, value, 0, 1)
 
@@ -150,8 +157,11 @@ class Training:
     """0: every parameter is trained."""
     lora_modules: tuple[str, ...] = given(
         LORA_MODULES,
-        'what carries an adapter; trainers\' names such as "q_proj" are understood',
+        "what carries an adapter (default: all linear layers); trainers' names such as q_proj are "
+        "understood",
         _lora_modules,
+        option="facts",
+        metavar="A,B",
     )
     gdn_output_rank: int | None = count(
         None, 'rank of the GDN output adapter; None: lora_rank where "gdn.out" has one', 0, 1 << 20
@@ -208,8 +218,10 @@ class Training:
         option="facts",
     )
     attention_mask: bool = switch(doc="a mask of tokens x tokens is made beside the batch")
-    attention_dropout: float = given(0.0, "dropout of attention scores", _dropout)
-    hidden_dropout: float = given(0.0, "dropout of residuals", _dropout)
+    attention_dropout: float = given(
+        0.0, "dropout of attention scores", _dropout, kind="share", metavar="P"
+    )
+    hidden_dropout: float = given(0.0, "dropout of residuals", _dropout, kind="share", metavar="P")
     microbatches: int | None = count(
         None, "micro-batches of a step; not given: many", 1, option="facts"
     )
@@ -246,8 +258,10 @@ class Training:
         None, "fused gated unit in dense layers; None: as the model's own implementation"
     )
 
-    grad_dtype: str = given("float32", "type of gradients", dtype_name)
-    moment_dtype: str = given("float32", "type of the optimizer's moments", dtype_name)
+    grad_dtype: str = given("float32", "type of gradients", dtype_name, metavar="TYPE")
+    moment_dtype: str = given(
+        "float32", "type of the optimizer's moments", dtype_name, metavar="TYPE"
+    )
     optimizer: str = word(
         "adam",
         ("adam", "adam8bit", "sgd", "muon", "none"),
@@ -273,11 +287,15 @@ class Training:
     fp8: bool = switch(doc="products in 8 bits: copies of weights and activations")
     cuda_graphs: bool = switch(doc="layers are captured as CUDA graphs")
     user_buffers: bool = switch(doc="communication runs in registered buffers")
-    gpu: str = word(
+    gpu: str = given(
         "hopper",
-        ("ampere", "hopper", "blackwell"),
-        "architecture, for the libraries' workspaces (default: hopper)",
+        "the device, such as H100 or A100-80, for its memory; or an architecture alone (default: "
+        "hopper)",
+        _architecture,
+        option="memory",
+        metavar="NAME",
     )
+    """Kept as the architecture, for the libraries' workspaces."""
     cublas_config: bool = switch(doc="CUBLAS_WORKSPACE_CONFIG is :4096:8")
 
     def __post_init__(self) -> None:

@@ -18,7 +18,23 @@ from waveplan.pricing.rules import resident_rules
 if TYPE_CHECKING:
     from waveplan.pricing.ruleset import RuleSet
 
-__all__ = ["Resident", "Term", "resident"]
+__all__ = ["KINDS", "Resident", "Term", "resident"]
+
+
+KINDS = {
+    "weights": (
+        *("embeddings", "mixers", "mlp", "experts", "shared_experts", "norms", "mtp"),
+        "saved_modules",
+    ),
+    "adapters": ("adapters",),
+    "gradients": ("gradients",),
+    "optimizer": ("optimizer", "quantised_moments"),
+    "libraries": ("blas", "engine", "grouped_products", "first_use", "hybridep_buffer"),
+    "context": ("context", "collectives"),
+}
+"""Kinds of resident bytes, and the rules ``resident.*`` of each: what workspaces libraries hold,
+and what CUDA and NCCL hold beside the allocator. Other rules are of the kind "other"."""
+_KIND = {f"resident.{rule}": kind for kind, rules in KINDS.items() for rule in rules}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +63,14 @@ class Resident:
     terms: tuple[Term, ...]
     uncharged: tuple[Status, ...] = ()
     """Rules that would be needed but are outside where they hold."""
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """Bytes by kind, see `KINDS`; those that charge nothing are left out."""
+        found = dict.fromkeys((*KINDS, "other"), 0)
+        for term in self.terms:
+            found[_KIND.get(term.name, "other")] += term.bytes
+        return {kind: size for kind, size in found.items() if size}
 
     def to_dict(self) -> dict[str, Any]:
         """Totals and terms as plain JSON values."""

@@ -19,15 +19,18 @@ if TYPE_CHECKING:
     from waveplan.wave import Wave
 
 __all__ = [
+    "answer",
     "charges",
     "count",
     "explanation",
     "figures",
-    "heading",
+    "legend",
     "memory",
+    "memory_table",
     "memory_text",
     "parts",
     "reason",
+    "setting",
     "short",
     "states",
     "summary",
@@ -37,26 +40,29 @@ __all__ = [
 SHOWN = 10
 
 
-def memory(planner: Planner, doubtful: Sequence[Status]) -> dict[str, Any]:
-    """Return the bytes of a rank: device, resident, reserve, margin, available to waves."""
-    budget, used = planner.budget, None
-    terms: list[dict[str, Any]] = []
-    if isinstance(budget.device, int):
-        used = budget.resident
-        if budget.needs_resident:
-            found = planner.resident()
-            used, terms = found.total, found.to_dict()["terms"]
-    assert used is None or isinstance(used, int)
+def memory(
+    planner: Planner, doubtful: Sequence[Status], required: int | None = None
+) -> dict[str, Any]:
+    """Return the bytes of a rank: resident by kind, reserve, colocated, margin, and available to
+    waves, of which one requires `required`. What is resident comes by the rules where the budget
+    does not state it; only a budget of the device takes it off."""
+    budget, found = planner.budget, planner.resident()
+    stated = budget.resident if isinstance(budget.resident, int) else None
+    used = found.total if stated is None else stated
     left = budget.resolve(used)
     margin = planner.kept(left, doubtful)
     return {
         "device": budget.device,
         "resident": used,
-        "resident_terms": terms,
+        "resident_kinds": found.kinds if stated is None else {"stated": stated},
+        "resident_terms": found.to_dict()["terms"] if stated is None else [],
         "reserve": budget.reserved if budget.device is not None else None,
+        "colocated": budget.colocated,
         "before_margin": left,
         "margin": margin,
         "available": left - margin,
+        "wave": required,
+        "free": None if required is None else left - margin - required,
     }
 
 
@@ -66,9 +72,10 @@ def memory_text(planner: Planner, doubtful: Sequence[Status]) -> str:
     sizes = {name: format_bytes(part) for name, part in parts.items() if isinstance(part, int)}
     text = f"{sizes['before_margin']} available"
     if parts["device"] is not None:
+        others = f" - {sizes['colocated']} colocated" if parts["colocated"] else ""
         text = (
-            f"{sizes['device']} device - {sizes['resident']} resident - {sizes['reserve']} reserve "
-            f"= {text}"
+            f"{sizes['device']} device - {sizes['resident']} resident - {sizes['reserve']} reserve"
+            f"{others} = {text}"
         )
     if parts["margin"]:
         text += (
@@ -78,27 +85,104 @@ def memory_text(planner: Planner, doubtful: Sequence[Status]) -> str:
     return text
 
 
-def heading(job: Job, planner: Planner, run: Waves) -> str:
-    """Sequences, job and memory."""
-    tokens, labelled = int(run.pool.lengths.sum()), int(run.pool.labelled.sum())
-    some = f", {integer(labelled)} labelled" if labelled < tokens else ""
-    lines = [
-        f"{count(len(run.pool), 'request')}, {count(tokens, 'token')}{some}",
-        job.model_text(),
-        f"on {job.ranks_text()}, {job.training_text()}",
-        f"memory of a rank: {memory_text(planner, run.doubtful)}",
-    ]
+def memory_table(parts: dict[str, Any], what: str, doubtful: Sequence[Status] = ()) -> Table:
+    """Return the memory of a rank as a table: what it holds, and what is free.
+
+    Args:
+        parts: of `memory`; without a budget, ``available`` is None.
+        what: the wave or forward whose bytes `parts` has.
+    """
+    device, wave = parts["device"], parts["wave"] or 0
+    total = device or parts["resident"] + (parts["before_margin"] or wave)
+    table = Table("", ("memory of a rank", "bytes", "share", "what"), right={"bytes", "share"})
+
+    def add(name: str, size: int | None, text: str, least: int = 1) -> None:
+        if size is not None and size >= least:
+            table.add(name, format_bytes(size), f"{size / total:.0%}", text)
+
+    how = "between waves, by the rules" if parts["resident_terms"] else "between waves, as stated"
+    add("resident", parts["resident"], how)
+    for kind, size in parts["resident_kinds"].items() if parts["resident_terms"] else ():
+        add(f"  {kind}", size, RESIDENT.get(kind, "your own rules"))
+    add("colocated", parts["colocated"], "of other processes")
+    add("reserve", parts["reserve"], "never used")
+    rules = count(len(doubtful), "rule")
+    add("margin", parts["margin"], f"kept back for {rules} unmeasured or uncharged here")
+    add("wave", parts["wave"], what)
+    add("free", parts["free"] and max(0, parts["free"]), "")
+    add("missing", -(parts["free"] or 0), "what the wave lacks")
+    if device is not None:
+        table.add("device", format_bytes(device), "100%", "")
+    else:
+        table.add("in all", format_bytes(total), "100%", "what the device must have, at least")
+    return table
+
+
+RESIDENT = {
+    "weights": "parameters, as a rank holds them",
+    "adapters": "LoRA weights",
+    "gradients": "of what is trained",
+    "optimizer": "moments and fp32 copies",
+    "libraries": "workspaces inside the allocator",
+    "context": "CUDA and NCCL, outside the allocator",
+}
+
+
+def setting(job: Job, planner: Planner, parts: dict[str, Any]) -> str:
+    """Return what an answer assumes, in one line: devices, ranks, memory, training mode, model."""
+    topology, training, model = planner.topology, planner.training, planner.model
+    ranks = f" ({topology})" if str(topology) != "one rank" else ""
+    devices = f"{topology.world:,} x {job.device}" if job.device else count(topology.world, "GPU")
+    if parts["device"] is not None:
+        held = f"{_gib(parts['resident'])} of {_gib(parts['device'])} GiB resident"
+    elif parts["before_margin"] is not None:
+        held = f"{_gib(parts['before_margin'])} GiB available"
+    else:
+        held = f"{_gib(parts['resident'])} GiB resident"
+    if parts["margin"]:
+        held += f", margin {planner.margin:.0%}"
+    mode = f"LoRA {training.lora_rank}" if training.lora_rank else "full fine-tuning"
+    experts = f", {model.experts:,} experts" if model.experts else ""
+    return (
+        f"on {devices}{ranks}; {held}, {mode}, {training.recompute} recompute; "
+        f"{job.model}: {model.layers:,} layers{experts}, {model.parameters / 1e9:.1f} B parameters"
+    )
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:,.1f}"
+
+
+def answer(waves: Sequence[Wave], run: Waves, whole: bool = True) -> str:
+    """Return how many waves of how many requests there are, and how many were refused."""
+    unit, widths = unit_of(run.pool), [wave.width for wave in waves]
+    text = count(len(waves), "wave") + ("" if whole else " so far")
+    if widths:
+        least, most = min(widths), max(widths)
+        text += (
+            f" of {count(most, unit)}"
+            if least == most
+            else (f" of {integer(least)} to {count(most, unit)}")
+        )
+    if run.refused:
+        text += f", {integer(len(run.refused))} of {count(len(run.pool.group_sizes), unit)} refused"
+    return text
+
+
+def legend(job: Job) -> list[str]:
+    """Return what the columns of several ranks mean."""
+    lines = []
     if job.dp > 1:
         lines.append(
             f"requests, tokens: over all {job.dp} DP ranks; the rest is of the one that requires "
-            "most\nDP tokens, DP time: packed tokens and modelled time of the busiest DP rank, "
+            "most. DP tokens, DP time: packed tokens and modelled time of the busiest DP rank, "
             "over the mean"
         )
     if job.cp > 1:
         lines.append(
             "busiest: local tokens of the busiest CP rank; balance: that over the mean of CP ranks"
         )
-    return "\n".join(lines)
+    return lines
 
 
 def figures(wave: Wave) -> dict[str, Any]:
@@ -149,18 +233,19 @@ def _balance(amounts: Sequence[float]) -> float:
 
 
 def summary(waves: list[Wave], run: Waves, elapsed: float) -> list[str]:
-    """Return the number of waves, the tightest, the doubtful rules and the refusals, as text."""
+    """Return the requests, the tightest wave, the doubtful rules and the refusals, as text."""
     parts, groups = [], run.pool.group_sizes
     unit = unit_of(run.pool)
     if waves:
-        widest = max(wave.width for wave in waves)
+        tokens, labelled = int(run.pool.lengths.sum()), int(run.pool.labelled.sum())
+        some = f", {integer(labelled)} labelled" if labelled < tokens else ""
+        requests = count(len(run.pool), "request")
         tightest = max(waves, key=lambda wave: wave.required)
         composed = run.composition if isinstance(run, ComposedWaves) else None
         done = len(waves) > 1 and run.start >= run.groups
         least = count(run.bound().waves, "wave") if done and composed is None else ""
         lines = [
-            f"{count(len(waves), 'wave')}, the widest {count(widest, unit)}, planned in "
-            f"{seconds(elapsed)}",
+            f"{requests}, {count(tokens, 'token')}{some}, planned in {seconds(elapsed)}",
             f"tightest: wave {waves.index(tightest) + 1} requires "
             f"{format_bytes(tightest.required)} of {format_bytes(tightest.available)}"
             f"{_why_not_wider(tightest, unit)}",

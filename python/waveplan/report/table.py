@@ -1,14 +1,22 @@
-"""Tables and trees for a person: through rich on a terminal, as complete plain text otherwise."""
+"""Tables and trees as text that fits the terminal: no number is cut and no word broken."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import InitVar, dataclass, field
 from html import escape
-from typing import Any, TextIO
+from typing import TextIO
 
-__all__ = ["Markup", "Table", "Tree", "integer", "seconds", "show"]
+__all__ = ["Markup", "Table", "Tree", "integer", "seconds", "show", "width", "wrapped"]
+
+PIPED = 100
+"""Columns where the output is no terminal and COLUMNS is not set."""
+LEAST = 20
+"""Columns that text in a table needs to be wrapped there."""
 
 
 def integer(value: int) -> str:
@@ -24,6 +32,22 @@ def seconds(value: float) -> str:
     return f"{value:.3g} s" if value < 100 else f"{value:,.0f} s"
 
 
+def width() -> int:
+    """Return the columns of the terminal, or those of the variable COLUMNS."""
+    return max(20, shutil.get_terminal_size((PIPED, 24)).columns)
+
+
+def wrapped(text: str, columns: int, indent: str = "  ") -> list[str]:
+    """Return a text in lines of so many columns; longer words stay whole."""
+    return textwrap.wrap(
+        text, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    ) or [""]
+
+
+def _hanging(line: str, columns: int) -> list[str]:
+    return wrapped(line, columns, " " * (len(line) - len(line.lstrip()) + 2))
+
+
 class Markup(str):
     """Text that is HTML already."""
 
@@ -32,8 +56,9 @@ class Markup(str):
 class Table:
     """Rows of text under headings; columns named in ``right`` are aligned right.
 
-    It is written as plain text (with a line under the headings where `ruled`), as Markdown or HTML,
-    and through rich.
+    It is written as plain text (with a line under the headings where `ruled`), as Markdown or HTML.
+    Where columns are too many for the width, those of ``optional`` go, the first first; then the
+    last one is wrapped; then the rows stand one under another.
     """
 
     title: str
@@ -41,6 +66,7 @@ class Table:
     given: InitVar[Iterable[Sequence[object]]] = ()
     right: Collection[str] = ()
     ruled: bool = True
+    optional: Sequence[str] = ()
     rows: list[list[str]] = field(default_factory=list, init=False)
 
     def __post_init__(self, given: Iterable[Sequence[object]]) -> None:
@@ -53,19 +79,51 @@ class Table:
             raise AssertionError(f"{len(cells)} cells for {len(self.columns)} columns")
         self.rows.append([cell if isinstance(cell, str) else str(cell) for cell in cells])
 
-    def plain(self) -> str:
-        """The table as fixed-width text."""
-        widths = [max(map(len, column)) for column in zip(self.columns, *self.rows, strict=True)]
-        rule = [["-" * width for width in widths]] if self.ruled else []
-        lines = [self.line(cells, widths) for cells in (self.columns, *rule, *self.rows)]
-        return "\n".join([self.title, *lines] if self.title else lines)
+    def plain(self, columns: int = 1 << 20) -> str:
+        """The table as text of so many columns."""
+        lines = list(self.title and wrapped(self.title, columns))
+        sizes = [max(map(len, cells)) for cells in zip(self.columns, *self.rows, strict=True)]
+        shown = list(range(len(sizes)))
+        fewer = [shown]
+        for name in self.optional:
+            at = self.columns.index(name)
+            fewer.append([i for i in fewer[-1] if i != at])
+        room = [columns - sum(sizes[i] + 2 for i in kept[:-1]) for kept in fewer]
+        text = self.columns[-1] not in self.right
+        last = sizes[-1]
+        fits = [i for i, left in enumerate(room) if left >= last]
+        fits = fits or [i for i, left in enumerate(room) if text and left >= min(last, LEAST)]
+        if not fits:
+            return "\n".join([*lines, *self._records(columns)])
+        shown, sizes[-1] = fewer[fits[0]], min(last, room[fits[0]])
+        rule = [["-" * size for size in sizes]] if self.ruled else []
+        for cells in (self.columns, *rule, *self.rows):
+            lines += self._lines(cells, sizes, shown)
+        return "\n".join(lines)
 
-    def line(self, cells: Sequence[str], widths: Sequence[int]) -> str:
-        """One row as fixed-width text, for tables that are printed row by row."""
-        return "  ".join(
-            cell.rjust(width) if name in self.right else cell.ljust(width)
-            for cell, width, name in zip(cells, widths, self.columns, strict=True)
-        ).rstrip()
+    def _lines(self, cells: Sequence[str], sizes: Sequence[int], shown: Sequence[int]) -> list[str]:
+        """One row; a cell of the last column that is too long goes on below."""
+        *some, end = shown
+        first, *more = [cells[end]]
+        if len(first) > sizes[end]:
+            first, *more = wrapped(first, sizes[end])
+        parts = [self._cell(i, cells[i], sizes[i]) for i in some]
+        line = "  ".join((*parts, self._cell(end, first, sizes[end]))).rstrip()
+        indent = " " * sum(sizes[i] + 2 for i in some)
+        return [line, *(indent + part for part in more)]
+
+    def _cell(self, at: int, text: str, size: int) -> str:
+        return text.rjust(size) if self.columns[at] in self.right else text.ljust(size)
+
+    def _records(self, columns: int) -> list[str]:
+        """The rows one under another."""
+        lines = []
+        names = max(map(len, self.columns[1:]), default=0)
+        for row in self.rows:
+            lines += wrapped(f"{self.columns[0]} {row[0]}", columns)
+            for name, cell in zip(self.columns[1:], row[1:], strict=True):
+                lines += wrapped(f"  {name.ljust(names)}  {cell}", columns, " " * (names + 4))
+        return lines
 
     def markdown(self) -> str:
         """The table for a README."""
@@ -89,19 +147,6 @@ class Table:
             f"<tbody>{body}</tbody></table></div>"
         )
 
-    def rich(self) -> Any:
-        """The table as a rich renderable."""
-        from rich import box
-        from rich.table import Table as RichTable
-        from rich.text import Text
-
-        made = RichTable(title=self.title or None, title_justify="left", box=box.SIMPLE_HEAD)
-        for name in self.columns:
-            made.add_column(name, justify="right" if name in self.right else "left")
-        for row in self.rows:
-            made.add_row(*(Text(cell) for cell in row))
-        return made
-
 
 @dataclass
 class Tree:
@@ -116,38 +161,28 @@ class Tree:
         self.children.append(child)
         return child
 
-    def plain(self) -> str:
+    def plain(self, columns: int = 1 << 20) -> str:
         """The tree drawn with line characters, parents first."""
-        lines = [self.label]
+        lines = wrapped(self.label, max(LEAST, columns))
+        lines[1:] = [("│ " if self.children else "  ") + line[2:] for line in lines[1:]]
         for i, child in enumerate(self.children):
             first, rest = ("├─ ", "│  ") if i + 1 < len(self.children) else ("└─ ", "   ")
-            top, *below = child.plain().split("\n")
+            top, *below = child.plain(columns - 3).split("\n")
             lines += [first + top, *(rest + line for line in below)]
         return "\n".join(lines)
 
 
 def show(*parts: Table | Tree | str, out: TextIO | None = None) -> None:
-    """Print parts one after another, tables through rich where the stream is a terminal."""
+    """Print parts one after another as wide as the terminal; there the first line is bold."""
     stream = out if out is not None else sys.stdout
-    console = _console(stream)
-    for i, part in enumerate(parts):
-        if i:
-            print(file=stream)
-        if isinstance(part, str):
-            print(part, file=stream)
-        elif isinstance(part, Table) and console is not None:
-            console.print(part.rich())
-        else:
-            print(part.plain(), file=stream)
-    stream.flush()
-
-
-def _console(stream: TextIO) -> Any:
-    """A rich console when rich is installed and the stream is a terminal."""
-    if not stream.isatty():
-        return None
-    try:
-        from rich.console import Console
-    except ImportError:
-        return None
-    return Console(file=stream)
+    columns = width()
+    text = "\n\n".join(
+        "\n".join(line for one in part.split("\n") for line in _hanging(one, columns))
+        if isinstance(part, str)
+        else part.plain(columns)
+        for part in parts
+    )
+    if stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
+        first, *rest = text.split("\n")
+        text = "\n".join([f"\x1b[1m{first}\x1b[0m", *rest])
+    print(text, file=stream, flush=True)
