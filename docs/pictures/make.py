@@ -11,7 +11,8 @@ from pathlib import Path
 
 from waveplan import Budget, Planner, Requests, Sequences, Topology, Training, Wave, models
 from waveplan.report.data import collect_tree
-from waveplan.report.html import COLOURS
+from waveplan.report.html import TREE
+from waveplan.report.page import COLOURS
 
 HEAD = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
@@ -31,17 +32,19 @@ def box(x: float, y: float, width: float, height: float, colour: str) -> str:
 
 
 def tree(wave: Wave) -> str:
-    """Draw the prefix tree of a wave: blue is stored once, grey is repeated in each sequence."""
-    nodes = [node for node in collect_tree(wave)["nodes"] if node["width"] > 1 / 300]
-    levels = 1 + max(node["depth"] for node in nodes)
-    parts = [HEAD.format(width=760, height=20 * levels + 8)]
-    for node in nodes:
-        x, y = 4 + 752 * node["left"], 4 + 20 * node["depth"]
-        parts.append(
-            box(x, y, 752 * node["width"], 19, COLOURS[0] if node["shared"] else "#8a9199")
-        )
-        if node["width"] > 0.17:
-            parts.append(text(x + 4, y + 13, node["label"], "#fff"))
+    """Draw the prefix tree of a wave: the area of a box is its tokens in all sequences."""
+    made = collect_tree(wave)
+    parts = [HEAD.format(width=760, height=400)]
+    for node in made["nodes"]:
+        x, y = 4 + 752 * node["left"], 4 + 370 * node["top"]
+        width, height = 752 * node["width"], 370 * node["height"]
+        if width * height > 3:
+            parts.append(box(x, y, width, height, TREE[node["kind"]][0]))
+        if width > 100 and height > 14:
+            parts.append(text(x + 4, y + 12, node["label"], "#fff"))
+    for i in range(3):
+        token, anchor = made["longest"] * i // 2, ("start", "middle", "end")[i]
+        parts.append(text(4 + 376 * i, 390, f"token {token:,}", anchor=anchor))
     return "".join([*parts, "</svg>\n"])
 
 

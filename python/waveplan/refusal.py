@@ -20,7 +20,7 @@ from waveplan.sequences.requests import Requests
 from waveplan.sequences.sequences import Sequences
 from waveplan.wave import Attempt, Binding, Probe, binding_of
 
-__all__ = ["Change", "WaveRefused", "refused"]
+__all__ = ["Change", "WaveRefused", "cheapest", "enough", "refused"]
 
 MOST_RANKS = 64
 """The largest context-parallel size that `changes` tries."""
@@ -201,6 +201,14 @@ def cheapest(planner: Planning, pool: Requests, indices: NDArray[np.int64]) -> P
         least = found.least
 
 
+def enough(planner: Planning, pool: Requests, required: int) -> int:
+    """Return the least available bytes that leave so many when the margin is kept back."""
+    least, doubtful = required, planner.doubtful(pool)
+    while (missing := required + planner.kept(least, doubtful) - least) > 0:
+        least += missing
+    return least
+
+
 def changes(
     planner: Planning, pool: Requests, indices: NDArray[np.int64], available: int
 ) -> list[Change]:
@@ -208,11 +216,7 @@ def changes(
     best = cheapest(planner, pool, indices).required
     if best <= available:  # another rank's refusal: nothing here has to change
         return []
-    enough = best  # the margin is part of what must be available
-    doubtful = planner.doubtful(pool)
-    while (missing := best + planner.kept(enough, doubtful) - enough) > 0:
-        enough += missing
-    found = [Change("budget", enough)]
+    found = [Change("budget", enough(planner, pool, best))]
     longest = int(pool.lengths[indices].max())
     low, high = 0, longest  # high does not fit; low does, or is 0
     while high - low > 1:

@@ -6,6 +6,7 @@ instead where WAVEPLAN_CHROMIUM=1 says that there must be one.
 
 from __future__ import annotations
 
+import argparse
 import functools
 import html
 import json
@@ -13,6 +14,7 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,9 @@ from waveplan.budget import format_bytes
 from waveplan.cli import main
 from waveplan.desk.jobs import Job
 from waveplan.planner import Planner, Waves
+from waveplan.refusal import WaveRefused
 from waveplan.report.data import collect, rank_prices
+from waveplan.report.html import milliseconds
 from waveplan.report.html import page as page_of
 from waveplan.report.summary import summary
 from waveplan.sequences.requests import Requests
@@ -66,7 +70,12 @@ CASES: dict[str, tuple[Job, Requests]] = {
     "hundreds of waves": (Job(model="qwen3-0.6b", available="240MiB"), shared(300, 0, 50)),
     "no wave": (Job(model=MODEL, available="1MiB"), shared(40, 10, 10)),
     "doubtful rules": (Job(model=MODEL, tp=2, cp=2, available="9GiB"), shared(16, 300, 90)),
-    "shares": (Job(model=MODEL, dp=2, cp=2, available="5GiB"), shared(60, 300, 90)),
+    "tight": (Job(model="qwen3-1.7b", tp=2, available="3GiB"), shared(60, 3000, 900)),
+    "device": (Job(model="qwen3-8b", budget="24GiB"), shared(60, 3000, 900)),
+    "shares": (
+        Job(model=MODEL, dp=2, cp=2, available="3GiB", objective="widest"),
+        shared(60, 300, 90),
+    ),
 }
 
 
@@ -105,7 +114,8 @@ def test_text_json_page_and_plots_show_the_same_numbers_of_all_shares(
     embedded = re.search(r'id="waveplan-data">(.*?)</script>', page.read_text())
     assert embedded
     drawn = json.loads(embedded[1])["waves"]  # what the plots draw, too
-    table = re.search(r"<thead><tr>(.*?)</table>", page.read_text())
+    below = page.read_text().partition("<h2>Waves</h2>")[2]
+    table = re.search(r"<thead><tr>(.*?)</table>", below)
     assert table
     cell = re.compile(r"<t[hd][^>]*>(.*?)</t[hd]>")
     names, *cells = [cell.findall(row) for row in table[1].split("<tr>")]
@@ -120,9 +130,15 @@ def test_text_json_page_and_plots_show_the_same_numbers_of_all_shares(
         assert wave["required"] == max(share["required"] for share in shares)
         assert wave["plan"] == plans[wave["dp_rank"]]
         assert wave["dp_tokens"] == max(tokens) * 2 / sum(tokens)
-        assert {name: wave[name] for name in shown.keys() & wave.keys() - {"stopped"}}.items() <= (
-            shown.items()
-        )
+        assert {
+            name: wave[name] for name in shown.keys() & wave.keys() - {"stopped", "shares"}
+        }.items() <= (shown.items())
+        times = [sum(pack_times(plan)) for plan in plans]
+        assert wave["time_ms"] == shown["time_ms"] == max(times) > 0
+        assert [share["time_ms"] for share in shown["shares"]] == times
+        assert [share["required"] for share in shown["shares"]] == [
+            share["required"] for share in shares
+        ]
         written = {
             "requests": f"{wave['requests']:,}",
             "tokens": f"{wave['logical_tokens']:,}",
@@ -135,17 +151,61 @@ def test_text_json_page_and_plots_show_the_same_numbers_of_all_shares(
             "not wider because": shown["stopped"],
         }
         assert written.items() <= line.items()
+        written["time"] = milliseconds(wave["time_ms"])
         assert written.items() <= dict(zip(names, row, strict=True)).items()
+
+
+def pack_times(plan: dict[str, Any]) -> list[float]:
+    return [pack["time_ms"] for forward in plan["forwards"] for pack in forward["packs"]]
+
+
+def test_plots_give_the_times_and_bytes_of_the_page(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """At DP 2 every bar that matplotlib draws is a number of the page."""
+    pytest.importorskip("matplotlib")
+    from waveplan.report import plots
+
+    data = case("shares")
+    drawn: dict[str, list[float]] = {}
+
+    def keep(figure: Any, _: Path) -> None:
+        for axes in figure.axes:
+            sizes = [(bar.get_height(), bar.get_width()) for bar in axes.patches]
+            across = axes.get_title().startswith(("Memory", "Attention"))
+            drawn[axes.get_title()] = [size[across] for size in sizes]
+
+    monkeypatch.setattr(plots, "_save", keep)
+    plots.overview(data, tmp_path / "plan.svg")
+    page = page_of(data)
+    waves = data["waves"]
+    shares = [wave["shares"][rank] for rank in range(2) for wave in waves]
+    times, required = drawn["modelled time of each wave"], drawn["required by each wave"]
+    assert times == [share["time_ms"] for share in shares]
+    assert required == [share["required"] / 2**30 for share in shares]
+    for share in shares:
+        assert f">{milliseconds(share['time_ms'])}</td>" in page
+        assert f">{format_bytes(share['required'])}</td>" in page
+    card = next(sizes for title, sizes in drawn.items() if title.startswith("Memory"))
+    assert card == pytest.approx([part["bytes"] / 2**30 for part in data["card"]["parts"]])
+    ranks = data["owners"]["ranks"]
+    attention = drawn["Attention of one layer, the largest pack"]
+    assert attention == pytest.approx(
+        [rank[part] for part in ("forward_ms", "backward_ms") for rank in ranks]
+    )
+    for rank in ranks:
+        assert f">{milliseconds(rank['forward_ms'] + rank['backward_ms'])}</td>" in page
 
 
 def test_cases_are_what_they_are_called() -> None:
     assert len(case("hundreds of waves")["waves"]) > 200
     assert case("no wave")["waves"] == []
     assert len(case("no wave")["refused"]) == 40
-    assert len(case("eight ranks")["tightest"]["ranks"]) == 8
-    assert max(node["depth"] for node in case("deep tree")["tree"]["nodes"]) >= 50
+    assert len(case("eight ranks")["owners"]["ranks"]) == 8
+    assert len({node["left"] for node in case("deep tree")["tree"]["nodes"]}) >= 50
     assert case("doubtful rules")["doubtful"]
-    assert all(node["depth"] == 0 for node in case("no sharing")["tree"]["nodes"])
+    assert all(node["kind"] == "own" for node in case("no sharing")["tree"]["nodes"])
+    assert case("device")["card"]["resident"] > 0
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -153,10 +213,12 @@ def test_bars_add_up_and_the_busiest_rank_is_the_price(name: str) -> None:
     data = case(name)
     for wave in data["waves"]:
         assert wave["required"] <= data["available"]
+    card = data["card"]
+    assert sum(part["bytes"] for part in card["parts"]) == card["whole"]
     if data["tightest"] is None:
         return
-    for rank in data["tightest"]["ranks"]:
-        assert sum(value for _, value in rank["terms"]) == rank["required"]
+    used = sum(part["bytes"] for part in card["parts"] if part["kind"] == "wave")
+    assert used == card["wave"] == data["waves"][data["tightest"] - 1]["required"]
     job, requests = CASES[name]
     _, waves, _ = planned(job, requests)
     tightest = max(waves, key=lambda wave: wave.required)
@@ -166,40 +228,88 @@ def test_bars_add_up_and_the_busiest_rank_is_the_price(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_boxes_of_the_tree_lie_inside_their_parents(name: str) -> None:
-    nodes = case(name)["tree"]["nodes"]
+    tree = case(name)["tree"]
+    nodes = tree["nodes"]
     for node in nodes:
-        assert node["left"] >= -1e-9
         assert node["left"] + node["width"] <= 1 + 1e-9
-        if node["depth"]:
+        if node["left"] > 0 and not tree["hidden"]:
             above = [
                 other
                 for other in nodes
-                if other["depth"] == node["depth"] - 1
-                and other["left"] <= node["left"] + 1e-9
-                and node["left"] + node["width"] <= other["left"] + other["width"] + 1e-9
+                if abs(other["left"] + other["width"] - node["left"]) < 1e-9
+                and other["top"] <= node["top"] + 1e-9
+                and node["top"] + node["height"] <= other["top"] + other["height"] + 1e-9
             ]
             assert len(above) == 1
 
 
-def test_attention_has_every_rank_and_fetch() -> None:
-    attention = case("eight ranks")["attention"]
-    assert [rank["rank"] for rank in attention["ranks"]] == list(range(8))
-    assert attention["stages"][0] == "own keys"
-    assert all(len(rank["stage_ms"]) == len(attention["stages"]) for rank in attention["ranks"])
-    assert case("one rank")["attention"] is None
+@pytest.mark.parametrize("name", ["eight ranks", "deep tree", "no sharing", "one rank"])
+def test_the_area_of_a_box_is_its_tokens_in_all_sequences(name: str) -> None:
+    job, requests = CASES[name]
+    _, waves, _ = planned(job, requests)
+    tree = case(name)["tree"]
+    area = sum(node["width"] * node["height"] for node in tree["nodes"])
+    tightest = max(waves, key=lambda wave: wave.required)
+    pack = max(tightest.plan.largest.packs, key=lambda pack: pack.packed_tokens)
+    logical = int(requests.lengths[pack.requests].sum())
+    assert area * tree["sequences"] * tree["longest"] == pytest.approx(logical)
+    assert tree["saved"] == pack.saved_tokens
+    assert sum(tree["tokens"].values()) == pack.packed_tokens
+
+
+def test_owners_have_every_rank_and_token() -> None:
+    owners = case("eight ranks")["owners"]
+    assert [rank["rank"] for rank in owners["ranks"]] == list(range(8))
+    assert sum(size for _, size in owners["runs"]) == owners["tokens"]
+    assert {rank for rank, _ in owners["runs"]} == set(range(8))
+    assert case("one rank")["owners"] is None
+
+
+@pytest.mark.parametrize("name", ["tight", "device", "shares"])
+def test_what_is_said_to_let_one_more_fit_does(name: str) -> None:
+    """A wave of one more is planned anew with each change that the page names."""
+    job, requests = CASES[name]
+    more = case(name)["more"]
+    assert more["kind"] == "memory"
+    _, waves, _ = planned(job, requests)
+    wave = waves[more["wave"] - 1]
+    assert wave.stopped.plan is not None
+    wider = np.sort(wave.stopped.plan.requests)
+    assert job.dp > 1 or len(wider) == more["width"]
+    assert more["changes"][0]["change"].endswith("more memory on each GPU")
+    assert [change["fits"] for change in more["changes"]].count(True) >= 2
+    for change in more["changes"][1:]:
+        flags = change["change"].split()
+        given = {"cp": None, "tp": None, "ep": None}
+        parser = argparse.ArgumentParser()
+        for flag in given:
+            parser.add_argument(f"--{flag}", type=int)
+        parser.add_argument("--sequence-parallel", action="store_true", default=None)
+        parser.add_argument("--recompute")
+        values = {k: v for k, v in vars(parser.parse_args(flags)).items() if v is not None}
+        other = replace(job, **values).planner()
+        assert other.topology.world == change["gpus"]
+        alone = Requests(requests.sequences.take(wider))
+        if change["fits"]:
+            assert change["required"] <= change["available"]
+            other.plan(alone, available=change["available"])
+        else:
+            with pytest.raises(WaveRefused) as refused:
+                other.plan(alone, available=change["available"])
+            assert refused.value.required == change["required"]
 
 
 def test_labels_cannot_become_markup(tmp_path: Path) -> None:
     data = {
         **case("doubtful rules"),
         "title": "<script>alert(1)</script>",
-        "summary": "</script><b>",
+        "answer": "</script><b>",
     }
     page = tmp_path / "page.html"
     page.write_text(page_of(data), encoding="utf-8")
     text = page.read_text(encoding="utf-8")
     assert "<script>alert" not in text
-    assert "<p>&lt;/script&gt;&lt;b&gt;</p>" in text
+    assert "<h1>&lt;/script&gt;&lt;b&gt;</h1>" in text
     embedded = text.split('id="waveplan-data">')[1].split("</script>")[0]
     assert json.loads(embedded) == json.loads(json.dumps(data))
     assert re.findall(r"(?:src|href)=(.{6})", text.replace(embedded, "")) == ['"data:']
@@ -218,7 +328,7 @@ def browser() -> str:
 PROBE = """<script>
 addEventListener("load", () => {
   for (const folded of document.querySelectorAll("details")) folded.open = true;
-  const inside = ".scroll,pre,.ice,svg,.bar";  // these scroll or clip by themselves
+  const inside = ".scroll,pre,.ice,.bar,.over";  // these scroll or clip by themselves
   const wide = [...document.querySelectorAll("body *")].filter(
     node => !node.parentElement.closest(inside)
       && node.getBoundingClientRect().right > innerWidth + 1
@@ -283,9 +393,9 @@ def test_chromium_shows_it_without_errors_requests_or_overflow(name: str, tmp_pa
         assert found["scroll"] <= width
         assert found["wide"] == []
         assert found["tall"] < 200
-        assert found["headings"][0] == "Waves"
+        assert found["headings"][0] == "Memory of one GPU"
         assert ("Refused requests" in found["headings"]) == bool(data["refused"])
-        assert ("Attention per CP rank" in found["headings"]) == (data["attention"] is not None)
+        assert ("Owners" in found["headings"]) == (data["owners"] is not None)
 
 
 @pytest.mark.chromium

@@ -7,6 +7,7 @@ line on stderr that says what to change; 130 interrupted, after printing what wa
 from __future__ import annotations
 
 import importlib
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -32,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             words = sys.argv[1:] if argv is None else argv
             args = _parser(words[0] if words else "").parse_args(words)
+            args.line = shlex.join(["waveplan", *words])
             name = f"waveplan {args.command}"
             status = int(args.run(args))
             sys.stdout.flush()

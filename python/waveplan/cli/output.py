@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from dataclasses import asdict
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from waveplan.checks import columns
 
 if TYPE_CHECKING:
+    from waveplan.desk.jobs import Source
     from waveplan.refusal import WaveRefused
 
-__all__ = ["refusal", "write_json"]
+__all__ = ["provenance", "refusal", "write_json"]
 
 VERSION = 1
 
@@ -26,6 +28,14 @@ def write_json(command: str, **parts: Any) -> None:
     document = {"version": VERSION, "command": command, **parts}
     json.dump(document, sys.stdout, indent=1, allow_nan=False)
     print(flush=True)
+
+
+def provenance(args: argparse.Namespace, source: Source) -> dict[str, str]:
+    """Return what a page says about where it comes from; the clock is not read."""
+    from waveplan import __version__
+
+    made = {"sequences": source.path_text(), "command": args.line, "waveplan": __version__}
+    return {**made, "date": args.date} if args.date else made
 
 
 def refusal(item: WaveRefused) -> dict[str, Any]:

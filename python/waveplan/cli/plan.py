@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from waveplan.budget import format_bytes
 from waveplan.cli import options
-from waveplan.cli.output import refusal, write_json
+from waveplan.cli.output import provenance, refusal, write_json
 from waveplan.cli.parser import apart, output_file, picture_file
 from waveplan.cli.progress import Progress
 from waveplan.cli.status import DONE, INTERRUPTED, REFUSED
@@ -79,6 +79,7 @@ def add_outputs(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--all", action="store_true", help=f"show more than {SHOWN} waves")
     parser.add_argument("--html", metavar="FILE", help="also write one self-contained page")
+    parser.add_argument("--date", metavar="TEXT", help="a date to write on the page")
     parser.add_argument("--plot", metavar="FILE", help="also draw it: .png, .svg or .pdf")
 
 
@@ -119,7 +120,7 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
     if html is not None or plot is not None:
         from waveplan.report.data import collect
 
-        data = collect(job, planner, waves, found)
+        data = collect(job, planner, waves, found, provenance(args, source))
         if html is not None:
             from waveplan.report.html import page
 

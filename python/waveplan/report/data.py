@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from waveplan._core import stage_times
+from waveplan.desk.hints import hints
 from waveplan.pricing import Measures, Price, price
 from waveplan.report.summary import (
+    RESIDENT,
+    answer,
     count,
     figures,
-    memory_text,
+    least_waves,
+    memory,
     pads_text,
     parts,
     reason,
+    setting,
+    short,
     states,
     unit_of,
 )
 
 if TYPE_CHECKING:
+    from waveplan._core import Tree
     from waveplan.desk.jobs import Job
     from waveplan.plan import Pack, Plan
     from waveplan.planner import Planner, Waves
@@ -28,37 +35,53 @@ if TYPE_CHECKING:
 
 __all__ = ["collect", "collect_tree", "rank_prices"]
 
-# Boxes of the prefix tree that would be narrower than this share of the page are not drawn.
-HAIR = 1 / 1500
-SHOWN_TERMS = 8
+BOXES = 1500
+"""The most boxes of the prefix tree, largest first."""
+RUNS = 2000
+"""The most runs of chunks of one owner that are drawn."""
+SHOWN_RULES = 7
 
 
-def collect(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> dict[str, Any]:
-    """Return the data of a page: JSON types only, bytes and milliseconds."""
-    memory, found = memory_text(planner, run.doubtful), job.read()
-    tightest = max(range(len(waves)), key=lambda i: waves[i].required) if waves else None
-    unit = unit_of(run.pool)
-    widest = max((wave.width for wave in waves), default=0)
+def collect(
+    job: Job,
+    planner: Planner,
+    waves: Sequence[Wave],
+    run: Waves,
+    provenance: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return the data of a page: JSON types only, bytes and milliseconds.
+
+    ``provenance`` is shown as it is: a file, a command, a date by name.
+    """
+    found = job.read()
+    at = max(range(len(waves)), key=lambda i: waves[i].required) if waves else None
+    tightest = None if at is None else waves[at]
+    held = memory(planner, run.doubtful, None if tightest is None else tightest.required)
     return {
         "title": f"waveplan: {job.model} on {job.ranks_text()}",
+        "answer": answer(waves, run, run.start >= run.groups),
         "job": [
-            found["text"],
+            setting(job, planner, held),
+            f"{job.model}: {found['text']}",
             *found["notes"],
-            job.training_text(),
-            *f"memory of a rank: {memory}".split("\n"),
+            f"assumed: {planner.training.assumed()}",
             *pads_text(run.pool, waves),
         ],
-        "summary": f"{count(len(waves), 'wave')}, the widest {count(widest, unit)}; "
-        f"{count(len(run.refused), unit)} refused",
+        "requests": len(run.pool),
+        "gpus": planner.topology.world,
         "available": run.available,
         "dp": job.dp,
+        "least_waves": least_waves(waves, run),
+        "tightest": None if at is None else at + 1,
+        "card": _card(held, run, tightest),
+        "more": None if at is None else _more(job, planner, waves, run),
         "waves": [
-            {"number": i + 1, **figures(wave), "stopped": reason(wave)}
+            {"number": i + 1, **figures(wave), "stopped": reason(wave), "shares": _shares(wave)}
             for i, wave in enumerate(waves)
         ],
-        "tightest": None if tightest is None else _memory(tightest + 1, waves[tightest]),
-        "tree": {"nodes": [], "hidden": 0} if tightest is None else collect_tree(waves[tightest]),
-        "attention": None if tightest is None else _attention(planner, waves[tightest]),
+        "owners": None if tightest is None else _owners(tightest),
+        "tree": {"nodes": [], "hidden": 0} if tightest is None else collect_tree(tightest),
+        "explain": "" if tightest is None else tightest.plan.price.explain(),
         "probes": [
             {
                 "wave": i + 1,
@@ -84,7 +107,106 @@ def collect(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> di
             }
             for item in run.refused
         ],
+        "provenance": dict(provenance or {}),
     }
+
+
+def _card(found: dict[str, Any], run: Waves, wave: Wave | None) -> dict[str, Any]:
+    """The memory of one GPU while a wave runs: parts that add up to the whole."""
+    rows: list[tuple[str, str, int, str]] = [
+        ("resident", kind, size, RESIDENT.get(kind, "of your own rules"))
+        for kind, size in found["resident_kinds"].items()
+    ]
+    if wave is not None:
+        shown, rest, margin, factor = parts(wave.plan.price, SHOWN_RULES)
+        rules = wave.plan.price.bound.rules.rules
+        for name, size in shown:
+            rows.append(("wave", name, size, short(rules[name].why) if name in rules else ""))
+        rows += [
+            ("wave", "smaller charges", rest, ""),
+            ("wave", "other forwards", wave.required - wave.plan.price.required, "of the split"),
+            ("wave", "safety factor", factor, "on what the rules charge"),
+            ("wave", "allowance", margin, "stands in for uncharged rules"),
+        ]
+    doubtful = count(len(run.doubtful), "rule")
+    rows += [
+        ("colocated", "colocated", found["colocated"], "held by other processes"),
+        ("reserve", "reserve", found["reserve"] or 0, "of the device, never used"),
+        ("margin", "margin", found["margin"], f"kept back for {doubtful} in doubt"),
+    ]
+    used = found["wave"] or 0
+    rows.append(("free", "free", found["available"] - used, "left in this wave"))
+    return {
+        "whole": found["device"] or found["resident"] + found["before_margin"],
+        "device": found["device"] is not None,
+        "wave": used,
+        "resident": found["resident"],
+        "dp_rank": 0 if wave is None else wave.dp_rank,
+        "parts": [
+            {"kind": kind, "name": name, "bytes": size, "why": why}
+            for kind, name, size, why in rows
+            if size > 0
+        ],
+    }
+
+
+def _more(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> dict[str, Any]:
+    """Why a wave is not wider, and what would let it be; the tightest that memory stopped."""
+    at = max(
+        range(len(waves)),
+        key=lambda i: (waves[i].stopped.binding is not None, waves[i].required),
+    )
+    wave, stop = waves[at], waves[at].stopped
+    made: dict[str, Any] = {
+        "wave": at + 1,
+        "kind": stop.kind,
+        "width": stop.width,
+        "current": wave.width,
+        "unit": unit_of(run.pool),
+        "text": reason(wave),
+        "available": wave.available,
+        "now": wave.required,
+        "required": stop.required,
+        "dp_rank": stop.dp_rank,
+        "binding": None,
+        "changes": [],
+    }
+    if stop.kind == "memory" and stop.plan is not None and stop.plan.required > stop.available:
+        binding = stop.binding
+        assert binding is not None
+        rule = planner.bound.rules.rules.get(binding.term)
+        made["binding"] = {
+            "rank": binding.rank,
+            "phase": binding.phase,
+            "term": binding.term,
+            "bytes": binding.bytes,
+            "why": short(rule.why) if rule else "",
+        }
+        made["changes"] = [
+            {
+                "change": hint.change,
+                "required": hint.required,
+                "available": hint.available,
+                "gpus": hint.gpus,
+                "fits": hint.fits,
+            }
+            for hint in hints(job, planner, run.pool, np.sort(stop.plan.requests))
+        ]
+    return made
+
+
+def _shares(wave: Wave) -> list[dict[str, Any]]:
+    """What every data-parallel rank runs of a wave."""
+    return [
+        {
+            "dp_rank": share.dp_rank,
+            "requests": len(share.plan.requests),
+            "packed_tokens": share.plan.packed_tokens,
+            "required": share.required,
+            "time_ms": share.plan.time_ms,
+        }
+        for share in wave.shares or (wave,)
+    ]
 
 
 def rank_prices(plan: Plan) -> list[Price]:
@@ -105,80 +227,96 @@ def rank_prices(plan: Plan) -> list[Price]:
     return made
 
 
-def _memory(number: int, wave: Wave) -> dict[str, Any]:
-    ranks = []
-    for rank, made in enumerate(rank_prices(wave.plan)):
-        terms, rest, margin, factor = parts(made, SHOWN_TERMS)
-        shown = [[name, value] for name, value in terms]
-        if rest:
-            shown.append(["smaller terms", rest])
-        if factor > 0:
-            shown.append(["safety factor", factor])
-        if margin:
-            shown.append(["margin", margin])
-        ranks.append({"rank": rank, "terms": shown, "required": made.required})
-    explained = wave.plan.price.explain()
-    return {"number": number, "dp_rank": wave.dp_rank, "ranks": ranks, "explain": explained}
-
-
 def _largest_pack(wave: Wave) -> Pack | None:
     packs = wave.plan.largest.packs
     return max(packs, key=lambda pack: pack.packed_tokens, default=None)
 
 
-def collect_tree(wave: Wave) -> dict[str, Any]:
-    """Boxes of the icicle: left edge and width as shares of the page, by sequences through them."""
-    pack = _largest_pack(wave)
-    if pack is None:
-        return {"nodes": [], "hidden": 0}
-    tree, shared = pack.tree, pack.shared
-    counts = tree.count
-    total = int(counts[tree.parent < 0].sum())
-    left = np.zeros(len(counts))
-    used: dict[int, float] = {}
-    nodes, hidden = [], 0
-    for i, (parent, through) in enumerate(zip(tree.parent.tolist(), counts.tolist(), strict=True)):
-        base = used.get(parent, left[parent] if parent >= 0 else 0.0)
-        left[i] = base
-        width = through / total
-        used[parent] = base + width
-        if width < HAIR:
-            hidden += 1
-            continue
-        tokens = int(tree.end[i] - tree.start[i])
-        stored = bool(shared[i]) or through == 1
-        run = f"{tokens:,} token{'' if tokens == 1 else 's'}"
-        label = f"{run} x {through:,} sequences" if through > 1 else run
-        nodes.append(
-            {
-                "left": float(base),
-                "width": width,
-                "depth": int(tree.depth[i]) - 1,
-                "shared": stored,
-                "label": label,
-            }
-        )
-    return {"nodes": nodes, "hidden": hidden}
+def _owners(wave: Wave) -> dict[str, Any] | None:
+    """Who owns the chunks of a wave's largest pack, and what that comes to on every rank.
 
-
-def _attention(planner: Planner, wave: Wave) -> dict[str, Any] | None:
-    """Modelled forward milliseconds of one layer's attention, per rank and part."""
+    Milliseconds are modelled, of one attention layer, with communication.
+    """
     pack = _largest_pack(wave)
-    if pack is None or pack.ownership is None or not len(pack.ownership.forward_ms):
+    if pack is None or pack.ownership is None:
         return None
-    made = pack.ownership
-    parts = stage_times(pack.packing, made, planner._settings.ownership)
-    times, fetched = np.column_stack([parts.local, parts.compute]), parts.exchange
+    made, runs = pack.ownership, list[list[int]]()
+    for i, owner in enumerate(made.owners.tolist()):
+        size = min(made.chunk, made.tokens - i * made.chunk)
+        if runs and runs[-1][0] == owner:
+            runs[-1][1] += size
+        else:
+            runs.append([owner, size])
+    forward, backward = made.forward_ms, made.backward_ms
+    timed = len(forward) == made.ranks
+    prices = [one.required for one in rank_prices(wave.plan)]
     return {
-        "stages": ["own keys", *(f"keys of fetch {i + 1}" for i in range(fetched.shape[1]))],
+        "tokens": made.tokens,
+        "chunk": made.chunk,
+        "runs": runs[:RUNS],
         "ranks": [
             {
                 "rank": rank,
-                "stage_ms": times[rank].tolist(),
-                "fetch_ms": fetched[rank].tolist(),
-                "forward_ms": float(made.forward_ms[rank]),
-                "backward_ms": float(made.backward_ms[rank]),
+                "tokens": int(pack.rank_tokens[rank]),
+                "required": prices[rank],
+                "forward_ms": float(forward[rank]) if timed else None,
+                "backward_ms": float(backward[rank]) if timed else None,
             }
             for rank in range(made.ranks)
         ],
+    }
+
+
+def _copies(tree: Tree, once: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """How often a pack stores each segment: one that is not stored once goes into every stored
+    segment that continues it, and into every sequence that ends there."""
+    count = tree.count
+    copies = np.where(once, 1, count)
+    for i, parent in reversed(list(enumerate(tree.parent.tolist()))):
+        if parent >= 0 and not once[parent]:
+            copies[parent] += copies[i] - count[i]
+    return copies
+
+
+def collect_tree(wave: Wave) -> dict[str, Any]:
+    """Boxes of the prefix tree of a wave's largest pack.
+
+    A box is a run of tokens: ``left`` and ``width`` by its tokens, as shares of the longest
+    sequence; ``top`` and ``height`` by the sequences through it, as shares of all. So its area is
+    the tokens that it has in all sequences. ``kind`` is "shared" (stored once), "own" (of one
+    sequence) or "again" (repeated). The largest `BOXES` are kept.
+    """
+    pack = _largest_pack(wave)
+    if pack is None:
+        return {"nodes": [], "hidden": 0}
+    tree = pack.tree
+    counts, sizes = tree.count, tree.end - tree.start
+    total, longest = int(counts[tree.parent < 0].sum()), int(tree.end.max())
+    top, used = np.zeros(len(counts), np.int64), dict[int, int]()
+    for i, parent in enumerate(tree.parent.tolist()):
+        top[i] = used.get(parent, 0 if parent < 0 else int(top[parent]))
+        used[parent] = int(top[i] + counts[i])
+    copies = _copies(tree, pack.shared | (counts == 1))
+    kinds = np.where(counts == 1, "own", np.where(pack.shared, "shared", "again"))
+    largest = np.sort(np.argsort(-counts * sizes, kind="stable")[:BOXES])
+    return {
+        "sequences": total,
+        "longest": longest,
+        "tokens": {
+            kind: int((sizes * copies)[kinds == kind].sum()) for kind in ("shared", "own", "again")
+        },
+        "saved": int((sizes * (counts - copies)).sum()),
+        "nodes": [
+            {
+                "left": int(tree.start[i]) / longest,
+                "width": int(sizes[i]) / longest,
+                "top": int(top[i]) / total,
+                "height": int(counts[i]) / total,
+                "kind": str(kinds[i]),
+                "label": count(int(sizes[i]), "token")
+                + (f" x {count(int(counts[i]), 'sequence')}" if counts[i] > 1 else ""),
+            }
+            for i in largest.tolist()
+        ],
+        "hidden": len(counts) - len(largest),
     }

@@ -1,117 +1,235 @@
-"""One self-contained page: no script from elsewhere, no network, readable on a phone."""
+"""The page of a planned pool."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from waveplan.budget import format_bytes
-from waveplan.report.table import Markup, Table
-
-__all__ = ["page"]
-
-# Okabe-Ito, which stays apart for colour-blind readers; the last is for everything else.
-COLOURS = tuple(
-    "#0072b2 #e69f00 #009e73 #cc79a7 #56b4e9 #d55e00 #8c6d1f #6f4fa0 #999999".split()  # noqa: SIM905
+from waveplan.report.page import (
+    COLOURS,
+    bar,
+    chart,
+    document,
+    folded,
+    key,
+    section,
+    table,
+    tiles,
 )
+from waveplan.report.summary import count
+from waveplan.report.table import Markup
 
-REST = {"smaller terms": "#b5bbc1", "safety factor": "#6b747d", "margin": "#4a5158"}
-"""Colours of the parts of a price that are no rule."""
+__all__ = ["page", "part_colours"]
+
+GIB = 1 << 30
+RESIDENT = ("#46566b", "#5d6f87", "#7889a1", "#93a3b8", "#aebccd")
+FIXED = {
+    "smaller charges": "#b9a88f",
+    "other forwards": "#7a6a53",
+    "safety factor": "#8a7f72",
+    "allowance": "#4a5158",
+    "colocated": "#3c2f5c",
+    "reserve": "#b8bec6",
+    "margin": "#d9a9a0",
+    "free": "transparent",
+}
+"""Colours of the parts of a card that are no rule."""
+TREE = {
+    "shared": ("#0072b2", "shared by several sequences, stored once"),
+    "own": ("#56b4e9", "of one sequence alone"),
+    "again": ("#999999", "shared, but repeated: cheaper than one more level"),
+}
+LABELLED = 0.075, 0.045
+"""The least width and height of a box with its label inside."""
 
 
-def term_colours(names: Sequence[str]) -> dict[str, str]:
-    """A colour for each term of a price."""
-    rules = [name for name in names if name not in REST]
-    made = {name: COLOURS[min(i, len(COLOURS) - 1)] for i, name in enumerate(rules)}
-    return {name: made.get(name) or REST[name] for name in names}
-
-
-SHOWN = 60
-"""Rows of a table before the rest is folded away."""
-
-
-STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
+def part_colours(parts: Sequence[dict[str, Any]]) -> list[str]:
+    """A colour for each part of a card."""
+    made, rules, kinds = list[str](), 0, 0
+    for part in parts:
+        if part["kind"] == "resident":
+            made.append(RESIDENT[min(kinds, len(RESIDENT) - 1)])
+            kinds += 1
+        elif part["name"] in FIXED:
+            made.append(FIXED[part["name"]])
+        else:
+            made.append(COLOURS[min(rules, len(COLOURS) - 1)])
+            rules += 1
+    return made
 
 
 def page(data: dict[str, Any]) -> str:
     """Return the page of the data of `waveplan.report.data.collect`."""
-    sections = [
+    parts = [
         _head(data),
+        _card(data),
+        _more(data),
         _waves(data),
         _refused(data),
-        _memory(data),
-        _icicle(data),
-        _attention(data),
-        _probes(data),
-        _doubtful(data),
+        _owners(data),
+        _tree(data),
+        _details(data),
+        _provenance(data),
     ]
-    # The data itself travels along, so that a page can be read by a program later.
-    embedded = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        # Whatever a label holds, nothing is loaded and nothing runs.
-        '<meta http-equiv="Content-Security-Policy" content="'
-        "default-src 'none'; style-src 'unsafe-inline'; img-src data:\">"
-        '<link rel="icon" href="data:,">'
-        f"<title>{escape(data['title'])}</title><style>\n{STYLE}</style></head><body>"
-        + "".join(sections)
-        + f'<script type="application/json" id="waveplan-data">{embedded}</script>'
-        "</body></html>\n"
-    )
+    return document(data["title"], parts, data)
 
 
 def _head(data: dict[str, Any]) -> str:
-    lines = "".join(f"<p>{escape(line)}</p>" for line in (*data["job"], data["summary"]))
-    return f"<h1>{escape(data['title'])}</h1>{lines}"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str]) -> str:
-    """A table of at most `SHOWN` rows, the others folded away; cells are escaped but `Markup`."""
-    made = Table("", head, rows, right)
-    more = len(made.rows) - SHOWN
-    shown = made.html(made.rows[:SHOWN])
-    if more <= 0:
-        return shown
+    waves, bound = data["waves"], data["least_waves"]
+    lines = "".join(f"<p>{escape(line)}</p>" for line in data["job"])
+    facts = []
+    if waves:
+        logical = sum(wave["logical_tokens"] for wave in waves)
+        packed = sum(wave["packed_tokens"] for wave in waves)
+        planned = sum(wave["requests"] for wave in waves)
+        widest = max(wave["requests"] for wave in waves)
+        least = "" if bound is None else f"; no order needs fewer than {bound:,} waves"
+        card = data["card"]
+        facts = [
+            (f"{widest:,}", "requests in the widest wave", f"of {data['requests']:,} in the pool"),
+            (
+                f"{len(waves):,}",
+                "wave" if len(waves) == 1 else "waves",
+                f"{planned:,} of {data['requests']:,} requests planned{least}",
+            ),
+            (
+                f"{1 - packed / logical if logical else 0:.0%}",
+                "of all tokens saved by sharing",
+                f"{packed:,} packed of {logical:,}",
+            ),
+            (
+                format_bytes(card["wave"]),
+                "for the tightest wave",
+                f"of {format_bytes(data['available'])} available on each GPU",
+            ),
+        ]
     return (
-        f"{shown}<details><summary>{more:,} more</summary>{made.html(made.rows[SHOWN:])}</details>"
+        f'<header><p class="brand">{escape(data["title"])}, {count(data["gpus"], "GPU")}</p>'
+        f"<h1>{escape(data['answer'])}</h1>{tiles(facts)}"
+        f'<div class="job">{lines}</div></header>'
     )
 
 
-def _bar(
-    parts: Sequence[tuple[str, float, str]], full: float, available: float | None = None
-) -> str:
-    """A stacked bar; parts are (label, value, colour), ``full`` is what the whole width means."""
-    made = "".join(
-        f'<i style="width:{100 * value / full:.3f}%;background:{colour}" title="{escape(label)}"></i>'
-        for label, value, colour in parts
-        if value > 0
+def _card(data: dict[str, Any]) -> str:
+    card = data["card"]
+    parts, whole = card["parts"], card["whole"]
+    over = max(whole, sum(part["bytes"] for part in parts))
+    colours = part_colours(parts)
+    labels = [
+        (f"{part['name']}: {format_bytes(part['bytes'])}", part["bytes"], colour)
+        for part, colour in zip(parts, colours, strict=True)
+    ]
+    groups: list[list[Any]] = []
+    for part in parts:
+        if groups and groups[-1][0] == part["kind"]:
+            groups[-1][1] += part["bytes"]
+        else:
+            groups.append([part["kind"], part["bytes"]])
+    names = "".join(
+        f'<span style="width:{100 * size / over:.3f}%">'
+        f"{f'<b>{kind}</b> {format_bytes(size)}' if size > 0.09 * over else ''}</span>"
+        for kind, size in groups
     )
-    mark = (
-        f'<b class="available" style="left:{100 * available / full:.3f}%"></b>' if available else ""
+    rows = [
+        (
+            Markup(f'<b class="dot" style="background:{colour}"></b>'),
+            part["kind"] if i == 0 or parts[i - 1]["kind"] != part["kind"] else "",
+            part["name"] if part["name"] != part["kind"] else "",
+            format_bytes(part["bytes"]),
+            f"{part['bytes'] / whole:.0%}",
+            part["why"],
+        )
+        for i, (part, colour) in enumerate(zip(parts, colours, strict=True))
+    ]
+    tightest = data["tightest"]
+    text = f"A GPU of {'' if card['device'] else 'at least '}{format_bytes(whole)}. "
+    if tightest is not None:
+        place = f" on DP rank {card['dp_rank']}" if data["dp"] > 1 else ""
+        text += f"The bar is wave {tightest}, the tightest, on its busiest CP rank{place}."
+    return section(
+        "Memory of one GPU",
+        text,
+        f'<div class="card"><div class="over">{names}</div>{bar(labels, over)}</div>',
+        f'<div class="parts">{table(("", "what", "part", "bytes", "share", "for"), rows, ("bytes", "share"), 99)}</div>',
     )
-    return f'<div class="bar">{made}{mark}</div>'
 
 
-def _line(rank: int, bar: str, value: str) -> str:
-    return f'<div class="row"><span>CP rank {rank}</span>{bar}<span class="v">{value}</span></div>'
-
-
-def _key(items: Iterable[tuple[str, str]]) -> str:
-    spans = (f'<span><b style="background:{c}"></b>{escape(name)}</span>' for name, c in items)
-    return f'<div class="key">{"".join(spans)}</div>'
+def _more(data: dict[str, Any]) -> str:
+    more = data["more"]
+    if more is None:
+        return ""
+    one = count(more["width"], more["unit"])
+    wave = f"wave {more['wave']}"
+    available = format_bytes(more["available"])
+    title = "Why not one more"
+    if more["kind"] == "end":
+        return section(
+            title,
+            f"Nothing is left: {wave} ends the pool. It requires "
+            f"{format_bytes(more['now'])} of {available}.",
+        )
+    if more["binding"] is None:
+        text = {
+            "time": "it would fit, but does less work in its modelled time; "
+            "--objective widest takes it"
+        }.get(more["kind"], more["text"])
+        return section(
+            title,
+            f"{wave.capitalize()} has {count(more['current'], more['unit'])}. With {one}: {text}.",
+        )
+    binding = more["binding"]
+    full = max(more["required"], more["available"]) * 1.06
+    lacks = more["required"] - more["available"]
+    rows = [
+        (count(more["current"], more["unit"]), more["now"], "#009e73", "fits"),
+        (one, more["required"], "#d55e00", f"{format_bytes(lacks)} too much"),
+    ]
+    bars = "".join(
+        f'<div class="row"><span>{escape(name)}</span>{bar([(name, size, colour)], full, more["available"])}'
+        f'<span class="v">{format_bytes(size)}<small>{escape(verdict)}</small></span></div>'
+        for name, size, colour, verdict in rows
+    )
+    where = "" if more["dp_rank"] is None else f"DP rank {more['dp_rank']}, "
+    why = f": {binding['why'].removesuffix('.')}" if binding["why"] else ""
+    text = (
+        f"{wave.capitalize()} has {count(more['current'], more['unit'])}. The next width, {one}, "
+        f"requires {format_bytes(more['required'])}, but only {available} are available (the red "
+        f"line). The peak is in the {binding['phase']} on {where}CP rank {binding['rank']}; the "
+        f"largest charge is {binding['term']} with {format_bytes(binding['bytes'])}{why}."
+    )
+    changes = [
+        (
+            Markup(f"<code>{escape(one['change'])}</code>")
+            if one["change"].startswith("-")
+            else one["change"],
+            Markup('<span class="yes">fits</span>')
+            if one["fits"]
+            else Markup('<span class="no">does not fit</span>'),
+            format_bytes(one["required"]),
+            format_bytes(one["available"]),
+            f"{one['gpus']:,}",
+        )
+        for one in more["changes"]
+    ]
+    head = ("change", f"{one} then", "required", "available", "GPUs")
+    help_ = (
+        f"<h3>What would let {escape(one)} fit, one change at a time</h3>"
+        + table(head, changes, head[2:])
+        if changes
+        else ""
+    )
+    return section(title, text, bars, help_)
 
 
 def _waves(data: dict[str, Any]) -> str:
-    waves = data["waves"]
+    waves, dp = data["waves"], data["dp"]
     if not waves:
-        return "<h2>Waves</h2><p>No wave was planned.</p>"
-    several = len(waves[0]["rank_tokens"]) > 1
-    right = ["wave", "requests", "tokens", "packed", "required", "busiest"]
-    if data["dp"] > 1:
+        return section("Waves", "No wave was planned.")
+    several = len(waves[0]["rank_tokens"]) > 1 and dp == 1
+    right = ["wave", "requests", "tokens", "packed", "required", "time", "busiest"]
+    if dp > 1:
         right += ["DP rank", "DP tokens", "DP time"]
     head = (*right, *(["tokens per CP rank"] if several else []), "not wider because")
     full = max(max(wave["rank_tokens"]) for wave in waves) or 1
@@ -122,10 +240,11 @@ def _waves(data: dict[str, Any]) -> str:
             f"{wave['logical_tokens']:,}",
             f"{wave['packed_tokens']:,}",
             format_bytes(wave["required"]),
+            milliseconds(wave["time_ms"]),
             f"{wave['busiest']:,}",
             *(
                 (wave["dp_rank"], f"{wave['dp_tokens']:.2f}", f"{wave['dp_time']:.2f}")
-                if data["dp"] > 1
+                if dp > 1
                 else ()
             ),
             *([_rank_bars(wave["rank_tokens"], full)] if several else []),
@@ -133,118 +252,166 @@ def _waves(data: dict[str, Any]) -> str:
         ]
         for wave in waves
     ]
-    note = ""
-    if data["dp"] > 1:
-        note = (
-            f"<p>Requests and tokens are over all {data['dp']} DP ranks, the rest is of the one "
-            "that requires most; DP tokens and DP time: packed tokens and modelled time of the "
-            "busiest DP rank over the mean.</p>"
+    note = "Time is modelled: forward and backward over all layers, on the slowest rank. "
+    if dp > 1:
+        note += (
+            f"Requests and tokens are over all {dp} DP ranks, the rest is of the one that requires "
+            "most; DP tokens and DP time: packed tokens and modelled time of the busiest DP rank "
+            "over the mean. "
         )
-    return "<h2>Waves</h2>" + note + _prices(waves, data["available"]) + _table(head, rows, right)
+    ranks = [(f"DP rank {rank}", COLOURS[rank % 8]) for rank in range(min(dp, 8))]
+    shares = (
+        [wave["shares"] for wave in waves]
+        if dp <= 8
+        else [[max(w["shares"], key=lambda s: s["required"])] for w in waves]
+    )
+    parts = [
+        chart(
+            "required by each wave, GiB",
+            [[share["required"] / GIB for share in wave] for wave in shares],
+            lambda value: f"{value:.3g}",
+            line=(f"available {format_bytes(data['available'])}", data["available"] / GIB),
+        ),
+        chart(
+            "modelled time of each wave, ms",
+            [[share["time_ms"] for share in wave] for wave in shares],
+            lambda value: f"{value:,.0f}" if value >= 10 else f"{value:.3g}",
+        ),
+    ]
+    both = f'<div class="two">{"".join(parts)}</div>' + (key(ranks) if 1 < dp <= 8 else "")
+    folds = ""
+    if dp > 1:
+        lines = [
+            (
+                wave["number"],
+                share["dp_rank"],
+                f"{share['requests']:,}",
+                f"{share['packed_tokens']:,}",
+                format_bytes(share["required"]),
+                milliseconds(share["time_ms"]),
+            )
+            for wave in waves
+            for share in wave["shares"]
+        ]
+        columns = ("wave", "DP rank", "requests", "packed", "required", "time")
+        folds = folded(
+            "Share of each DP rank",
+            "What every data-parallel rank runs of each wave.",
+            table(columns, lines, columns),
+        )
+    return section("Waves", note, both, table(head, rows, right), folds)
+
+
+def milliseconds(value: float) -> str:
+    """A modelled time."""
+    return f"{value / 1000:,.2f} s" if value >= 10_000 else f"{value:,.1f} ms"
 
 
 def _rank_bars(rank_tokens: Sequence[int], full: int) -> Markup:
     return Markup(
         "".join(
-            _bar([(f"CP rank {rank}: {count:,} tokens", count, COLOURS[rank % 8])], full)
+            bar([(f"CP rank {rank}: {count:,} tokens", count, COLOURS[rank % 8])], full)
             for rank, count in enumerate(rank_tokens)
         )
     )
 
 
-def _prices(waves: Sequence[dict[str, Any]], available: int) -> str:
-    """The price of every wave beside what is available, as one small chart."""
-    if len(waves) < 2:
+def _owners(data: dict[str, Any]) -> str:
+    owners = data["owners"]
+    if not owners:
         return ""
-    width, height = 1000, 100
-    full = max([available, *(wave["required"] for wave in waves)]) * 1.05
-    step = width / len(waves)
-    bars = "".join(
-        f'<rect x="{i * step + step * 0.1:.2f}" y="{height * (1 - wave["required"] / full):.2f}" '
-        f'width="{step * 0.8:.2f}" height="{height * wave["required"] / full:.2f}" '
-        f'fill="{COLOURS[0]}"><title>wave {wave["number"]}: '
-        f"{format_bytes(wave['required'])}</title></rect>"
-        for i, wave in enumerate(waves)
+    strip = bar(
+        (
+            (f"CP rank {rank}: {size:,} tokens", size, COLOURS[rank % 8])
+            for rank, size in owners["runs"]
+        ),
+        owners["tokens"],
     )
-    line = height * (1 - available / full)
-    return (
-        f"<p>Price of each wave; the red line is what is available, {format_bytes(available)}.</p>"
-        f'<svg viewBox="0 0 {width} {height}" preserveAspectRatio="none" role="img" '
-        f'aria-label="price of each wave">{bars}<line x1="0" x2="{width}" y1="{line:.2f}" '
-        f'y2="{line:.2f}" stroke="#c00" stroke-width="2" vector-effect="non-scaling-stroke"/></svg>'
+    ranks = owners["ranks"]
+    most = max(rank["tokens"] for rank in ranks) or 1
+    slowest = max((rank["forward_ms"] or 0) + (rank["backward_ms"] or 0) for rank in ranks)
+    rows = []
+    for rank in ranks:
+        colour = COLOURS[rank["rank"] % 8]
+        both = (rank["forward_ms"] or 0) + (rank["backward_ms"] or 0)
+        tokens = f"{rank['tokens']:,}"
+        times = [
+            ("forward", rank["forward_ms"], colour),
+            ("backward", rank["backward_ms"], f"{colour}99"),
+        ]
+        rows.append(
+            (
+                rank["rank"],
+                tokens,
+                bar([(tokens, rank["tokens"], colour)], most),
+                format_bytes(rank["required"]),
+                *((milliseconds(both), bar(times, slowest)) if slowest else ()),
+            )
+        )
+    head = ["CP rank", "local tokens", "", "required"]
+    if slowest:
+        head += ["attention", " "]
+    where = f" of DP rank {data['card']['dp_rank']}" if data["dp"] > 1 else ""
+    return section(
+        "Owners",
+        f"The largest pack of wave {data['tightest']}{where}: {owners['tokens']:,} tokens in chunks of "
+        f"{owners['chunk']:,}, from first to last, by the CP rank that owns them. Attention is the "
+        "modelled time of one layer, forward (dark) and backward (light), with communication.",
+        f'<div class="strip">{strip}</div>',
+        f'<div class="ranks">{table(head, rows, ("CP rank", "local tokens", "required", "attention"))}</div>',
     )
 
 
-def _memory(data: dict[str, Any]) -> str:
-    tightest = data["tightest"]
-    if tightest is None:
-        return ""
-    available = data["available"]
-    names = list(dict.fromkeys(name for rank in tightest["ranks"] for name, _ in rank["terms"]))
-    colour = term_colours(names)
-    full = max([available, *(rank["required"] for rank in tightest["ranks"])]) * 1.04
-    bars = ""
-    for rank in tightest["ranks"]:
-        parts = [(f"{name}: {format_bytes(v)}", v, colour[name]) for name, v in rank["terms"]]
-        bars += _line(rank["rank"], _bar(parts, full, available), format_bytes(rank["required"]))
-    return (
-        f"<h2>Memory of the tightest wave (wave {tightest['number']}{_of_dp(data)})</h2>"
-        f"<p>Bytes per CP rank and term; the red line is what is available, {escape(format_bytes(available))}.</p>"
-        + bars
-        + _key(colour.items())
-        + f"<pre>{escape(tightest['explain'])}</pre>"
-    )
-
-
-def _of_dp(data: dict[str, Any]) -> str:
-    return f", DP rank {data['tightest']['dp_rank']}" if data["dp"] > 1 else ""
-
-
-def _icicle(data: dict[str, Any]) -> str:
+def _tree(data: dict[str, Any]) -> str:
     tree = data["tree"]
     if not tree["nodes"]:
         return ""
-    levels = 1 + max(node["depth"] for node in tree["nodes"])
-    height = 1.25
     boxes = "".join(
-        f'<span style="left:{100 * node["left"]:.4f}%;width:{100 * node["width"]:.4f}%;'
-        f"top:{node['depth'] * height:.2f}rem;height:{height}rem;"
-        f'{f"background:{COLOURS[0]}" if node["shared"] else ""}"'
-        f'{"" if node["shared"] else chr(32) + "class=again"} title="{escape(node["label"])}">'
-        f"{escape(node['label']) if node['width'] > 0.05 else ''}</span>"
+        f'<span style="left:{100 * node["left"]:.3f}%;width:{100 * node["width"]:.3f}%;'
+        f"top:{100 * node['top']:.3f}%;height:{100 * node['height']:.3f}%;"
+        f'background:{TREE[node["kind"]][0]}" class="{node["kind"]}" title="{escape(node["label"])}">'
+        + (
+            escape(node["label"])
+            if node["width"] > LABELLED[0] and node["height"] > LABELLED[1]
+            else ""
+        )
+        + "</span>"
         for node in tree["nodes"]
     )
-    hidden = tree["hidden"]
-    note = f" Segments narrower than a hair ({hidden:,}) are left out." if hidden else ""
-    return (
-        "<h2>Prefix tree</h2><p>Each box is a run of tokens, as wide as the sequences that run through it; "
-        f"what hangs below continues it. Blue is stored once, grey is repeated in each sequence.{note}</p>"
-        f'<div class="ice" style="height:{levels * height:.2f}rem">{boxes}</div>'
+    hidden = f" The smallest {tree['hidden']:,} boxes are left out." if tree["hidden"] else ""
+    where = f" of DP rank {data['card']['dp_rank']}" if data["dp"] > 1 else ""
+    text = (
+        f"The largest pack of wave {data['tightest']}{where}, {tree['sequences']:,} sequences from "
+        "left to right. A box is a run of tokens, as wide as it is long and as high as the "
+        f"sequences that run through it: a large box is much work. Sharing saves {tree['saved']:,} "
+        f"tokens here.{hidden}"
+    )
+    named = [
+        (f"{words} ({tree['tokens'][kind]:,} tokens)", colour)
+        for kind, (colour, words) in TREE.items()
+        if tree["tokens"][kind]
+    ]
+    return section(
+        "Prefix tree",
+        text,
+        f'<div class="ice">{boxes}</div>'
+        f'<div class="axis"><span>token 0</span><span>{tree["longest"] // 2:,}</span>'
+        f"<span>{tree['longest']:,}</span></div>",
+        key(named),
     )
 
 
-def _attention(data: dict[str, Any]) -> str:
-    attention = data["attention"]
-    if not attention:
-        return ""
-    stages = attention["stages"]
-    full = max(sum(rank["stage_ms"]) for rank in attention["ranks"]) or 1.0
-    bars = ""
-    for rank in attention["ranks"]:
-        times = zip(stages, rank["stage_ms"], strict=True)
-        parts = [(f"{name}: {ms:.3f} ms", ms, COLOURS[i % 8]) for i, (name, ms) in enumerate(times)]
-        both = rank["forward_ms"] + rank["backward_ms"]
-        bars += _line(rank["rank"], _bar(parts, full), f"{both:.2f} ms")
-    return (
-        "<h2>Attention per CP rank</h2><p>Modelled forward compute of one layer of the tightest wave's "
-        "largest pack: on the rank's own keys, then on the keys of each fetch from other ranks. The "
-        "number is forward and backward together, with communication.</p>"
-        + bars
-        + _key((name, COLOURS[i % 8]) for i, name in enumerate(stages))
-    )
-
-
-def _probes(data: dict[str, Any]) -> str:
+def _details(data: dict[str, Any]) -> str:
+    parts = [_doubtful(data)]
+    if data["explain"]:
+        parts.append(
+            folded(
+                "How the price adds up",
+                f"Every charge of wave {data['tightest']}. A line is the sum or the largest of those "
+                "indented below it; * marks what decides.",
+                f"<pre>{escape(data['explain'])}</pre>",
+            )
+        )
     right = ("wave", "width", "packed", "required")
     rows = [
         (
@@ -257,19 +424,27 @@ def _probes(data: dict[str, Any]) -> str:
         )
         for probe in data["probes"]
     ]
-    head = ("wave", "width", "layout", "packed", "required", "fits")
-    return "<h2>Probes of the search</h2>" + _table(head, rows, right) if rows else ""
+    if rows:
+        head = ("wave", "width", "layout", "packed", "required", "fits")
+        parts.append(
+            folded(
+                "Widths that were tried",
+                "The search prices a width, then a wider one while it fits, then those between.",
+                table(head, rows, right),
+            )
+        )
+    return section("Details", "", *parts)
 
 
 def _doubtful(data: dict[str, Any]) -> str:
-    title = "<h2>Rules unmeasured or uncharged</h2>"
     if not data["doubtful"]:
-        return f"{title}<p>None: every rule that matters is measured for this job.</p>"
+        return "<p>Every rule that matters is measured for this job.</p>"
     rows = [(item["rule"], item["state"], item["reason"]) for item in data["doubtful"]]
-    return (
-        f"{title}<p>Uncharged rules charge nothing; unmeasured ones charge beyond where they were checked. "
-        f"{escape(data['margin'])}</p>"
-        f'<div class="long">{_table(("rule", "state", "why"), rows, ())}</div>'
+    return folded(
+        f"{count(len(rows), 'rule')} in doubt",
+        "Uncharged rules charge nothing; unmeasured ones charge beyond where they were checked. "
+        + data["margin"],
+        f'<div class="long">{table(("rule", "state", "why"), rows, ())}</div>',
     )
 
 
@@ -286,5 +461,16 @@ def _refused(data: dict[str, Any]) -> str:
         for item in data["refused"]
     ]
     right = ("requests", "tokens", "required")
-    made = _table((*right, "why"), rows, right)
-    return f"<h2>Refused requests</h2><p>These do not run; the rest is planned.</p>{made}"
+    return section(
+        "Refused requests",
+        "These do not run; the rest is planned.",
+        table((*right, "why"), rows, right),
+    )
+
+
+def _provenance(data: dict[str, Any]) -> str:
+    rows = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>"
+        for name, text in data["provenance"].items()
+    )
+    return f"<footer><dl>{rows}</dl></footer>" if rows else ""

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from waveplan.errors import InputError
 from waveplan.files import replacing
-from waveplan.report.html import COLOURS, term_colours
+from waveplan.report.html import part_colours
+from waveplan.report.page import COLOURS
 
 if TYPE_CHECKING:
     from waveplan.accuracy.report import Report
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["heat_map", "overview", "predicted_observed", "require_matplotlib"]
 
 GIB = 1 << 30
-RED, GREY = "#cc0000", "#888888"
+RED, GREY = "#cc0000", "#e4e8ec"
 # More waves than this are drawn as lines: bars would be thinner than a pixel.
 BARS = 60
 
@@ -51,50 +52,49 @@ def _save(figure: Any, path: Path) -> None:
 
 
 def overview(data: dict[str, Any], path: Path) -> None:
-    """Draw the data of `waveplan.report.data.collect`: waves, memory, attention."""
-    tightest, attention = data["tightest"], data["attention"]
-    ranks = len(tightest["ranks"]) if tightest else 1
-    heights = [3.2]
-    if tightest:
-        heights.append(1.6 + 0.35 * ranks)
-    if attention:
-        heights.append(1.3 + 0.35 * ranks)
+    """Draw the data of `waveplan.report.data.collect`: the card, waves, attention of each rank."""
+    ranks = data["owners"]["ranks"] if data["owners"] else []
+    timed = [rank for rank in ranks if rank["forward_ms"] is not None]
+    heights = [2.2, 2.6, 2.6] + [1.3 + 0.35 * len(timed)] * bool(timed)
     figure = _figure(10, sum(heights) + 0.4)
     panels = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
-    figure.suptitle(data["title"])
-    _waves(panels[0], data["waves"])
-    if tightest:
-        _memory(panels[1], tightest, data["available"])
-    if attention:
-        _attention(panels[2], attention)
+    figure.suptitle(f"{data['title']}: {data['answer']}")
+    _card(panels[0], data["card"], data["tightest"])
+    waves = [wave["shares"] for wave in data["waves"]]
+    required = [[share["required"] / GIB for share in shares] for shares in waves]
+    _waves(panels[1], required, "GiB", "required by each wave")
+    panels[1].axhline(data["available"] / GIB, color=RED, label="available")
+    panels[1].set_ylim(0, 1.05 * max([data["available"] / GIB, *map(max, required)]))
+    _legend(panels[1])
+    times = [[share["time_ms"] for share in shares] for shares in waves]
+    _waves(panels[2], times, "ms", "modelled time of each wave")
+    if timed:
+        sizes = {part: [rank[f"{part}_ms"] for rank in timed] for part in ("forward", "backward")}
+        labels = [f"CP rank {rank['rank']}" for rank in timed]
+        _stacked(panels[3], labels, sizes, dict(zip(sizes, COLOURS, strict=False)))
+        panels[3].set(xlabel="ms, modelled", title="Attention of one layer, the largest pack")
     _save(figure, path)
 
 
-def _waves(axes: Any, items: Sequence[dict[str, Any]]) -> None:
-    """Local tokens of every rank, wave by wave."""
-    ranks = len(items[0]["rank_tokens"]) if items else 0
-    width = 0.8 / max(1, ranks)
-    numbers = [item["number"] for item in items]
+def _waves(axes: Any, waves: Sequence[Sequence[float]], unit: str, title: str) -> None:
+    """A figure of every data-parallel rank, wave by wave."""
+    ranks = len(waves[0]) if waves else 0
+    width, numbers = 0.8 / max(1, ranks), range(1, len(waves) + 1)
     for rank in range(ranks):
-        tokens = [item["rank_tokens"][rank] for item in items]
-        look = {"color": COLOURS[rank % 8], "label": f"CP rank {rank}"}
-        if len(items) > BARS:
-            axes.plot(numbers, tokens, linewidth=1, **look)
+        values = [wave[rank] for wave in waves]
+        look = {"color": COLOURS[rank % 8], "label": f"DP rank {rank}" if ranks > 1 else None}
+        if len(waves) > BARS:
+            axes.plot(numbers, values, linewidth=1, **look)
         else:
             places = [number + (rank - (ranks - 1) / 2) * width for number in numbers]
-            axes.bar(places, tokens, width, **look)
-    axes.set(
-        xlabel="wave",
-        ylabel="tokens",
-        title="Local tokens of each context-parallel rank",
-        ylim=(0, None),
-    )
-    if len(items) <= 20:
+            axes.bar(places, values, width, **look)
+    axes.set(xlabel="wave", ylabel=unit, title=title, ylim=(0, None))
+    if len(waves) <= 20:
         axes.set_xticks(numbers)
-        axes.set_xlim(0.5, max(6, len(items)) + 0.5)
+        axes.set_xlim(0.5, max(6, len(waves)) + 0.5)
     else:
         axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.yaxis.set_major_formatter("{x:,g}")
     if ranks > 1:
         _legend(axes)
 
@@ -103,28 +103,30 @@ def _legend(axes: Any) -> None:
     axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
 
 
-def _memory(axes: Any, tightest: dict[str, Any], available: int) -> None:
-    """The tightest wave's bytes per rank and term, against what is available."""
-    names = list(dict.fromkeys(name for rank in tightest["ranks"] for name, _ in rank["terms"]))
-    tables = [dict(rank["terms"]) for rank in tightest["ranks"]]
-    sizes = {name: [table.get(name, 0) / GIB for table in tables] for name in names}
-    axes.axvline(available / GIB, color=RED, label="available")
-    _stacked(axes, sizes, term_colours(names))
-    axes.set(xlabel="GiB", title=f"Memory of the tightest wave, number {tightest['number']}")
+def _card(axes: Any, card: dict[str, Any], tightest: int | None) -> None:
+    """The memory of one GPU, part by part."""
+    parts = card["parts"]
+    colours = [GREY if one == "transparent" else one for one in part_colours(parts)]
+    named = {
+        part["kind"] if part["name"] == part["kind"] else f"{part['kind']}: {part['name']}": (
+            part["bytes"] / GIB
+        )
+        for part in parts
+    }
+    made = {name: [size] for name, size in named.items()}
+    _stacked(axes, [""], made, dict(zip(named, colours, strict=True)))
+    wave = "" if tightest is None else f" in wave {tightest}, the tightest"
+    axes.set(xlabel="GiB", title=f"Memory of one GPU{wave}")
+    axes.legend(
+        fontsize="x-small", loc="upper left", bbox_to_anchor=(1, 1.1), frameon=False, ncol=2
+    )
 
 
-def _attention(axes: Any, attention: dict[str, Any]) -> None:
-    """Time of each rank and part of the attention of one layer."""
-    names, ranks = attention["stages"], attention["ranks"]
-    sizes = {name: [rank["stage_ms"][i] for rank in ranks] for i, name in enumerate(names)}
-    _stacked(axes, sizes, {name: COLOURS[i % 8] for i, name in enumerate(names)})
-    axes.set(xlabel="ms, modelled", title="Attention forward of one layer, its largest pack")
-
-
-def _stacked(axes: Any, sizes: dict[str, list[float]], colours: dict[str, str]) -> None:
-    """One bar a rank, a part a name."""
-    left = [0.0] * len(next(iter(sizes.values())))
-    labels = [f"CP rank {rank}" for rank in range(len(left))]
+def _stacked(
+    axes: Any, labels: Sequence[str], sizes: dict[str, list[float]], colours: dict[str, str]
+) -> None:
+    """One bar a label, a part a name."""
+    left = [0.0] * len(labels)
     for name, parts in sizes.items():
         axes.barh(labels, parts, left=left, color=colours[name], label=name)
         left = [a + b for a, b in zip(left, parts, strict=True)]

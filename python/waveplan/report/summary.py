@@ -19,15 +19,16 @@ if TYPE_CHECKING:
     from waveplan.wave import Wave
 
 __all__ = [
+    "RESIDENT",
     "answer",
     "charges",
     "count",
     "explanation",
     "figures",
+    "least_waves",
     "legend",
     "memory",
     "memory_table",
-    "memory_text",
     "parts",
     "reason",
     "setting",
@@ -64,25 +65,6 @@ def memory(
         "wave": required,
         "free": None if required is None else left - margin - required,
     }
-
-
-def memory_text(planner: Planner, doubtful: Sequence[Status]) -> str:
-    """Return the memory of a rank as text."""
-    parts = memory(planner, doubtful)
-    sizes = {name: format_bytes(part) for name, part in parts.items() if isinstance(part, int)}
-    text = f"{sizes['before_margin']} available"
-    if parts["device"] is not None:
-        others = f" - {sizes['colocated']} colocated" if parts["colocated"] else ""
-        text = (
-            f"{sizes['device']} device - {sizes['resident']} resident - {sizes['reserve']} reserve"
-            f"{others} = {text}"
-        )
-    if parts["margin"]:
-        text += (
-            f"\nfor waves: {sizes['available']}, after a margin of {planner.margin:.0%} "
-            f"for {count(len(doubtful), 'rule')} unmeasured or uncharged for these requests"
-        )
-    return text
 
 
 def memory_table(parts: dict[str, Any], what: str, doubtful: Sequence[Status] = ()) -> Table:
@@ -188,11 +170,12 @@ def legend(job: Job) -> list[str]:
 def figures(wave: Wave) -> dict[str, Any]:
     """Return the numbers of a wave that text, JSON, page and plots show, by the same words.
 
-    Requests and tokens are over all shares. The rest is of the share that requires most, but
-    for the balance over shares.
+    Requests and tokens are over all shares, the modelled time is of the slowest. The rest is of
+    the share that requires most, but for the balance over shares.
     """
     plans = [share.plan for share in wave.shares or (wave,)]
     tokens = [plan.packed_tokens for plan in plans]
+    times = [plan.time_ms for plan in plans]
     local = wave.plan.rank_tokens
     return {
         "requests": sum(len(plan.requests) for plan in plans),
@@ -204,7 +187,8 @@ def figures(wave: Wave) -> dict[str, Any]:
         "busiest": int(local.max(initial=0)),
         "balance": _balance(local.tolist()),
         "dp_tokens": _balance(tokens),
-        "dp_time": _balance([plan.time_ms for plan in plans]),
+        "time_ms": max(times),
+        "dp_time": _balance(times),
     }
 
 
@@ -242,8 +226,7 @@ def summary(waves: list[Wave], run: Waves, elapsed: float) -> list[str]:
         requests = count(len(run.pool), "request")
         tightest = max(waves, key=lambda wave: wave.required)
         composed = run.composition if isinstance(run, ComposedWaves) else None
-        done = len(waves) > 1 and run.start >= run.groups
-        least = count(run.bound().waves, "wave") if done and composed is None else ""
+        least = least_waves(waves, run)
         lines = [
             f"{requests}, {count(tokens, 'token')}{some}, planned in {seconds(elapsed)}",
             f"tightest: wave {waves.index(tightest) + 1} requires "
@@ -252,8 +235,8 @@ def summary(waves: list[Wave], run: Waves, elapsed: float) -> list[str]:
         ]
         if composed is not None:
             lines.insert(1, f"composed: {composed}")
-        elif least:
-            lines.insert(1, f"no order needs fewer than {least}")
+        elif least is not None:
+            lines.insert(1, f"no order needs fewer than {count(least, 'wave')}")
         trust = sum(wave.stopped.kind == "trust" for wave in waves)
         if trust:
             reason = next(wave.stopped.reason for wave in waves if wave.stopped.kind == "trust")
@@ -267,6 +250,13 @@ def summary(waves: list[Wave], run: Waves, elapsed: float) -> list[str]:
     if run.refused:
         parts.append(_refused(run.refused, len(groups), unit))
     return parts
+
+
+def least_waves(waves: Sequence[Wave], run: Waves) -> int | None:
+    """Return the waves below which no order comes; None of one wave, or of a pool half planned."""
+    if len(waves) < 2 or run.start < run.groups:
+        return None
+    return run.composition.found.bound if isinstance(run, ComposedWaves) else run.bound().waves
 
 
 def reason(wave: Wave) -> str:
