@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import ROOT
 from counts import count
 from slow.tensors import total
 
@@ -137,6 +138,14 @@ def test_a_model_alone_is_bf16() -> None:
     assert read_megatron([*SCRIPTS["slime/qwen3-4B"], "--micro-batch-size", "1"]).model.dtype == (
         "float32"
     )
+
+
+def test_slime_packs_without_a_mask() -> None:
+    examples = ROOT / "examples"
+    jobs = [read_megatron(examples / name) for name in ("megatron.sh", "slime.sh")]
+    assert [job.training.attention_mask for job in jobs] == [True, False]
+    assert [job.topology.world for job in jobs] == [8, 8]
+    assert [job.topology.sharding.kind for job in jobs] == ["optimizer", "optimizer"]
 
 
 @pytest.mark.parametrize(

@@ -79,9 +79,10 @@ def table(source: Source) -> tuple[dict[str, Any], tuple[str, ...]]:
     if unknown:
         raise InputError(_unknown(unknown))
     if slime:
-        # What slime sets whatever it is given.
+        # What slime sets whatever it is given; it runs packed sequences without a mask.
         found["bf16"] = not found.get("fp16", False)
         found["use_distributed_optimizer"] = True
+        found["create_attention_mask_in_dataloader"] = False
         if found.get("moe_token_dispatcher_type", "allgather") == "allgather":
             found["moe_token_dispatcher_type"] = "alltoall"
     return found, tuple(harmless)
