@@ -219,6 +219,31 @@ def test_every_command_is_in_the_page_of_json() -> None:
         assert re.search(rf"\b{command}\b", text)
 
 
+def test_the_glossary_has_every_heading(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from waveplan.cli import main
+    from waveplan.report.table import Table
+
+    headings: set[str] = set()
+    made = Table.__post_init__
+
+    def collect(table: Table, given: Any) -> None:
+        headings.update(table.columns)
+        made(table, given)
+
+    monkeypatch.setattr(Table, "__post_init__", collect)
+    monkeypatch.chdir(desk)
+    job = ["--model", "qwen3.6-35b-a3b", "--dp", "2"]
+    assert main(["plan", "rollouts.jsonl", *job, "--cp", "2", "--available", "9GiB"]) == 0
+    assert main(["price", "--tokens", "4000", *job, "--budget", "141GB"]) == 0
+    assert main(["sweep", "rollouts.jsonl", *job, "--available", "9GiB", "--jobs", "1"]) == 0
+    assert main(["rules", *job]) == 0
+    assert main(["check", "peaks.json"]) == 0
+    page = (ROOT / "docs" / "words.md").read_text(encoding="utf-8")
+    words = {word for bold in re.findall(r"\*\*(.+?)\*\*", page) for word in bold.split(", ")}
+    assert len(headings) > 30
+    assert headings - words == {"bytes"}
+
+
 def _keys(value: Any, depth: int) -> set[str]:
     if isinstance(value, list):
         return set().union(*(_keys(item, depth) for item in value)) if value else set()
