@@ -21,6 +21,7 @@ __all__ = ["main"]
 EPILOG = """start with:
   waveplan demo
   waveplan COMMAND --help
+words that it prints: docs/words.md
 
 exit status: 0 done; 1 some requests or configurations were refused, they are listed and the rest
 is planned; 2 bad input, one line says what to change; 130 interrupted, with what was done so far"""
