@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from waveplan.checks import LARGEST, flag, integer, real, shown
-from waveplan.errors import InputError
+from waveplan.errors import InputError, NothingLeftError
 from waveplan.facts.fields import check, given
 from waveplan.facts.gpus import gpu_named
 
@@ -204,7 +204,7 @@ class Budget:
         left = self.device - self.reserved - used - self.colocated
         if left <= 0:
             others = f", colocated {format_bytes(self.colocated)}" if self.colocated else ""
-            raise InputError(
+            raise NothingLeftError(
                 f"nothing is left for waves: device {format_bytes(self.device)}, resident "
                 f"{format_bytes(used)}, reserve {format_bytes(self.reserved)}{others}"
             )

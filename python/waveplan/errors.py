@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["DoubtfulError", "InputError", "InternalError", "RankError", "WaveplanError", "one_line"]
+__all__ = [
+    *("DoubtfulError", "InputError", "InternalError", "NothingLeftError", "RankError"),
+    *("WaveplanError", "one_line"),
+]
 
 MOST_CHARACTERS = 1000
 """Longest message: a wrong value is shown as far as that goes."""
@@ -28,6 +31,10 @@ class InputError(WaveplanError, ValueError):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(one_line(message))
+
+
+class NothingLeftError(InputError):
+    """What stays resident, the reserve and other processes fill the device."""
 
 
 class DoubtfulError(WaveplanError):

@@ -30,6 +30,7 @@ BASES = {
     "rules": MODEL,
     "check": ["PEAKS"],
     "models": [],
+    "completion": ["bash"],
     "inspect": PLAN[1:2],
     "record": ["--tokens", "1000", *MODEL, "--peak", "1GiB"],
     "bench": ["--repeat", "0"],  # refused once every other option was looked at

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import re
 import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from conftest import data_folder
 
 import waveplan
 from waveplan import Sequences
@@ -621,3 +624,111 @@ def test_links_that_lead_in_a_circle(
     )
     assert (status, loop.is_symlink()) == (0, False), err
     assert loop.read_text().startswith("<!")
+
+
+FACTS = ["--model", "qwen3-30b-a3b", "--gpus", "8", "--cp", "2", "--ep", "2", "--tp", "2"]
+SHOWN: list[list[str]] = [
+    ["demo", "--explain"],
+    ["plan", "SEQUENCES", *FACTS, "--gpu", "H100", "--explain"],
+    ["plan", "SEQUENCES", *FACTS, "--available", "600MiB"],
+    ["price", "--tokens", "128k", *FACTS, "--gpu", "H100"],
+    ["price", "--tokens", "128k", "--model", "qwen3-30b-a3b"],
+    ["inspect", "SEQUENCES", "--model", "qwen3-8b"],
+    ["rules", *FACTS],
+    ["models"],
+    ["models", "--model", "qwen3-30b-a3b"],
+    ["check", "PEAKS"],
+    ["bench", "SEQUENCES", "--repeat", "1"],
+]
+
+
+@pytest.mark.parametrize("argv", SHOWN, ids=lambda argv: "-".join((argv[0], *argv[-2:])))
+def test_text_fits_80_100_and_120_columns(
+    capsys: pytest.CaptureFixture[str],
+    sequences: str,
+    monkeypatch: pytest.MonkeyPatch,
+    argv: list[str],
+) -> None:
+    """No line is longer, no number cut, no word broken: words are those of a wide terminal."""
+    files = {"SEQUENCES": sequences, "PEAKS": str(data_folder() / "peaks.json")}
+    given, words = [files.get(word, word) for word in argv], {}
+    for columns in (5000, 80, 100, 120):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        status, out, _ = run(capsys, *given)
+        assert status in (0, 1)
+        for line in out.splitlines():
+            assert len(line) <= columns or len(line.split()) == 1, line  # a path is one word
+        out = re.sub(r"planned in [0-9.]+ \w+|--+|[│├└]", "", out)
+        words[columns] = {*out.split()}
+        assert argv[0] == "bench" or words[columns] <= words[5000]
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+def test_captures(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    """What is printed at three widths is kept; WAVEPLAN_UPDATE=1 writes it anew."""
+    root = Path(__file__).parents[2]
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    found = []
+    for line in (
+        "plan examples/rollouts.jsonl --model qwen3-30b-a3b --gpus 8 --cp 4 --ep 2 --gpu H100",
+        "plan examples/rollouts.jsonl --model qwen3-8b --available 1GiB --tp 2 --targets all",
+        "price --tokens 128k --model qwen3.6-35b-a3b --cp 2",
+    ):
+        status, out, err = run(capsys, *line.split())
+        out = re.sub(r"planned in [0-9.]+ \w+", "planned in TIME", out)
+        found.append(f"$ waveplan {line}  # exits {status}\n{err}{out}")
+    kept, text = Path(__file__).parent / f"captures_{columns}.txt", "\n".join(found)
+    if os.environ.get("WAVEPLAN_UPDATE") == "1":
+        kept.write_text(text, encoding="utf-8")
+    assert kept.read_text(encoding="utf-8") == text
+
+
+def test_hints_name_the_option_that_helps(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["price", "--tokens", "32k", "--model", "qwen3-8b", "--tp", "2", "--json"]
+    _, text, err = run(capsys, *argv)
+    _, better, _ = run(capsys, *argv, "--sequence-parallel")
+    held = [
+        format_bytes(made["memory"]["resident"] + made["memory"]["wave"])
+        for made in (json.loads(better), json.loads(text))
+    ]
+    said = " ".join(err.split())
+    assert f"with --sequence-parallel a rank holds {held[0]}, without {held[1]}" in said
+    argv = ["price", "--tokens", "9", "--model", "qwen3-8b", "--gpu", "H100", "--full-finetuning"]
+    status, _, err = run(capsys, *argv, "--gpus", "8")
+    assert (status, "with --sharding optimizer a rank holds" in err, err.count("\n")) == (
+        2,
+        True,
+        1,
+    )
+
+
+def test_interrupted_commands_leave_a_document(
+    capsys: pytest.CaptureFixture[str], sequences: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Source, "sequences", interrupt)
+    for command in (["inspect"], ["plan", *MODEL, "--gpu", "H200"], ["price", *MODEL]):
+        status, out, err = run(capsys, *command, sequences, "--json")
+        assert (status, err) == (130, f"waveplan {command[0]}: interrupted\n")
+        assert json.loads(out) == {"version": 1, "command": command[0], "complete": False}
+
+
+def test_completion_knows_commands_options_and_values(capsys: pytest.CaptureFixture[str]) -> None:
+    _, bash, _ = run(capsys, "completion", "bash")
+    ask = "COMP_WORDS=(waveplan {}); COMP_CWORD={}; _waveplan; echo ${{COMPREPLY[@]}}"
+    for words, at, says in (
+        ("pl", 1, "plan"),
+        ("plan --sequence-p", 2, "--sequence-parallel"),
+        ("plan --gpu H1", 3, "H100"),
+        ("price --model qwen3-30b", 3, "qwen3-30b-a3b"),
+    ):
+        script = f"{bash}\n{ask.format(words, at)}"
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+        assert says in done.stdout.split()
+    assert "bashcompinit" in run(capsys, "completion", "zsh")[1]
+    assert "-l sequence-parallel" in run(capsys, "completion", "fish")[1]

@@ -319,14 +319,21 @@ class Report:
         }
 
     def text(self) -> str:
-        """The report as plain tables: classes, records, what is below or outside, what is left."""
+        """The report as plain text, see `parts`."""
+        return "\n\n".join(one if isinstance(one, str) else one.plain() for one in self.parts())
+
+    def parts(self) -> list[Table | str]:
+        """The answer; classes, records, what is below or outside, what is left."""
         classes = [(*class_figures(one), len(one.below)) for one in self.classes()]
         records = [(row.id, *figures(row)) for row in self.ordered()]
-        parts = [
-            [f"rules: {self.rules}; ratios to the observed peak"],
-            [_table(("class", "n", *CLASS_COLUMNS, "below"), classes).plain()],
-            [_table(("record", *RECORD_COLUMNS), records).plain()],
+        every = f"{len(self.rows)} of {len(self.rows) + len(self.unpriced)} records"
+        made: list[Table | str] = [
+            f"{len(self.below())} of {len(self.rows)} prices are below the observed peak; {every} "
+            f"are priced, by the rules {self.rules}; ratios are to the observed peak",
+            _table(("class", "n", *CLASS_COLUMNS, "below"), classes),
+            _table(("record", *RECORD_COLUMNS), records),
         ]
+        parts: list[list[str]] = []
         for title, rows in self.remarks():
             if rows:
                 lines = [f"  {row.id}: {ratios(row)}: {cause(row)}" for row in rows]
@@ -341,7 +348,7 @@ class Report:
         if self.unpriced:
             lines = [f"  {one.id}: {one.reason}" for one in self.unpriced]
             parts.append([f"not priced ({len(self.unpriced)}):", *lines])
-        return "\n\n".join("\n".join(part) for part in parts)
+        return [*made, *("\n".join(part) for part in parts)]
 
     def ordered(self) -> list[Row]:
         """All rows, by class."""
@@ -354,6 +361,8 @@ class Report:
 
 
 CLASS_COLUMNS = ("estimate", "required", "withheld", "reference required", "required if balanced")
+OPTIONAL = ("reference required", "required if balanced", "withheld", "required / observed")
+"""Columns that go where the terminal is narrow, the first first."""
 RECORD_COLUMNS = (
     "observed GB",
     "estimate GB",
@@ -366,7 +375,8 @@ RECORD_COLUMNS = (
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    return Table("", head, rows, right=head[1:], ruled=False)
+    optional = [name for name in OPTIONAL if name in head]
+    return Table("", head, rows, right=head[1:], ruled=False, optional=optional)
 
 
 def _digits(value: float | None) -> float | None:

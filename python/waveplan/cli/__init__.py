@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 
+from waveplan.cli.output import WRITTEN, write_json
 from waveplan.cli.parser import Help, Parser
 from waveplan.cli.status import BAD_INPUT, BUG, DONE, INTERRUPTED
 from waveplan.cli.streams import discard_stdout, streams
@@ -30,7 +31,8 @@ is planned; 2 bad input, one line says what to change; 130 interrupted, with wha
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     with streams():
-        name = "waveplan"
+        name, args = "waveplan", None
+        WRITTEN.clear()
         try:
             words = sys.argv[1:] if argv is None else argv
             args = _parser(words[0] if words else "").parse_args(words)
@@ -47,6 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return DONE
         except KeyboardInterrupt:
             _say(f"{name}: interrupted")
+            if args is not None and getattr(args, "json", False) and not WRITTEN:
+                write_json(args.command, complete=False)
             return INTERRUPTED
         except InternalError as error:
             _say(f"{name}: a bug in waveplan: {error}")
@@ -77,6 +81,7 @@ def _leave(leaving: SystemExit) -> int:
 
 COMMANDS = (
     *("demo", "plan", "price", "sweep", "inspect", "rules", "models", "record", "check", "bench"),
+    "completion",
 )
 
 

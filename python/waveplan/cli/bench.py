@@ -7,6 +7,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from importlib.resources import files
 from typing import Any
@@ -17,6 +18,7 @@ from waveplan import checks
 from waveplan.cli import options
 from waveplan.cli.output import write_json
 from waveplan.cli.parser import whole
+from waveplan.cli.status import DONE, INTERRUPTED
 from waveplan.desk.jobs import Job, Source
 from waveplan.errors import InputError
 from waveplan.report.table import Table, integer, seconds, show
@@ -73,23 +75,28 @@ def run(args: argparse.Namespace) -> int:
     job = options.job_of(args, **({} if named else {"model": "qwen3.6-35b-a3b"}))
     if job.budget is None and job.available is None:
         job = replace(job, available="64GiB")
+    args.file = args.file or [str(files("waveplan") / "data" / "demo.npz")]
     source = options.source_of(args)
-    if not args.file:
-        source = replace(source, path=str(files("waveplan") / "data" / "demo.npz"))
-    results = measure(job, source, args.repeat)
+    results, complete = measure(job, source, args.repeat)
     if args.json:
-        write_json("bench", job=job, model=job.read(), source=source, seconds=results)
-        return 0
+        write_json(
+            "bench", complete=complete, job=job, model=job.read(), source=source, seconds=results
+        )
+        return DONE if complete else INTERRUPTED
     requests = source.requests()
-    base = results["read the tokens once"]
-    title = f"{len(requests):,} sequences, {integer(int(requests.sequences.lengths.sum()))} tokens"
+    base = results.get("read the tokens once")
+    tokens = integer(int(requests.sequences.lengths.sum()))
+    took = ", ".join(f"{name} {seconds(value)}" for name, value in [*results.items()][2:])
     rows = [
         (name, seconds(value), f"{value / base:.1f}" if base else "")
         for name, value in results.items()
     ]
-    print(job.model_text(), end="\n\n")
-    show(Table(title, ("work", "median", "x reading"), rows, right=("median", "x reading")))
-    return 0
+    show(
+        f"{took}: {len(requests):,} sequences, {tokens} tokens on {job.ranks_text()}; {job.model}",
+        Table("", ("work", "median", "x reading"), rows, right=("median", "x reading")),
+        job.model_text(),
+    )
+    return DONE if complete else INTERRUPTED
 
 
 def _beside(args: argparse.Namespace) -> int:
@@ -108,20 +115,25 @@ def _beside(args: argparse.Namespace) -> int:
     reason = reference.available()
     if reason is not None:
         raise InputError(f"--peer: the reference planner is {reason}")
-    made = []
-    for name, cps in wanted.items():
-        for one in peer.compare([name], cps, args.repeat):
-            made.append(one.to_dict())
-            print(f"{name} CP {one.cp}: {one.ratio:,.0f}x", file=sys.stderr, flush=True)
+    made, complete = [], False
+    with suppress(KeyboardInterrupt):
+        for name, cps in wanted.items():
+            for one in peer.compare([name], cps, args.repeat):
+                made.append(one.to_dict())
+                print(f"{name} CP {one.cp}: {one.ratio:,.0f}x", file=sys.stderr, flush=True)
+        complete = True
     if args.json:
-        write_json("bench", peer=made)
-        return 0
+        write_json("bench", complete=complete, peer=made)
+        return DONE if complete else INTERRUPTED
     show(peer.search_table("cold and warm searches, equal waves", made))
-    return 0
+    return DONE if complete else INTERRUPTED
 
 
-def measure(job: Job, source: Source, repeat: int) -> dict[str, float]:
-    """Median seconds of each piece of work. Each run starts from the sequences alone."""
+def measure(job: Job, source: Source, repeat: int) -> tuple[dict[str, float], bool]:
+    """Median seconds of each piece of work, and whether Ctrl-C left all of it done.
+
+    Each run starts from the sequences alone.
+    """
     from waveplan.refusal import WaveRefused
 
     requests = source.requests()
@@ -140,7 +152,11 @@ def measure(job: Job, source: Source, repeat: int) -> dict[str, float]:
         "first wave, cold": search,
         "all waves": lambda: sum(1 for _ in job.planner().waves(requests, on_refusal="skip")),
     }
-    return {name: _median(call, repeat) for name, call in work.items()}
+    made: dict[str, float] = {}
+    with suppress(KeyboardInterrupt):
+        for name, call in work.items():
+            made[name] = _median(call, repeat)
+    return made, len(made) == len(work)
 
 
 def _median(call: Callable[[], object], repeat: int) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 from waveplan.cli import options
 from waveplan.cli.output import write_json
 from waveplan.cli.parser import picture_file
+from waveplan.report.table import show
 
 EXAMPLE = """\
   waveplan check peaks.json
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     rules = options.job_of(args, model="").rule_set_of()
     plot = picture_file(args.plot)
     report = check(Path(args.peaks), rules=rules)
-    print(report.text(), file=sys.stderr if args.json else sys.stdout, flush=True)
+    show(*report.parts(), out=sys.stderr if args.json else sys.stdout)
     if plot is not None:
         from waveplan.report.plots import predicted_observed
 

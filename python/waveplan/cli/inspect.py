@@ -13,7 +13,7 @@ from waveplan.cli.progress import Progress
 from waveplan.cli.status import DONE, REFUSED
 from waveplan.desk.jobs import Source
 from waveplan.report.summary import count
-from waveplan.report.table import integer
+from waveplan.report.table import integer, show, width, wrapped
 from waveplan.sequences.fit import unfit
 from waveplan.sequences.odd import report
 
@@ -53,10 +53,10 @@ def run(args: argparse.Namespace) -> int:
     found = report(sequences)
     if model is not None:
         found["odd"] += unfit(sequences, model.vocab, model.context)
-    if job is not None:
-        print(job.model_text(), file=sys.stderr if args.json else sys.stdout)
     refused = found["empty"]["sequences"] and not source.skip_empty
-    _show(found, sys.stderr if args.json else sys.stdout)
+    _show(found, out := sys.stderr if args.json else sys.stdout)
+    if job is not None:
+        print(job.model_text(), file=out)
     if args.json:
         write_json("inspect", source=source, model=job and job.read(), **found)
     return REFUSED if refused else DONE
@@ -64,12 +64,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _show(found: dict[str, Any], out: TextIO) -> None:
     def line(name: str, text: str) -> None:
-        print(f"{name:10}  {text}", file=out)
+        print("\n".join(wrapped(f"{name:10}  {text}", width(), " " * 12)), file=out)
 
     pads = f" and {integer(found['pads'])} pads, dropped" if found["pads"] else ""
-    print(
+    show(
         f"{count(found['sequences'], 'sequence')} of {count(found['tokens'], 'token')}{pads}",
-        file=out,
+        out=out,
     )
     by = " and ".join(found["labels"]) or "no column says which, so all"
     line("labelled", f"{count(found['labelled'], 'token')} ({by})")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import textwrap
 from typing import Any
 
 from waveplan.cli import options
 from waveplan.cli.output import write_json
-from waveplan.report.table import Table, show
+from waveplan.report.table import Table, show, width, wrapped
 
 EXAMPLE = """\
   waveplan models
@@ -52,11 +51,15 @@ def run(args: argparse.Namespace) -> int:
         }
         write_json("models", bundled=bundled, families=families, megatron=lists)
         return 0
-    table = Table("bundled models", ("name", "family", "layers", "parameters"), right={"layers"})
+    show(
+        f"{len(models.names())} bundled models; {len(families)} families of config.json are read",
+        end="\n\n",
+    )
+    table = Table("", ("name", "family", "layers", "parameters"), right={"layers"})
     for name in models.names():
         model = models.get(name)
         table.add(name, model.family, f"{model.layers}", f"{model.parameters / 1e9:.2f} B")
     show(table)
-    print("\nfamilies of config.json that are read, by model_type:")
-    print(textwrap.fill(", ".join(families), 78, initial_indent="  ", subsequent_indent="  "))
+    print("\nfamilies, by model_type:")
+    print("\n".join(wrapped(f"  {', '.join(families)}", width())))
     return 0

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any, TextIO
 from waveplan.budget import format_bytes
 from waveplan.cli.parser import Help, HelpAll, Store, Switch, share, whole
 from waveplan.cli.progress import Progress
+from waveplan.desk.hints import helps
 from waveplan.desk.jobs import Job, Source, megatron_values
-from waveplan.errors import InputError
+from waveplan.errors import InputError, NothingLeftError
 from waveplan.facts.fields import checked
 from waveplan.sequences.fit import read_as, unfit
 from waveplan.sequences.odd import padded
 
 if TYPE_CHECKING:
     from waveplan.facts.model import Model
+    from waveplan.planner import Planner
     from waveplan.sequences.requests import Requests
 
 JOB: dict[str, Field[Any]] = {item.name: item for item in fields(Job)}
@@ -183,6 +185,15 @@ def job_of(args: argparse.Namespace, **changed: Any) -> Job:
     """Return the job that the options describe."""
     values = {name: value for name, value in vars(args).items() if name in JOB}
     return Job(**{**complete(args, values), **changed})
+
+
+def planner_of(job: Job, requests: Requests | None = None) -> Planner:
+    """Return the planner of a job; where nothing is left for waves, say what would help."""
+    try:
+        return job.planner()
+    except NothingLeftError as error:
+        option = helps(job, requests)
+        raise InputError(f"{error}; {option}" if option else str(error)) from None
 
 
 def complete(args: argparse.Namespace, values: dict[str, Any]) -> dict[str, Any]:

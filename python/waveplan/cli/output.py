@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
+import signal
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["provenance", "refusal", "write_json"]
 
 VERSION = 1
+WRITTEN: list[str] = []
+"""Commands whose document is out."""
 
 
 def write_json(command: str, **parts: Any) -> None:
@@ -25,9 +28,18 @@ def write_json(command: str, **parts: Any) -> None:
         name: asdict(part) if name in ("job", "source") and part else part
         for name, part in parts.items()
     }
+    parts = {"complete": True, **parts}
     document = {"version": VERSION, "command": command, **parts}
-    json.dump(document, sys.stdout, indent=1, allow_nan=False)
-    print(flush=True)
+    text = json.dumps(document, indent=1, allow_nan=False)
+    before = None
+    with suppress(ValueError):  # another thread than the main one
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a document is whole, or none
+    try:
+        print(text, flush=True)
+        WRITTEN.append(command)
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
 
 
 def provenance(args: argparse.Namespace, source: Source) -> dict[str, str]:

@@ -15,8 +15,10 @@ from waveplan.cli.parser import apart, output_file, picture_file
 from waveplan.cli.progress import Progress
 from waveplan.cli.status import DONE, INTERRUPTED, REFUSED
 from waveplan.composition import ComposedWaves
+from waveplan.desk.hints import helps
 from waveplan.desk.jobs import Job, Source
 from waveplan.files import write_text
+from waveplan.refusal import cut
 from waveplan.report.summary import (
     answer,
     explanation,
@@ -35,6 +37,7 @@ from waveplan.report.table import Table, integer, show
 
 if TYPE_CHECKING:
     from waveplan.planner import Waves
+    from waveplan.sequences.requests import Requests
     from waveplan.wave import Wave
 
 EXAMPLE = """\
@@ -93,7 +96,7 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
     html, plot = output_file(args.html), picture_file(args.plot)
     paths = source.path if isinstance(source.path, tuple) else (source.path,)
     apart((html, plot), (*paths, job.model, job.rules))
-    planner = job.planner()
+    planner = options.planner_of(job)
     requests = options.read(source, planner.model, strict=job.strict)
     start = time.perf_counter()
     found = job.waves(planner, requests)
@@ -103,12 +106,15 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
     elapsed = time.perf_counter() - start
     tightest = max(waves, key=lambda wave: wave.required, default=None)
     parts = memory(planner, found.doubtful, None if tightest is None else tightest.required)
+    hardest, short = _forward(found, tightest)
+    option = helps(job, hardest, short=short)
     place = "" if tightest is None else f"wave {waves.index(tightest) + 1}, the tightest"
     show(
         f"{answer(waves, found, not interrupted)} {setting(job, planner, parts)}",
         *((_table(job, waves, None if args.all else SHOWN),) if waves else ()),
         *("\n".join(legend(job)),) * (job.dp > 1 or job.cp > 1),
         *summary(waves, found, elapsed),
+        *((option,) if option else ()),
         memory_table(parts, place, found.doubtful),
         f"assumed: {planner.training.assumed()}\n{job.model_text()}",
         out=out,
@@ -149,6 +155,18 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
     if interrupted:
         return INTERRUPTED
     return REFUSED if found.refused or requests.empty else DONE
+
+
+def _forward(found: Waves, tightest: Wave | None) -> tuple[Requests | None, bool]:
+    """Requests for a hint, and whether they do not fit: the hardest refused, or the tightest."""
+    if found.refused:
+        hardest = max(found.refused, key=lambda item: item.required).plan
+    elif tightest is None:
+        return None, False
+    else:
+        hardest = tightest.plan
+    lengths = found.pool.lengths[hardest.requests]
+    return cut(found.pool, hardest.requests, int(lengths.max())), bool(found.refused)
 
 
 def _bound(found: Waves) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from waveplan.budget import format_bytes
 from waveplan.cli import options
 from waveplan.cli.output import write_json
 from waveplan.cli.parser import tokens, whole
+from waveplan.desk.hints import UNBOUNDED, helps
 from waveplan.errors import InputError
 from waveplan.pricing import bind, price
 from waveplan.report.summary import charges, count, memory, memory_table, setting, states
@@ -24,7 +25,6 @@ EXAMPLE = """\
   waveplan price rollouts.npz --model qwen3.6-35b-a3b --cp 2 --budget 141GB"""
 
 MOST_TOKENS, MOST_REQUESTS = 1 << 26, 1 << 20
-UNBOUNDED = 1 << 62
 
 
 def register(subparsers: Any) -> None:
@@ -73,7 +73,9 @@ def run(args: argparse.Namespace) -> int:
         )
     requests = requests_of(args)
     # Planned without a bound, so that the one forward is priced as it is, not split until it fits.
-    planner = (job if bounded else replace(job, available=str(UNBOUNDED))).planner()
+    planner = options.planner_of(
+        job if bounded else replace(job, available=str(UNBOUNDED)), requests
+    )
     doubtful = planner.doubtful(requests)
     available = planner.available - planner.kept(planner.available, doubtful)
     plans = planner.plan_shares(requests, available=UNBOUNDED)
@@ -105,6 +107,8 @@ def run(args: argparse.Namespace) -> int:
     if requests.padding:
         pads = sum(p.logical_tokens for p in plans) - int(requests.lengths.sum())
         several.append(f"padding: {integer(pads)} of these tokens are pads")
+    if option := helps(job, requests, short=fits is False):
+        several.append(option)
     show(
         f"{asked} require {format_bytes(priced.required)}{fit if bounded else ''} "
         f"{setting(job, planner, parts)}",

@@ -11,7 +11,8 @@ from typing import Any
 from waveplan.accuracy.waves import facts_of
 from waveplan.budget import format_bytes, parse_bytes
 from waveplan.cli import options
-from waveplan.cli.price import UNBOUNDED, add_requests, requests_of
+from waveplan.cli.price import add_requests, requests_of
+from waveplan.desk.hints import UNBOUNDED
 from waveplan.pricing import price
 
 EXAMPLE = """\

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from typing import Any
 
 from waveplan.cli import options
 from waveplan.cli.output import write_json
+from waveplan.desk.jobs import Job
 from waveplan.report.summary import short
 from waveplan.report.table import Table, show
 
@@ -56,22 +58,33 @@ def run(args: argparse.Namespace) -> int:
             "rules", job=job if named else None, model=job.read() if named else None, rules=rows
         )
         return 0
-    if named:
-        print(f"{job.model_text()}\non {job.ranks_text()}, {job.training_text()}\n")
+    show(_answer(job, named, chosen.name, tables), end="\n\n")
     for title, table in tables.items():
         if args.verbose:
-            print(_verbose(title, table), end="\n\n")
+            show(_verbose(title, table), end="\n\n")
         else:
-            show(_table(title, table), *_reasons(table))
-            print()
+            show(_table(title, table), *_reasons(table), end="\n\n")
+    if named:
+        print(job.model_text())
     if not args.verbose:
         print("--verbose adds formulas, where they hold, and sources")
     return 0
 
 
+def _answer(job: Job, named: bool, name: str, tables: dict[str, list[dict[str, Any]]]) -> str:
+    wave, resident = map(len, tables.values())
+    text = f"{wave} rules price a wave, {resident} what stays resident, by the rule set {name}"
+    if not named:
+        return text
+    states = Counter(row["state"] for rows in tables.values() for row in rows)
+    some = f"{states['unmeasured']} are unmeasured, {states['uncharged']} uncharged"
+    return f"{text}; {some} for {job.model} on {job.ranks_text()}, {job.training_text()}"
+
+
 def _table(title: str, rows: list[dict[str, Any]]) -> Table:
     several = "state" in rows[0]
     table = Table(title, ("rule", "lives", *(("state",) if several else ()), "what it charges"))
+    table.optional = ("lives",)
     for row in rows:
         state = (row["state"],) if several else ()
         table.add(row["name"], row["lives"], *state, short(row["why"]))

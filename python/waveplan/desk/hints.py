@@ -10,14 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from waveplan.budget import format_bytes
+from waveplan.budget import RESERVE, format_bytes
 from waveplan.desk.jobs import Job
 from waveplan.errors import WaveplanError
 from waveplan.planner import Planner
 from waveplan.refusal import cheapest, enough
 from waveplan.sequences.requests import Requests
 
-__all__ = ["Hint", "hints"]
+__all__ = ["UNBOUNDED", "Hint", "helps", "hints"]
+
+UNBOUNDED = 1 << 62
+"""Bytes within which everything fits: prices a plan as it is."""
+LEAST = 0.95
+"""An option helps that leaves at most this share of the bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,42 @@ def hints(job: Job, planner: Planner, pool: Requests, requests: NDArray[np.int64
             continue
     tried.sort(key=lambda hint: (not hint.fits, hint.gpus, hint.required - hint.available))
     return found + tried
+
+
+def helps(job: Job, requests: Requests | None = None, *, short: bool = True) -> str:
+    """Return in a line which option makes a rank hold least on as many GPUs; "" where none helps.
+
+    Args:
+        requests: one forward; None: what stays between waves alone.
+        short: it does not fit. Else only what is nearly always forgotten is said.
+    """
+    planner, before = _held(job, requests)
+    found = []
+    for change, values in _changes(job, planner):
+        if not short and change != "--sequence-parallel":
+            continue
+        try:
+            other, held = _held(replace(job, gpus=None, **values), requests)
+        except WaveplanError:  # the model cannot be divided that way
+            continue
+        if held <= before * LEAST and other.topology.world <= planner.topology.world:
+            found.append((held, change))
+    if not found:
+        return ""
+    held, change = min(found)
+    when = " between waves" if requests is None else ""
+    return f"with {change} a rank holds {format_bytes(held)}{when}, without {format_bytes(before)}"
+
+
+def _held(job: Job, requests: Requests | None) -> tuple[Planner, int]:
+    """Bytes of a rank: what is resident, and the forward of the rank that requires most."""
+    free = {"available": str(UNBOUNDED), "budget": None, "resident": None, "colocated": "0"}
+    planner = replace(job, **free, reserve=RESERVE).planner()
+    held = planner.resident().total
+    if requests is not None:
+        plans = planner.plan_shares(requests, available=UNBOUNDED)
+        held += max(plan.required for plan in plans)
+    return planner, held
 
 
 def _planned(planner: Planner, pool: Requests, requests: NDArray[np.int64], change: str) -> Hint:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -45,7 +46,8 @@ def wrapped(text: str, columns: int, indent: str = "  ") -> list[str]:
 
 
 def _hanging(line: str, columns: int) -> list[str]:
-    return wrapped(line, columns, " " * (len(line) - len(line.lstrip()) + 2))
+    start = re.match(r" *(?:[\d.,]+ [KMGT]?i?B [* ] *)?", line)  # of a price's explanation
+    return wrapped(line, columns, " " * min(columns // 2, len(start[0] if start else "") + 2))
 
 
 class Markup(str):
@@ -172,7 +174,7 @@ class Tree:
         return "\n".join(lines)
 
 
-def show(*parts: Table | Tree | str, out: TextIO | None = None) -> None:
+def show(*parts: Table | Tree | str, out: TextIO | None = None, end: str = "\n") -> None:
     """Print parts one after another as wide as the terminal; there the first line is bold."""
     stream = out if out is not None else sys.stdout
     columns = width()
@@ -185,4 +187,4 @@ def show(*parts: Table | Tree | str, out: TextIO | None = None) -> None:
     if stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
         first, *rest = text.split("\n")
         text = "\n".join([f"\x1b[1m{first}\x1b[0m", *rest])
-    print(text, file=stream, flush=True)
+    print(text, file=stream, end=end, flush=True)
