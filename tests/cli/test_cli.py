@@ -287,7 +287,7 @@ def test_options_override_megatron_arguments(
     file.write_text(SCRIPT)
     words = ("--megatron", str(file), "--gpus", "16", "--lora-rank", "4", "--dtype", "float16")
     _, out, _ = run(capsys, "rules", *words)
-    assert "on DP 8 TP 2 EP 4, full recompute, LoRA rank 4" in out
+    assert "on DP 8 TP 2 EP 4, full recompute, LoRA rank 4" in " ".join(out.split())
     assert "in float16" in " ".join(out.split())
     status, _, error = run(capsys, "rules", *words[:2], "--gpus", "3")
     assert (status, "world is 3: it must be a multiple of 2" in error) == (2, True)
