@@ -51,7 +51,6 @@ results! {
     OUTPUT_TOKEN "output_token" "Bytes a gdn layer saves per packed token; weighs ranks.";
     HEAD_CHUNK "largest_head_chunk" "Tokens of the head's largest chunk (known before any token).";
     MARGIN "margin" "The part of `REQUIRED` that stands in for uncharged rules.";
-    DOUBTFUL "doubtful" "How many rules that matter to this plan are uncharged or unmeasured.";
 }
 
 /// One operation. Operands are indices of earlier nodes.
@@ -89,6 +88,8 @@ pub enum Node {
     SumPacks(u32),
     /// Largest over the packs (0 without packs, never negative).
     MaxPacks(u32),
+    /// The charge of a rule in doubt, which has this number.
+    Mark(u32, u32),
 }
 
 impl Node {
@@ -125,6 +126,7 @@ impl Node {
                 let factor = factors.get(at(1)? as usize).copied();
                 Self::Scale(at(0)?, factor.ok_or_else(bad)?)
             }
+            ("mark", 2) => Self::Mark(at(0)?, at(1)?),
             _ => return Err(bad()),
         })
     }
@@ -132,7 +134,9 @@ impl Node {
     fn operands(self) -> ([u32; 3], usize) {
         match self {
             Self::Const(_) | Self::Plan(_) | Self::Pack(_) => ([0; 3], 0),
-            Self::Scale(a, _) | Self::SumPacks(a) | Self::MaxPacks(a) => ([a, 0, 0], 1),
+            Self::Scale(a, _) | Self::SumPacks(a) | Self::MaxPacks(a) | Self::Mark(a, _) => {
+                ([a, 0, 0], 1)
+            }
             Self::Add(a, b)
             | Self::Sub(a, b)
             | Self::Mul(a, b)
@@ -165,6 +169,7 @@ impl Node {
             Self::Equal(..) => Self::Equal(a, b),
             Self::Choose(..) => Self::Choose(a, b, c),
             Self::Scale(_, factor) => Self::Scale(a, factor),
+            Self::Mark(_, rule) => Self::Mark(a, rule),
             Self::SumPacks(_) => Self::SumPacks(a),
             Self::MaxPacks(_) => Self::MaxPacks(a),
         }
@@ -394,7 +399,7 @@ impl Program {
         packs: &[[i64; G]],
         results: &mut Vec<i64>,
     ) -> Result<()> {
-        let columns = self.columns(plan, packs);
+        let columns = self.columns(plan, packs, |_| true);
         let mut faults = Faults::default();
         for &root in &self.roots {
             match columns[root as usize][0] {
@@ -413,13 +418,91 @@ impl Program {
     ) -> Result<Vec<Vec<Option<i64>>>> {
         self.check(plan, G)?;
         let known = |column: Vec<Value>| column.into_iter().map(Value::ok).collect();
-        Ok((self.columns(plan, packs).into_iter()).map(known).collect())
+        Ok((self.columns(plan, packs, |_| true).into_iter())
+            .map(known)
+            .collect())
     }
 
-    fn columns<const G: usize>(&self, plan: &[i64], packs: &[[i64; G]]) -> Vec<Vec<Value>> {
+    /// Which rules in doubt matter to a plan, by their numbers: without its charge the last result
+    /// is another. With `smaller` to any plan of its kind, for which eighths of it stand.
+    pub fn matter<const G: usize>(
+        &self,
+        plan: &[i64],
+        packs: &[[i64; G]],
+        smaller: bool,
+    ) -> Result<Vec<bool>> {
+        self.check(plan, G)?;
+        let (charge, mut found) = self.matter_here(plan, packs)?;
+        let (mut plan, mut packs) = (plan.to_vec(), packs.to_vec());
+        while smaller && found != charge {
+            let mut largest = 0;
+            for value in plan.iter_mut().chain(packs.as_flattened_mut()) {
+                *value = (*value / 8).max((*value).min(1));
+                largest = largest.max(*value);
+            }
+            for (known, now) in found.iter_mut().zip(self.matter_here(&plan, &packs)?.1) {
+                *known |= now;
+            }
+            if largest <= 1 {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Which rules in doubt charge, and which of them matter; all that charge, where none alone
+    /// but they together change the result.
+    fn matter_here<const G: usize>(
+        &self,
+        plan: &[i64],
+        packs: &[[i64; G]],
+    ) -> Result<(Vec<bool>, Vec<bool>)> {
+        let columns = self.columns(plan, packs, |_| true);
+        let mut charge = Vec::new();
+        for (node, column) in self.nodes.iter().zip(&columns) {
+            if let &Node::Mark(_, rule) = node {
+                charge.resize(charge.len().max(rule as usize + 1), false);
+                charge[rule as usize] |= column.iter().any(|&value| value != Ok(0));
+            }
+        }
+        let none = vec![false; charge.len()];
+        let (Some(&last), true) = (self.roots.last(), charge.contains(&true)) else {
+            return Ok((none.clone(), none));
+        };
+        let whole = columns[last as usize][0];
+        if let Err(faults) = whole {
+            faults.check()?;
+        }
+        let other = |charges: &dyn Fn(u32) -> bool| {
+            self.columns(plan, packs, charges)[last as usize][0] != whole
+        };
+        if !other(&|_| false) {
+            return Ok((charge, none));
+        }
+        let alone = |(rule, &charges)| charges && other(&|one| one as usize != rule);
+        let found: Vec<bool> = charge.iter().enumerate().map(alone).collect();
+        let found = if found.contains(&true) {
+            found
+        } else {
+            charge.clone()
+        };
+        Ok((charge, found))
+    }
+
+    /// The column of every node; rules in doubt count where `charges` says so.
+    fn columns<const G: usize>(
+        &self,
+        plan: &[i64],
+        packs: &[[i64; G]],
+        charges: impl Fn(u32) -> bool,
+    ) -> Vec<Vec<Value>> {
         let mut made: Vec<Vec<Value>> = Vec::with_capacity(self.nodes.len());
         let per_pack = per_pack(&self.nodes);
-        for &node in &self.nodes {
+        let zero = |node| match node {
+            Node::Mark(_, rule) if !charges(rule) => Node::Const(0),
+            _ => node,
+        };
+        for node in self.nodes.iter().copied().map(zero) {
             let (operands, _) = node.operands();
             let value = |operand: u32, pack: usize| {
                 let shift = if per_pack[operand as usize] { pack } else { 0 };
@@ -651,7 +734,7 @@ impl Faults {
             Node::Choose(a, b, c) => at(if at(a) != 0 { b } else { c }),
             Node::Scale(a, factor) => self.scale(at(a), factor),
             // Folds run in their own place, after each pack.
-            Node::SumPacks(a) | Node::MaxPacks(a) => at(a),
+            Node::SumPacks(a) | Node::MaxPacks(a) | Node::Mark(a, _) => at(a),
         }
     }
 }

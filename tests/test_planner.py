@@ -53,8 +53,9 @@ def test_a_first_wave_grows_under_measured_rules_and_not_under_profiles() -> Non
 
 
 def test_a_rule_that_is_off_needs_a_profile_or_a_margin() -> None:
-    """The reference rules charge no pending saves of gdn layers under CP."""
-    sequences = grpo()
+    """The reference rules charge no pending saves of gdn layers under CP, which matter where the
+    layers of a wave need more than its head."""
+    sequences = workloads.grpo(5, groups=2, k=2, prompt=(20_000, 21_000), completion=(50, 700))
     wave = planner(cp=2, rules=reference_rules(), margin=None).wave(sequences)
     assert wave.width == 1
     assert wave.stopped.kind == "trust"

@@ -566,6 +566,9 @@ class Program:
         """Results over one plan."""
     def every(self, measures: Measures) -> list[list[int | None]]:
         """The value of every node: one entry, or one per pack; None where it has no value."""
+    def matter(self, measures: Measures, smaller: bool) -> list[bool]:
+        """Which rules in doubt matter to a plan, by their numbers: without its charge the last
+        result is another. With ``smaller`` to any smaller plan of its kind, too."""
     def measure_settings(self) -> MeasureSettings:
         """Settings of measures as the rules have them."""
 

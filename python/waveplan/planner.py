@@ -29,7 +29,6 @@ from waveplan.pricing import (
     Status,
     bind,
     default_rules,
-    price,
     reference_rules,
 )
 from waveplan.profiles import MOST, Observation, Profile, Profiles, Signature
@@ -224,7 +223,7 @@ class Planner:
         found = self.bound.doubtful
         if found:
             with suppress(InputError):  # a price past 64 bits: then every rule counts
-                found = price(self.make_engine(pool).unshared(), self.bound).doubtful
+                found = self.bound.matter(self.make_engine(pool).unshared(), smaller=True)
         if self.strict and found:
             raise DoubtfulError("; ".join(map(str, found)))
         return found

@@ -48,6 +48,13 @@ impl PyProgram {
         Ok(self.inner.every(&measures.plan, &measures.packs)?)
     }
 
+    /// Which rules in doubt matter to a plan, by their numbers: without its charge the last result
+    /// is another. With `smaller` to any smaller plan of its kind, too.
+    fn matter(&self, measures: &Measures, smaller: bool) -> PyResult<Vec<bool>> {
+        let Measures { plan, packs } = measures;
+        Ok(self.inner.matter(plan, packs, smaller)?)
+    }
+
     /// Settings of measures as the rules have them.
     fn measure_settings(&self) -> PyResult<Settings> {
         Ok(Settings::of(&self.inner)?)

@@ -666,8 +666,11 @@ impl Pricer {
         } = &mut self.work;
         (self.engine.program).evaluate(&measures.plan, &measures.packs, values)?;
         let covered = scale.packed <= 0 || profile.is_some_and(|p| p.window() >= scale.packed);
-        let believed =
-            settings.trust_rules && (settings.margin || values.root(root::DOUBTFUL) == 0);
+        let believed = settings.trust_rules
+            && (settings.margin
+                || !(self.engine.program)
+                    .matter(&measures.plan, &measures.packs, false)?
+                    .contains(&true));
         let estimate = Estimate {
             required: values.root(root::REQUIRED),
             packed: scale.packed,

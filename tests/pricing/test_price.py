@@ -127,7 +127,7 @@ def test_routed_tokens_at_ep_1() -> None:
 def test_shared_return_is_off_and_says_so(ranks: dict[str, int], blame: str) -> None:
     for rules in (reference_rules(), default_rules()):
         bound = bind(MODEL_A, Topology(**ranks), Training(), rules)
-        got = price(wave(1000), bound)
+        got = price(wave(20_000), bound)
         if rules is default_rules() and "pp" in ranks:  # charged there, though no record is
             assert "moe.shared_expert_return" in {state.name for state in got.unmeasured}
             continue
@@ -143,7 +143,7 @@ def test_shared_return_is_off_and_says_so(ranks: dict[str, int], blame: str) -> 
         assert "moe.shared_expert_return" not in got.terms
         assert wanted in got.explain()
         with pytest.raises(DoubtfulError, match=r"moe\.shared_expert_return: not charged at"):
-            price(wave(1000), bound, strict=True)
+            price(wave(20_000), bound, strict=True)
 
 
 def test_cp_0_is_refused() -> None:
@@ -364,19 +364,33 @@ def test_margin_is_what_rules_would_charge() -> None:
     got = price(wave(10_000), ours)
     assert got.margin > 0
     assert got.required - got.margin == int(got.estimate * 1.1)
-    assert got.results["doubtful"] > 0
+    assert got.doubtful
     assert "margin for doubtful rules" in got.explain()
     theirs = bind(MODEL_A, Topology(**ranks), Training(), reference_rules())
     assert price(wave(10_000), theirs).margin == 0
     priced = price(wave(10_000), bind(MODEL_A, Topology(cp=2), Training(), default_rules()))
-    assert (priced.margin, priced.results["doubtful"], priced.uncharged) == (0, 0, ())
+    assert (priced.margin, priced.doubtful) == (0, ())
 
 
 def test_dense_waves_with_gradients_do_not_miss_the_no_gradient_rule() -> None:
     bound = bind(DENSE, Topology(tp=4, sequence_parallel=True), Training(), default_rules())
     assert "dense.no_grad_stage" in {state.name for state in bound.unmeasured}
-    assert price(wave(5000), bound).results["doubtful"] == 0
-    assert price(wave(5000, gradient=0), bound).results["doubtful"] == 1
+    assert not price(wave(5000), bound).doubtful
+    without = wave(5000, gradient=0)
+    # It charges, but less than the branch that binds.
+    assert bound.values(without, "no_grad_stage", "generic.activations") == {
+        0: [465_920_000, 819_200_000]
+    }
+    assert not price(without, bound).doubtful
+
+
+def test_a_rule_in_doubt_matters_where_its_branch_binds() -> None:
+    """At 1,000 tokens the head is the widest moment, at 20,000 an expert layer is."""
+    bound = bind(MODEL_A, Topology(tp=2, ep=2, sequence_parallel=True), Training())
+    few, many = ({one.name for one in price(wave(n), bound).doubtful} for n in (1000, 20_000))
+    assert few - many == {"head.workspace"}
+    assert "moe.routed_tokens" in many - few
+    assert few | many <= {one.name for one in bound.matter(wave(20_000), smaller=True)}
 
 
 # -- the core against the slow evaluator ----------------------------------------------------
@@ -498,7 +512,7 @@ def test_measures_are_checked() -> None:
     with pytest.raises(InputError, match="give a plan"):
         price(object(), bound)
     with pytest.raises(InputError, match="measures must be a Measures"):
-        bound.evaluate(good.to_dict())
+        bound.results(good.to_dict())
 
 
 def test_programs_are_checked() -> None:

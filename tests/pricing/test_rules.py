@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import runpy
 from dataclasses import replace
 from pathlib import Path
@@ -187,6 +188,14 @@ def test_rules_are_frozen_and_checked() -> None:
         Rule("plain", "3 * B")
     with pytest.raises(InputError, match="lives"):
         Rule("my.rule", "3 * B", lives="forever")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rules", [default_rules(), reference_rules(), resident_rules()])
+def test_bundled_sets_pass_the_checks_of_every_other(rules: RuleSet) -> None:
+    rules.check()
+    bind(MODEL, Topology(), Training())  # functions of formulas do not pickle
+    again = pickle.loads(pickle.dumps(rules))
+    assert [*again.formulas] == [*rules.formulas]
 
 
 PACKS = [{"local_tokens": tokens, "gradient": 1} for tokens in (10, 7)]

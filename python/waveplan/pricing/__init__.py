@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from waveplan._core import PRICE_ROOTS, Measures
+from waveplan._core import Measures
 from waveplan.checks import flag, instance
 from waveplan.errors import DoubtfulError, InputError
 from waveplan.facts.table import facts as facts_of
 from waveplan.facts.topology import Topology
 from waveplan.facts.training import Training
-from waveplan.pricing.bind import BoundRules, Doubts, Status, bind, states_of
+from waveplan.pricing.bind import BoundRules, Compiler, Doubts, Status, bind
 from waveplan.pricing.rules import default_rules, reference_rules, resident_rules
 from waveplan.pricing.ruleset import Definition, Rule, RuleSet
 
@@ -46,8 +46,9 @@ class Price(Doubts):
         required: held against available memory: it has the safety factor in it, and the margin.
         estimate: before the safety factor.
         margin: the part of ``required`` that stands in for uncharged rules.
-        doubtful: rules that matter to this plan but do not hold for its configuration (uncharged),
-            or are charged where they are not checked (unmeasured), with reasons.
+        doubtful: rules that do not hold for the configuration of this plan (uncharged) or are
+            charged where they are not checked (unmeasured), with reasons, as far as they matter:
+            without their charge it would need other memory.
     """
 
     required: int
@@ -117,12 +118,9 @@ def price(plan: Any, bound: BoundRules, *, strict: bool = False) -> Price:
     if not isinstance(table, Measures):
         raise InputError("give a plan or waveplan.pricing.Measures to price()")
     flag("strict", strict)
-    values = instance("bound", bound, BoundRules).evaluate(table)
-    results = dict(zip(PRICE_ROOTS, values, strict=False))
-    charges = zip(bound.doubtful, values[len(PRICE_ROOTS) :], strict=True)
+    results = instance("bound", bound, BoundRules).results(table)
     totals = results["required"], results["estimate"], results["margin"]
-    matter = tuple(state for state, charge in charges if charge > 0)
-    made = Price(*totals, matter, results, bound, table)
+    made = Price(*totals, bound.matter(table), results, bound, table)
     if strict and made.uncharged:
         raise DoubtfulError("; ".join(map(str, made.uncharged)))
     return made
@@ -140,7 +138,7 @@ def rules_table(
     if model is not None:
         topology = Topology() if topology is None else topology
         training = Training() if training is None else training
-        states = states_of(rules, facts_of(model, topology, training))
+        states = Compiler(rules, facts_of(model, topology, training)).states
     table = []
     for name, rule in rules.rules.items():
         row: dict[str, Any] = {

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import operator
+import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from waveplan._core import PRICE_ROOTS, Measures, Program
@@ -23,27 +24,16 @@ from waveplan.pricing.ruleset import Rule, RuleSet
 
 __all__ = [
     *("BoundRules", "Compiler", "Status"),
-    *("bind", "bind_facts", "program", "states_of"),
+    *("bind", "bind_facts", "program"),
 ]
 
 _LIMIT = 1 << 63
-_OPERATIONS: dict[str, Callable[[int, int], int]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "//": operator.floordiv,
-    "<": operator.lt,
-    "==": operator.eq,
-    "min": min,
-    "max": max,
-    "ceildiv": lambda a, b: -(-a // b),
-}
 MAX_NODES = 100_000
 """Operations of one price: rules that mention one another with replacements multiply."""
 _PLAN = {name: i for i, name in enumerate(PLAN)}
 _PACK = {name: i for i, name in enumerate(PACK)}
 _CHARGED = ("charged", "unmeasured")
-_RESULTS = tuple(name for name in PRICE_ROOTS if name not in ("margin", "doubtful"))
+_RESULTS = tuple(name for name in PRICE_ROOTS if name != "margin")
 """Results that are definitions of the rule set."""
 _WITHOUT_MARGIN = ("estimate", "static")
 """Results that stay what the rules charge where a margin raises the others."""
@@ -59,65 +49,57 @@ class Status:
 
     name: str
     state: str
-    reason: str = ""
+    why: Callable[[], str] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def reason(self) -> str:
+        """Why it does not charge, or where it is not checked; empty of others."""
+        return "" if self.why is None else self.why()
 
     def __str__(self) -> str:
         return f"{self.name}: {self.reason or self.state}"
-
-
-def states_of(rules: RuleSet, facts: Mapping[str, int]) -> dict[str, Status]:
-    """Return the state of every rule where ``facts`` hold."""
-    predicates = Compiler(rules, facts, {})
-    return {name: _status(predicates, rule) for name, rule in rules.rules.items()}
-
-
-def _status(predicates: Compiler, rule: Rule) -> Status:
-    if not predicates.predicate(rule.formula("applies")):
-        return Status(rule.name, "does not apply")
-    for part, state, says, verb in (
-        ("where", "uncharged", "not charged", "holds"),
-        ("checked", "unmeasured", "charged, but unmeasured", "checked"),
-    ):
-        if not predicates.predicate(rule.formula(part)):
-            return Status(rule.name, state, says + predicates.blame(rule.formula(part), verb))
-    return Status(rule.name, "charged")
 
 
 class Compiler:
     """Turns formulas into nodes over measures, with every fact folded away.
 
     A node is an operation and its arguments: indices of earlier nodes, the value of a "const",
-    the index of the measure of a "plan" or "pack"; of "scale" also the factor. ``charged`` names
-    the rules that charge.
+    the index of the measure of a "plan" or "pack"; of "scale" also the factor, of a "mark" the
+    number of the rule. ``charged`` names the rules that charge; the charges of those in ``marks``
+    keep a node of their own.
     """
 
     def __init__(
-        self, rules: RuleSet, facts: Mapping[str, int], states: Mapping[str, Status]
+        self, rules: RuleSet, facts: Mapping[str, int], beside: Compiler | None = None
     ) -> None:
-        self.rules = rules
+        """``beside``: a compiler whose nodes are added to."""
+        self.rules, self._folds = rules, rules.folds
         self.facts = facts
-        self.states = states
-        self.charged = {name for name, state in states.items() if state.state in _CHARGED}
-        self.nodes: list[tuple[Any, ...]] = []
-        self._ids: dict[tuple[Any, ...], int] = {}
-        self._positive: list[bool] = []
-        self._values: list[int | None] = []
+        self.nodes: list[tuple[Any, ...]] = [] if beside is None else beside.nodes
+        self._ids: dict[tuple[Any, ...], int] = {} if beside is None else beside._ids
+        self._positive: list[bool] = [] if beside is None else beside._positive
+        self._values: list[int | None] = [] if beside is None else beside._values
         self._done: dict[tuple[Expr, tuple[tuple[str, int], ...]], int] = {}
-
-    def beside(self, facts: Mapping[str, int], states: Mapping[str, Status]) -> Compiler:
-        """A compiler into the same nodes for other facts."""
-        other = Compiler(self.rules, facts, states)
-        other.nodes, other._ids, other._positive = self.nodes, self._ids, self._positive
-        other._values = self._values
-        return other
+        self.marks: Mapping[str, int] = {}
+        self.states = {name: self._status(rule) for name, rule in rules.rules.items()}
+        self.charged = {name for name, state in self.states.items() if state.state in _CHARGED}
 
     def as_if(self) -> Compiler:
         """A compiler into the same nodes that charges uncharged rules too."""
-        other = self.beside(self.facts, {})
+        other = copy.copy(self)
+        other._done = {}
         other.charged = {
             name for name, state in self.states.items() if state.state != "does not apply"
         }
         return other
+
+    def _status(self, rule: Rule) -> Status:
+        if not self.predicate(rule.formula("applies")):
+            return Status(rule.name, "does not apply")
+        for part, state in (("where", "uncharged"), ("checked", "unmeasured")):
+            if not self.predicate(rule.formula(part)):
+                return Status(rule.name, state, partial(self._blame, rule, part))
+        return Status(rule.name, "charged")
 
     # -- nodes ------------------------------------------------------------------------------
 
@@ -152,8 +134,9 @@ class Compiler:
             return True
         if op == "-":
             return False
-        operands = {"choose": args[1:], "scale": args[:1]}.get(op, args)
-        return (any if op == "max" else all)(self._positive[i] for i in operands)
+        of = args[:1] if op in ("scale", "mark", "sum_packs") else args[-2:]
+        known = [self._positive[i] for i in of]
+        return any(known) if op == "max" else all(known)
 
     def binary(self, op: str, a: int, b: int, at: Expr | None = None) -> int:
         """The node of two values; what is known of them is computed here."""
@@ -163,7 +146,7 @@ class Compiler:
                 f"{at.at}{at} divides by 0" if at is not None else "a rule divides by 0"
             )
         if x is not None and y is not None:
-            return self.const(int(_OPERATIONS[op](x, y)), at)
+            return self.const(int(lang.OPERATIONS[op](x, y)), at)
         if op == "+" and (x == 0 or y == 0):
             return b if x == 0 else a
         if op == "-" and y == 0:
@@ -197,8 +180,20 @@ class Compiler:
         if found is None:
             if len(self._done) >= MAX_NODES:
                 raise InputError(f"the rules expand to more than {MAX_NODES:,} operations")
-            found = self._done[key] = self._build(expr, env)
+            known = self._known(expr, env)
+            found = self._build(expr, env) if known is None else self.const(known, expr)
+            self._done[key] = found
         return found
+
+    def _known(self, expr: Expr, env: tuple[tuple[str, int], ...] = ()) -> int | None:
+        """The value of a formula of facts alone; None of others."""
+        fold = self._folds[expr]
+        if fold is None or (env and any(name in self.facts for name, _ in env)):
+            return None
+        try:
+            return int(fold(self.facts))
+        except ZeroDivisionError:  # told with its place, if a branch that counts divides
+            return None
 
     def replaced(self, expr: Expr, env: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
         """Return the nodes of replaced names inside a call."""
@@ -209,10 +204,13 @@ class Compiler:
 
     def _build(self, expr: Expr, env: tuple[tuple[str, int], ...]) -> int:
         op = expr.op
-        if op in ("const", "bytes"):
-            return self.const(int(expr.value), expr)
+        if op in ("+", "-", "*"):
+            a, b = expr.args
+            return self.binary(op, self.compile(a, env), self.compile(b, env), expr)
         if op in ("name", "given"):
             return self._name(expr, self.replaced(expr, env))
+        if op in ("const", "bytes"):
+            return self.const(int(expr.value), expr)
         if op == "charged":
             return self.const(int(expr.value in self.charged))
         if op in ("choose", "and", "or"):
@@ -286,7 +284,11 @@ class Compiler:
                 return node
         rule = self.rules.rules.get(name)
         if rule is not None:
-            return self.compile(rule.formula(), env) if name in self.charged else self.const(0)
+            if name not in self.charged:
+                return self.const(0)
+            node = self.compile(rule.formula(), env)
+            marked = name in self.marks and self.value(node) != 0
+            return self.emit("mark", node, self.marks[name]) if marked else node
         definition = self.rules.definitions.get(name)
         if definition is not None:
             return self.compile(definition.formula, env)
@@ -300,18 +302,22 @@ class Compiler:
 
     def predicate(self, expr: Expr) -> bool:
         """Return true where a predicate over facts holds."""
-        return self.value(self.compile(expr)) != 0
+        known = self._known(expr)
+        return (self.value(self.compile(expr)) if known is None else known) != 0
 
-    def blame(self, expr: Expr, verb: str) -> str:
-        """The facts that make a predicate false, and the part of it that they fail."""
+    def _blame(self, rule: Rule, part: str) -> str:
+        """The facts that make a rule's predicate false, and the part of it that they fail."""
+        says, verb = {
+            "where": ("not charged", "holds"),
+            "checked": ("charged, but unmeasured", "checked"),
+        }[part]
         facts: dict[str, int] = {}
-        text = self._fails(expr, facts, set())
+        text = self._fails(rule.formula(part), facts, set())
         if not facts:
-            return ""
+            return says
         named = ", ".join(f"{_upper(name)}={value}" for name, value in facts.items())
-        return (
-            f" at {named}: {verb} where {_upper(text if len(text) < 240 else text[:240] + '...')}"
-        )
+        text = _upper(text if len(text) < 240 else text[:240] + "...")
+        return f"{says} at {named}: {verb} where {text}"
 
     def _fails(self, expr: Expr, facts: dict[str, int], seen: set[str]) -> str:
         """The part of a false predicate that fails, definitions written out once."""
@@ -332,7 +338,7 @@ class Compiler:
         return str(expr) if inner is None else f"not ({inner.formula})"
 
     def _facts_in(self, expr: Expr, found: dict[str, int]) -> None:
-        for part in lang.reached(expr, self.rules.formulas):
+        for part in lang.reached(expr, self.rules.formula):
             name = str(part.value)
             if name in self.facts:
                 found[name] = self.facts[name]
@@ -369,8 +375,7 @@ class BoundRules(Doubts):
         compilers: of each pipeline stage that can need the most, by its number.
         states: of every rule, on the stage where it is most doubtful.
         doubtful: rules uncharged (needed outside where they hold, charged 0), then unmeasured
-            (charged outside where they were checked). What each would charge follows the named
-            results.
+            (charged outside where they were checked).
     """
 
     rules: RuleSet
@@ -400,12 +405,16 @@ class BoundRules(Doubts):
         return max(required, key=lambda stage: required[stage][0])
 
     def results(self, measures: Measures) -> dict[str, int]:
-        """Return the named results over one plan, in bytes (``doubtful`` is a number of rules)."""
-        return dict(zip(PRICE_ROOTS, self.evaluate(measures), strict=False))
+        """Return the named results over one plan, in bytes."""
+        found = self.program.evaluate(instance("measures", measures, Measures))
+        return dict(zip(PRICE_ROOTS, found, strict=False))
 
-    def evaluate(self, measures: Measures) -> list[int]:
-        """All results: those named, then what each of ``doubtful`` would charge."""
-        return self.program.evaluate(instance("measures", measures, Measures))
+    def matter(self, measures: Measures, *, smaller: bool = False) -> tuple[Status, ...]:
+        """Return those of ``doubtful`` that matter to a plan: without their charge it would need
+        other memory; with ``smaller`` those that matter to any smaller one of its kind, too."""
+        instance("measures", measures, Measures)
+        found = self.program.matter(measures, smaller) if self.doubtful else ()
+        return tuple(one for one, matters in zip(self.doubtful, found, strict=False) if matters)
 
 
 def bind(
@@ -436,15 +445,15 @@ def bind_facts(stages: Mapping[int, Mapping[str, int]], rules: RuleSet | None = 
         raise InputError(f"the rule set {rules.name} lacks the total {min(lacking)}")
     compilers: dict[int, Compiler] = {}
     for stage, facts in stages.items():
-        states = states_of(rules, facts)
-        base = next(iter(compilers.values()), None)
-        compilers[stage] = (
-            Compiler(rules, facts, states) if base is None else base.beside(facts, states)
-        )
+        compilers[stage] = Compiler(rules, facts, next(iter(compilers.values()), None))
     every = [one.states for one in compilers.values()]
     states = {name: max((one[name] for one in every), key=_doubt) for name in rules.rules}
     doubtful = [one for wanted in _DOUBTFUL for one in states.values() if one.state == wanted]
-    roots = _roots([*compilers.values()], states, [one.name for one in doubtful])
+    for one in compilers.values():
+        one.marks = {state.name: at for at, state in enumerate(doubtful)}
+    # What is unmeasured is charged anyhow: only uncharged rules make a second price.
+    second = any(one.state == "uncharged" for one in doubtful)
+    roots = _roots([*compilers.values()], rules, second=second)
     first = next(iter(compilers.values()))
     safety = first.factor(rules.definitions["safety_factor"].formula)
     made = program(first.nodes, roots, safety)
@@ -458,71 +467,37 @@ def _doubt(status: Status) -> int:
     return ("does not apply", "charged", "unmeasured", "uncharged").index(status.state)
 
 
-def _roots(
-    compilers: Sequence[Compiler], states: Mapping[str, Status], doubtful: Sequence[str]
-) -> list[int]:
-    """Nodes of the named results, then of what each doubtful rule would charge; of each the
-    largest over the stages."""
+def _roots(compilers: Sequence[Compiler], rules: RuleSet, *, second: bool) -> list[int]:
+    """Nodes of the named results, of each the largest over the stages; then what would be required
+    if uncharged rules charged, which tells what rules matter."""
     compiler = compilers[0]
-    rules = compiler.rules
-    # What is unmeasured is charged anyhow: only uncharged rules make a second price.
-    lacking = any(states[name].state == "uncharged" for name in doubtful)
-    assumed = [one.as_if() for one in compilers] if lacking else [*compilers]
 
-    def most(of: Sequence[Compiler], formula: Expr, *, free: bool = False) -> int:
-        found = [one.compile(formula) for one in of]
-        if free:
-            found = [compiler.emit("max_packs", node) for node in found]
-        result = found[0]
-        for node in found[1:]:
+    def named(of: Sequence[Compiler], name: str) -> int:
+        formula = rules.definitions[name].formula
+        result, *others = [one.compile(formula) for one in of]
+        for node in others:
             result = compiler.binary("max", result, node)
         return result
 
-    watched = []
-    for name in doubtful:
-        of = [
-            one for one in assumed if compilers[assumed.index(one)].states[name].state in _DOUBTFUL
-        ]
-        watched.append(most(of, rules.rules[name].formula(), free=bool(rules.kinds[name].free)))
-
-    def named(of: Sequence[Compiler], name: str) -> int:
-        return most(of, rules.definitions[name].formula)
-
     nodes = {name: named(compilers, name) for name in (*_RESULTS, "split_required")}
     nodes["margin"] = compiler.const(0)
-    if rules.margin and lacking:
-        raised = {
-            name: compiler.binary("max", nodes[name], named(assumed, name))
-            for name in (*_RESULTS, "split_required")
-            if name not in _WITHOUT_MARGIN
-        }
-        # A difference of totals follows the totals.
-        raised["peak_increment"] = compiler.compile(
-            rules.definitions["peak_increment"].formula, tuple(sorted(raised.items()))
-        )
-        nodes["margin"] = compiler.binary("-", raised["required"], nodes["required"])
-        nodes |= raised
-    nodes["doubtful"] = _doubtful(compiler, states, doubtful, watched, nodes["margin"])
-    return [*(nodes[name] for name in PRICE_ROOTS), *watched]
-
-
-def _doubtful(
-    compiler: Compiler,
-    states: Mapping[str, Status],
-    doubtful: Sequence[str],
-    watched: Sequence[int],
-    margin: int,
-) -> int:
-    """Count the doubtful rules that matter: unmeasured ones that charge; uncharged ones that would
-    charge and, where the set states a margin, would raise the price."""
-    one, counts = compiler.const(1), dict.fromkeys(("uncharged", "unmeasured"), compiler.const(0))
-    for name, node in zip(doubtful, watched, strict=True):
-        state = states[name].state
-        counts[state] = compiler.binary("+", counts[state], compiler.binary("min", one, node))
-    if compiler.rules.margin:
-        raises = compiler.binary("min", one, margin)
-        counts["uncharged"] = compiler.binary("*", counts["uncharged"], raises)
-    return compiler.binary("+", counts["uncharged"], counts["unmeasured"])
+    needed = nodes["required"]
+    if second:
+        assumed = [one.as_if() for one in compilers]
+        needed = compiler.binary("max", needed, named(assumed, "required"))
+        if rules.margin:
+            raised = {
+                name: compiler.binary("max", nodes[name], named(assumed, name))
+                for name in (*_RESULTS, "split_required")
+                if name not in _WITHOUT_MARGIN
+            }
+            # A difference of totals follows the totals.
+            raised["peak_increment"] = compiler.compile(
+                rules.definitions["peak_increment"].formula, tuple(sorted(raised.items()))
+            )
+            nodes["margin"] = compiler.binary("-", needed, nodes["required"])
+            nodes |= raised
+    return [*(nodes[name] for name in PRICE_ROOTS), needed]
 
 
 def program(nodes: Sequence[tuple[Any, ...]], roots: Sequence[int], safety: float = 1.0) -> Program:

@@ -159,8 +159,12 @@ class _Reader:
         return self._definition(name, expr, (), None, self.value(expr, (), None))
 
     def value(self, expr: Expr, env: Env, pack: int | None) -> int:
-        # Every part of a formula that a price reads was compiled when the rules were bound.
-        found = self.values[self.compiler.compile(expr, env)]
+        node = self.compiler.compile(expr, env)
+        known = self.compiler.value(node)
+        if known is not None:
+            return known
+        # Every other part of a formula that a price reads was compiled when the rules were bound.
+        found = self.values[node]
         if pack is not None and len(found) > 1:
             return found[pack] or 0
         return max((value or 0 for value in found), default=0)

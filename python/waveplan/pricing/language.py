@@ -17,7 +17,8 @@ Values are plain numbers or bytes: ``B``, ``KiB``, ``MiB`` and ``GiB`` are units
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import NoReturn
@@ -52,9 +53,9 @@ _FUNCTIONS = {
 """Arguments of each function; 0 is any number."""
 
 
-@dataclass(frozen=True, eq=False, slots=True, repr=False)
+@dataclass(eq=False, slots=True, repr=False)
 class Expr:
-    """One node of a formula."""
+    """One node of a formula; never changed."""
 
     op: str
     args: tuple[Expr, ...] = ()
@@ -222,16 +223,17 @@ def mentioned(expr: Expr) -> list[Expr]:
     return [part for part in parts(expr) if part.op in ("name", "given", "charged")]
 
 
-def reached(expr: Expr, formulas: Mapping[str, Expr]) -> Iterator[Expr]:
+def reached(expr: Expr, formula: Callable[[str], Expr | None]) -> Iterator[Expr]:
     """Yield what a formula mentions, and what the formulas mention that it uses, each read once."""
     todo, seen = [expr], set[str]()
     while todo:
         for part in mentioned(todo.pop()):
             yield part
             name = str(part.value)
-            if part.op != "charged" and name in formulas and name not in seen:
+            inner = formula(name) if part.op != "charged" and name not in seen else None
+            if inner is not None:
                 seen.add(name)
-                todo.append(formulas[name])
+                todo.append(inner)
 
 
 def order(formulas: Mapping[str, Expr]) -> list[str]:
@@ -246,6 +248,79 @@ def order(formulas: Mapping[str, Expr]) -> list[str]:
         return list(TopologicalSorter(graph).static_order())
     except CycleError as error:
         raise InputError(f"rules go in a circle: {' -> '.join(error.args[1][::-1])}") from None
+
+
+# -- formulas of facts alone --------------------------------------------------------------------
+
+Fold = Callable[[Mapping[str, int]], int]
+OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "min": min,
+    "max": max,
+    "ceildiv": lambda a, b: -(-a // b),
+}
+"""Operators of two integers."""
+
+
+class Folds(dict[Expr, Fold | None]):
+    """Formulas of facts alone as functions of them, each made once; None of others."""
+
+    def __init__(self, rules: Mapping[str, object], formula: Callable[[str], Expr | None]) -> None:
+        self._rules, self._formula = rules, formula
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Folds, (self._rules, self._formula)  # functions are made again
+
+    def __missing__(self, expr: Expr) -> Fold | None:
+        made = self[expr] = self._make(expr)
+        return made
+
+    def _make(self, expr: Expr) -> Fold | None:
+        op = expr.op
+        if op in ("const", "bytes"):
+            value = int(expr.value)
+            return lambda _: value
+        if op == "name":
+            return self._name(str(expr.value))
+        if op not in OPERATIONS and op not in ("and", "or", "not", "choose"):
+            return None
+        found = [self[arg] for arg in expr.args]
+        parts = [one for one in found if one is not None]
+        if len(parts) < len(found):
+            return None
+        first, *others = parts
+        if op == "not":
+            return lambda facts: not first(facts)
+        if op == "choose":
+            then, other = others
+            return lambda facts: then(facts) if first(facts) else other(facts)
+        for part in others:
+            first = _joined(op, first, part)
+        return first
+
+    def _name(self, name: str) -> Fold | None:
+        if name in self._rules or name in PLAN or name in PACK:
+            return None
+        formula = self._formula(name)
+        return operator.itemgetter(name) if formula is None else self[formula]
+
+
+def _joined(op: str, a: Fold, b: Fold) -> Fold:
+    if op == "and":
+        return lambda facts: bool(a(facts) and b(facts))
+    if op == "or":
+        return lambda facts: bool(a(facts) or b(facts))
+    operation = OPERATIONS[op]
+    return lambda facts: operation(a(facts), b(facts))
 
 
 NUMBER, BYTES, FACTOR, ZERO = "a plain number", "bytes", "a factor", "zero"

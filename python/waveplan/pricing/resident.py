@@ -11,7 +11,7 @@ from waveplan.facts.model import Model
 from waveplan.facts.table import facts
 from waveplan.facts.topology import Topology
 from waveplan.facts.training import Training
-from waveplan.pricing.bind import Compiler, Status, program, states_of
+from waveplan.pricing.bind import Compiler, Status, program
 from waveplan.pricing.language import parse
 from waveplan.pricing.rules import resident_rules
 
@@ -105,8 +105,8 @@ def resident(
 
 
 def _stage(table: dict[str, int], rules: RuleSet, stage: int) -> Resident:
-    states = states_of(rules, table)
-    compiler = Compiler(rules, table, states)
+    compiler = Compiler(rules, table)
+    states = compiler.states
     totals = ("resident", "resident_allocated", "after_step", "at_step")
     names = (*(name for name in totals if name in rules.definitions), *rules.rules)
     nodes = [compiler.compile(parse(name)) for name in names]

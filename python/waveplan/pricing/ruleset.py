@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -79,14 +80,17 @@ class Rule:
             object.__setattr__(
                 self, part, one_line(text(f"{self.name}.{part}", getattr(self, part)))
             )
-        for part in _FORMULAS:
-            source = self.name if part == "bytes" else f"{self.name}.{part}"
-            object.__setattr__(self, part, parse(getattr(self, part), source))
 
     def formula(self, part: str = "bytes") -> Expr:
-        """The bytes charged, or one of the predicates."""
+        """The bytes charged, or one of the predicates.
+
+        Raises:
+            InputError: it is not in the language.
+        """
         expr = getattr(self, part)
-        assert isinstance(expr, Expr)
+        if not isinstance(expr, Expr):  # read when first asked for: a job needs few of the rules
+            expr = parse(expr, self.name if part == "bytes" else f"{self.name}.{part}")
+            object.__setattr__(self, part, expr)
         return expr
 
     def as_reference(self) -> Rule:
@@ -106,10 +110,11 @@ class Definition:
     """The formula of the reference planner, where that differs."""
     step: bool = False
     """A step of the total: `explain` shows it as a line of its own."""
-    formula: Expr = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "formula", parse(self.given, self.name))
+    @cached_property
+    def formula(self) -> Expr:
+        """The formula, read."""
+        return parse(self.given, self.name)
 
     def as_reference(self) -> Definition:
         """The definition as the reference planner has it."""
@@ -126,7 +131,8 @@ class RuleSet:
     """A named set of rules with the definitions and totals that turn them into a price.
 
     Construction checks that names exist, units agree, nothing goes in a circle and every rule
-    reaches the total. `with_rule`, `override`, `redefine` and `with_file` return new sets.
+    reaches the total, but in the bundled sets, for which a test does it. `with_rule`, `override`,
+    `redefine` and `with_file` return new sets.
     """
 
     name: str
@@ -138,14 +144,22 @@ class RuleSet:
     """The definition that every rule must reach."""
     resident: RuleSet | None = field(default=None, repr=False)
     """The rules of what stays allocated between waves; their names are overridden there."""
-    formulas: Mapping[str, Expr] = field(init=False, repr=False)
-    """Of rules and definitions, by name."""
-    kinds: Mapping[str, Kind] = field(init=False, repr=False)
+    bundled: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
+        if not self.bundled:
+            self.check()
+
+    @cached_property
+    def formulas(self) -> Mapping[str, Expr]:
+        """Of rules and definitions, by name."""
         formulas = {name: rule.formula() for name, rule in self.rules.items()}
-        formulas |= {name: item.formula for name, item in self.definitions.items()}
-        object.__setattr__(self, "formulas", formulas)
+        return formulas | {name: item.formula for name, item in self.definitions.items()}
+
+    @cached_property
+    def kinds(self) -> Mapping[str, Kind]:
+        """Of rules and definitions, by name."""
+        formulas = self.formulas
         kinds: dict[str, Kind] = {}
         for name in lang.order(formulas):
             kinds[name] = kind = lang.infer(formulas[name], kinds)
@@ -154,11 +168,28 @@ class RuleSet:
                     f"{formulas[name].at}a rule charges bytes, this is {kind.unit}: multiply by "
                     "dtype_bytes or by so many B"
                 )
-        object.__setattr__(self, "kinds", kinds)
+        return kinds
+
+    @cached_property
+    def folds(self) -> lang.Folds:
+        """What formulas of facts alone are where facts are known."""
+        return lang.Folds(self.rules, self.formula)
+
+    def formula(self, name: str) -> Expr | None:
+        """The formula of a rule or definition."""
+        found = self.rules.get(name)
+        if found is not None:
+            return found.formula()
+        definition = self.definitions.get(name)
+        return None if definition is None else definition.formula
+
+    def check(self) -> None:
+        """Refuse names that do not exist, wrong units, circles, rules that no total counts."""
+        formulas, _ = self.formulas, self.kinds
         for rule in self.rules.values():
             for part in _PREDICATES:
                 self._check_predicate(part, rule.formula(part))
-        parts = lang.reached(formulas[self.total], formulas)
+        parts = lang.reached(formulas[self.total], self.formula)
         reached = {str(part.value) for part in parts if part.op != "charged"}
         self._check_total(reached)
         self._check_safety(reached)
@@ -173,7 +204,7 @@ class RuleSet:
             return
         if lang.infer(expr, self.kinds).unit == BYTES:
             raise InputError(f"{expr.at}{part} is bytes: it must be true (1) or false (0)")
-        for mention in lang.reached(expr, self.formulas):
+        for mention in lang.reached(expr, self.formula):
             name = str(mention.value)
             if name in self.rules or name in lang.PLAN or name in lang.PACK:
                 what = "rule" if name in self.rules else "measure"
@@ -301,6 +332,7 @@ class RuleSet:
     ) -> RuleSet:
         return replace(
             self,
+            bundled=False,
             name=self.name if self.name.endswith("*") else f"{self.name}*",
             rules={**self.rules, **(rules or {})},
             definitions={**self.definitions, **(definitions or {})},

@@ -28,7 +28,9 @@ def default_rules() -> RuleSet:
     """Our rules; uncharged ones are charged as a visible margin."""
     from waveplan.pricing.ruleset import RuleSet
 
-    return RuleSet.of("default", _table(*PARTS), margin=True, resident=resident_rules())
+    return RuleSet.of(
+        "default", _table(*PARTS), margin=True, resident=resident_rules(), bundled=True
+    )
 
 
 @cache
@@ -37,7 +39,7 @@ def reference_rules() -> RuleSet:
     from waveplan.pricing.ruleset import RuleSet
 
     table = [row.as_reference() for row in _table(*PARTS)]
-    return RuleSet.of("reference", table, resident=resident_rules())
+    return RuleSet.of("reference", table, resident=resident_rules(), bundled=True)
 
 
 @cache
@@ -45,4 +47,4 @@ def resident_rules() -> RuleSet:
     """The rules of what stays allocated between waves."""
     from waveplan.pricing.ruleset import RuleSet
 
-    return RuleSet.of("resident", _table("resident"), total="resident")
+    return RuleSet.of("resident", _table("resident"), total="resident", bundled=True)
