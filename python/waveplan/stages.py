@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["gdn_settings", "mlp_token_ms", "owned_token_ms", "ownership_settings", "pack", "tree"]
 
+FLOPS = 400e12
+"""Floating-point operations a second of matrix products, as the reference planner takes it."""
+
 
 def tree(sequences: object) -> Tree:
     """Build the canonical radix tree of sequences (anything `Sequences.from_any` takes).
@@ -82,7 +85,7 @@ def ownership_settings(model: Model, topology: Topology) -> OwnershipSettings:
 def mlp_token_ms(model: Model, topology: Topology) -> float:
     """Return the part of `owned_token_ms` that is a layer's MLP, without attention's ``8 h²``."""
     owned = ownership_settings(model, topology).owned_token_ms
-    attention = 3.0 * 8.0 * float(model.hidden) ** 2 / topology.tp / 400e12 * 1e3
+    attention = 3.0 * 8.0 * float(model.hidden) ** 2 / topology.tp / FLOPS * 1e3
     return max(0.0, owned - attention)
 
 
@@ -116,7 +119,7 @@ def owned_token_ms(
     local = 8.0 * h * h + 6.0 * h * float(shared_ffn if experts else ffn)
     follows = experts and ep == 1 and tp % etp == 0
     routed = 6.0 * h * float(expert_ffn) * topk if follows else 0.0
-    return 3.0 * (local + routed) / tp / 400e12 * 1e3
+    return 3.0 * (local + routed) / tp / FLOPS * 1e3
 
 
 def gdn_settings(model: Model, tp: int) -> GdnSettings:

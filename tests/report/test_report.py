@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,16 @@ from conftest import HERE
 
 from waveplan.budget import format_bytes
 from waveplan.cli import main
-from waveplan.desk.jobs import Job
+from waveplan.desk.jobs import Job, Source
+from waveplan.desk.sweep import jobs, run_job
 from waveplan.planner import Planner, Waves
 from waveplan.refusal import WaveRefused
 from waveplan.report.data import collect, rank_prices
 from waveplan.report.html import milliseconds
 from waveplan.report.html import page as page_of
 from waveplan.report.summary import summary
+from waveplan.report.sweep import collect as collect_sweep
+from waveplan.report.sweep import page as sweep_page
 from waveplan.sequences.requests import Requests
 from waveplan.sequences.sequences import Sequences
 from waveplan.wave import Wave
@@ -357,12 +361,16 @@ addEventListener("message", event => {{
 
 
 def shown(
-    data: dict[str, Any], width: int, folder: Path, *flags: str, extra: str = ""
+    data: dict[str, Any],
+    width: int,
+    folder: Path,
+    *flags: str,
+    extra: str = "",
+    made: Callable[[dict[str, Any]], str] = page_of,
 ) -> dict[str, Any]:
     """The page in Chromium: sizes, requests, headings, and lines of its console."""
     path, frame = folder / "page.html", folder / "frame.html"
-    path.write_text(page_of(data), encoding="utf-8")
-    text = path.read_text(encoding="utf-8")
+    text = made(data)
     # The page forbids scripts; the probe is one. Loading anything stays forbidden.
     allowed = text.replace("default-src 'none';", "default-src 'none'; script-src 'unsafe-inline';")
     assert allowed != text
@@ -396,6 +404,24 @@ def test_chromium_shows_it_without_errors_requests_or_overflow(name: str, tmp_pa
         assert found["headings"][0] == "Memory of one GPU"
         assert ("Refused requests" in found["headings"]) == bool(data["refused"])
         assert ("Owners" in found["headings"]) == (data["owners"] is not None)
+
+
+@pytest.mark.chromium
+def test_chromium_shows_a_sweep(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", tokens=np.arange(9_000) % 5_000, offsets=np.arange(0, 9_001, 300))
+    axes = {"model": [MODEL], "cp": [1, 2, 4], "ep": [1, 2, 3], "recompute": ["full", "none"]}
+    wanted = jobs({**axes, "dp": [1, 2], "available": ["200MiB", "3GiB"]})
+    source = Source(path=str(tmp_path / "a.npz"))
+    results = [(job, run_job(job, source)) for job in wanted]
+    assert {out.status for _, out in results} == {"ok", "refused", "impossible"}
+    data = collect_sweep(
+        results, [wanted[0].model_text()], {"command": "waveplan sweep " + "x" * 300}
+    )
+    for width in (1280, 390):
+        found = shown(data, width, tmp_path, made=sweep_page)
+        assert found["console"] == found["requests"] == found["wide"] == []
+        assert found["scroll"] <= width
+        assert found["headings"] == ["Configurations", "Assumed"]
 
 
 @pytest.mark.chromium

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -21,6 +22,7 @@ class Progress:
 
     Args:
         what: the work in progress. total: units in all, None if unknown. text: writes units.
+        moving: draw from half a second on, and again while no unit finishes.
     """
 
     def __init__(
@@ -30,15 +32,27 @@ class Progress:
         out: TextIO | None = None,
         *,
         text: Callable[[int], str] = integer,
+        moving: bool = False,
     ) -> None:
         self._what, self._total, self._text = what, total, text
         self._out = out if out is not None else sys.stderr
         self._on = self._out.isatty()
         self._start = self._last = time.monotonic()
         self._drawn = False
+        self._done, self._detail = 0, ""
+        self._after = 0.5 if moving else 1.0
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        self._clock = threading.Thread(target=self._move, daemon=True) if moving else None
 
     def __enter__(self) -> Self:
+        if self._clock is not None and self._on:
+            self._clock.start()
         return self
+
+    def _move(self) -> None:
+        while not self._ended.wait(0.25):
+            self.advance(self._done, detail=self._detail)
 
     def __exit__(
         self,
@@ -46,23 +60,28 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._ended.set()
         self.clear()
 
     def advance(self, done: int, total: int | None = None, detail: str = "") -> None:
         """Report that ``done`` units of the total are finished."""
-        now = time.monotonic()
-        if not self._on or now - self._start < 1.0 or now - self._last < 0.1:
-            return
-        self._last = now
-        self._total = total if total is not None else self._total
-        self._draw(done, now - self._start, detail)
+        with self._lock:
+            now = time.monotonic()
+            self._done, self._detail = done, detail
+            waits = now - self._start < self._after or now - self._last < 0.1
+            if not self._on or waits or self._ended.is_set():
+                return
+            self._last = now
+            self._total = total if total is not None else self._total
+            self._draw(done, now - self._start, detail)
 
     def clear(self) -> None:
         """Wipe the line, so that what follows starts clean."""
-        if self._drawn:
-            self._out.write("\r\x1b[2K")
-            self._out.flush()
-            self._drawn = False
+        with self._lock:
+            if self._drawn:
+                self._out.write("\r\x1b[2K")
+                self._out.flush()
+                self._drawn = False
 
     def _draw(self, done: int, elapsed: float, detail: str) -> None:
         line = f"{self._what} {self._text(done)}, {seconds(elapsed)}"
@@ -71,7 +90,9 @@ class Progress:
             filled = int(share * 24)
             bar = f"[{'#' * filled}{'.' * (24 - filled)}]"
             line = f"{self._what} {bar} {self._text(done)}/{self._text(self._total)}"
-            if 0 < done < self._total:
+            if not done:
+                line += f", {elapsed:.1f} s"
+            elif done < self._total:
                 left = elapsed * (self._total - done) / done
                 line += f", {seconds(left)} left"
         if detail:

@@ -6,33 +6,34 @@ import argparse
 import csv
 import io
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from waveplan.budget import format_bytes
 from waveplan.cli import options
-from waveplan.cli.output import write_json
+from waveplan.cli.output import provenance, write_json
 from waveplan.cli.parser import apart, output_file, picture_file, whole
 from waveplan.cli.progress import Progress
 from waveplan.cli.status import DONE, INTERRUPTED, REFUSED
 from waveplan.desk.jobs import Job, Source, megatron_values
-from waveplan.desk.sweep import Outcome, jobs, outcomes
+from waveplan.desk.step import ASSUMED
+from waveplan.desk.sweep import Outcome, best, jobs, outcomes
 from waveplan.errors import InputError
 from waveplan.facts.topology import RANKS
 from waveplan.files import write_text
 from waveplan.report.summary import count
+from waveplan.report.sweep import OPTIONAL, SHOWN, collect, page
 from waveplan.report.table import Table, integer, show
 from waveplan.sequences.fit import check_vocabulary
 
-AXES = ("model", *RANKS, "recompute", "lora_rank", "rule_set")
+AXES = ("model", *RANKS, "recompute", "lora_rank", "rule_set", "gpu")
 EXAMPLE = """\
-  waveplan sweep rollouts.npz --model qwen3.6-35b-a3b --cp 1,2,4,8 --available 24GiB,70GiB
+  waveplan sweep rollouts.npz --model qwen3-8b --gpus 8 --tp 1,2,4 --cp 1,2,4,8 --gpu H100
   waveplan sweep rollouts.npz --model qwen3.6-35b-a3b --cp 2,4 --ep 1,2 --budget 80GiB,141GB \\
-      --csv sweep.csv --plot sweep.png"""
+      --html sweep.html --csv sweep.csv"""
 
 
 def register(subparsers: Any) -> None:
@@ -41,7 +42,9 @@ def register(subparsers: Any) -> None:
         subparsers,
         "sweep",
         "one pool of requests over many topologies, budgets, modes and models",
-        "Plan a pool of requests under every combination of the comma-separated values.",
+        "Plan a pool of requests under every combination of the comma-separated values, and mark "
+        "the one with the least modelled time a token. With --gpus every combination fills that "
+        "many GPUs by data parallelism.",
         EXAMPLE,
         run,
     )
@@ -50,12 +53,14 @@ def register(subparsers: Any) -> None:
     options.add_axes(axes, ("model",), required=False)
     options.add_axes(axes, AXES[1:])
     options.add(axes, options.JOB["megatron"])
-    memory = axes.add_mutually_exclusive_group(required=True)
-    options.add_axes(memory, ("budget", "available"))
+    options.add_axes(axes.add_mutually_exclusive_group(), ("budget", "available"))
     options.add(axes, *(options.JOB[name] for name in options.OF_MODEL))
     options.add(parser, options.JOB["reserve"], options.JOB["margin"])
     options.add(parser, options.JOB["sequence_parallel"], help="wherever TP is above 1")
     parser.add_argument("--jobs", type=whole, metavar="N", help="worker processes (default: cores)")
+    parser.add_argument("--all", action="store_true", help=f"show more than {SHOWN} configurations")
+    parser.add_argument("--html", metavar="FILE", help="also write one self-contained page")
+    parser.add_argument("--date", metavar="TEXT", help="a date to write on the page")
     parser.add_argument("--csv", metavar="FILE", help="the table as CSV; - prints it")
     parser.add_argument("--plot", metavar="FILE", help="a heat map of the widest wave: .png, .svg")
     options.add_json(parser)
@@ -64,15 +69,15 @@ def register(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Plan every configuration and print; exit status 1 when one leaves requests unplanned."""
     wanted = _configurations(args)
-    plot = picture_file(args.plot)
+    plot, html = picture_file(args.plot), output_file(args.html)
     table = None if args.csv == "-" else output_file(args.csv)
-    apart((plot, table), (*args.file, *args.model))
+    apart((plot, html, table), (*args.file, *args.model))
     found: dict[int, Outcome] = {}
     interrupted = False
     with _source(args, wanted) as source:
         try:
             with (
-                Progress("planning", len(wanted)) as progress,
+                Progress("planning", len(wanted), moving=True) as progress,
                 closing(outcomes(source, wanted, workers=args.jobs)) as coming,
             ):
                 for i, outcome in coming:
@@ -84,6 +89,7 @@ def run(args: argparse.Namespace) -> int:
                 f"interrupted: {len(found):,} of {len(wanted):,} configurations are done",
                 file=sys.stderr,
             )
+        origin = provenance(args, options.source_of(args))
     results = [(job, found[i]) for i, job in enumerate(wanted) if i in found]
     if table is not None:
         write_text(table, _csv(results))
@@ -93,26 +99,34 @@ def run(args: argparse.Namespace) -> int:
         heat_map(results, plot)
         print(f"wrote {plot}", file=sys.stderr)
     read = {job.model: job for job in wanted}
+    data = collect(results, [job.model_text() for job in read.values()], origin)
+    if html is not None:
+        write_text(html, page(data))
+        print(f"wrote {html}", file=sys.stderr)
     if args.json:
-        document = [{**asdict(job), **asdict(outcome)} for job, outcome in results]
         models = [{"model": name, **job.read()} for name, job in read.items()]
         write_json(
-            "sweep", complete=not interrupted, source=source, models=models, results=document
+            "sweep",
+            complete=not interrupted,
+            source=source,
+            models=models,
+            assumed=ASSUMED,
+            best=best(results),
+            results=[{**asdict(job), **asdict(outcome)} for job, outcome in results],
         )
     if args.csv == "-":
         print(_csv(results), end="")
     out = sys.stderr if args.json or args.csv == "-" else sys.stdout
-    print("\n".join(job.model_text() for job in read.values()), file=out, end="\n\n")
-    show(*_tables(results), out=out)
+    show(*_text(data, None if args.all else SHOWN), out=out)
     if interrupted:
         return INTERRUPTED
-    return DONE if all(outcome.status == "ok" for _, outcome in results) else REFUSED
+    return REFUSED if any(out.status in ("partial", "refused") for _, out in results) else DONE
 
 
 def _configurations(args: argparse.Namespace) -> list[Job]:
     # The first varies slowest.
-    axes = ["model", "recompute", *RANKS, "lora_rank", "rule_set"]
-    axes.append("budget" if args.budget else "available")
+    axes = ["model", "recompute", *RANKS, "lora_rank", "rule_set", "gpu"]
+    axes += [name for name in ("budget", "available") if getattr(args, name)]
     if (args.model is None) == (args.megatron is None):
         raise InputError("give either --model or --megatron")
     values = {name: getattr(args, name) for name in axes}
@@ -121,7 +135,7 @@ def _configurations(args: argparse.Namespace) -> list[Job]:
         args.model = [args.megatron]
         found = megatron_values(args.megatron, args.gpus, args.padded_vocab)
         stated = {name: [found.pop(name)] for name in axes if name in found}
-        given = {n: v for n, v in values.items() if v != options.default(args, n)}
+        given = {n: v for n, v in values.items() if n in args.given}
         if "lora_rank" in given:
             found["full_finetuning"] = False
         values = {**values, **stated, **given}
@@ -150,7 +164,7 @@ def _configurations(args: argparse.Namespace) -> list[Job]:
 
 def _dp(job: Job, args: argparse.Namespace) -> dict[str, int]:
     """dp by the number of ranks, where that is given and dp is not."""
-    if args.gpus is None or args.dp != options.default(args, "dp"):
+    if args.gpus is None or "dp" in args.given:
         return {}
     return {"dp": max(1, args.gpus // max(1, job.tp * job.cp * job.pp))}
 
@@ -178,59 +192,27 @@ def _source(args: argparse.Namespace, jobs: Sequence[Job]) -> Iterator[Source]:
         yield replace(source, path=str(path), columns="", pad=None)
 
 
-# Every axis that takes more than one value becomes a column.
-COLUMNS: Sequence[tuple[str, Callable[[Job], str]]] = (
-    ("model", lambda job: job.model),
-    ("ranks", lambda job: job.ranks_text()),
-    ("recompute", lambda job: job.recompute),
-    ("LoRA", lambda job: str(job.lora_rank)),
-    ("rules", lambda job: job.rule_set),
-    ("memory", lambda job: job.memory_text()),
-)
-
-
-def _tables(results: Sequence[tuple[Job, Outcome]]) -> list[Table | str]:
-    axes = [
-        (name, value)
-        for name, value in COLUMNS
-        if name in ("model", "ranks", "memory") or len({value(job) for job, _ in results}) > 1
-    ]
-    shares = any(job.dp > 1 for job, _ in results)
-    figures = (
-        "waves",
-        "widest",
-        "packed tokens",
-        "busiest CP rank",
-        *(("DP tokens", "DP time") if shares else ()),
-        "required",
-        "refused",
-        "doubtful rules",
-    )
-    table = Table("", [name for name, _ in axes] + list(figures), right=frozenset(figures))
-    reasons: dict[tuple[str, str], list[Job]] = {}
-    for job, outcome in results:
-        if outcome.status == "impossible":
-            reasons.setdefault((job.ranks_text(), outcome.reason), []).append(job)
-            continue
-        table.add(
-            *[value(job) for _, value in axes],
-            integer(outcome.waves),
-            integer(outcome.widest),
-            integer(outcome.packed_tokens),
-            integer(outcome.busiest_rank),
-            *((f"{outcome.dp_tokens:.2f}", f"{outcome.dp_time:.2f}") if shares else ()),
-            format_bytes(outcome.required) if outcome.waves else "",
-            integer(outcome.refused),
-            integer(outcome.doubtful),
-        )
-    parts: list[Table | str] = [table] if table.rows else []
-    if reasons:
-        lines = [f"impossible: {count(sum(map(len, reasons.values())), 'configuration')}"]
-        for (ranks, reason), those in reasons.items():
-            models = ", ".join(dict.fromkeys(job.model for job in those))
-            lines.append(f"  {models} on {ranks} ({len(those)}): {reason}")
+def _text(data: dict[str, Any], most: int | None) -> list[Table | str]:
+    """The answer, the table, what its columns mean, what cannot be, and what is assumed."""
+    names = data["columns"]
+    text = {"", "ranks", *data["axes"]}
+    optional = [name for name in OPTIONAL if name in names]
+    table = Table("", names, right={*names} - text, optional=optional)
+    for row in data["rows"][:most]:
+        table.add(*row["cells"])
+    if more := len(data["rows"]) - len(table.rows):
+        table.add("...", f"{integer(more)} more: --all", *[""] * (len(names) - 2))
+    parts: list[Table | str] = [data["answer"], *([table] if table.rows else [])]
+    parts.append("\n".join(data["legend"]))
+    if data["impossible"]:
+        number = sum(len(item["configurations"]) for item in data["impossible"])
+        lines = [f"impossible: {count(number, 'configuration')}"]
+        lines += [
+            f"  {'; '.join(dict.fromkeys(item['configurations']))}: {item['reason']}"
+            for item in data["impossible"]
+        ]
         parts.append("\n".join(lines))
-    return parts
+    return [*parts, f"assumed: {data['assumed']}", "\n".join(data["models"])]
 
 
 def _csv(results: Sequence[tuple[Job, Outcome]]) -> str:

@@ -28,9 +28,10 @@ import numpy as np
 
 from waveplan.checks import attributes, entries, instance, integer, mapping, shown
 from waveplan.desk.jobs import Job, Source
+from waveplan.desk.step import wave_ms
 from waveplan.errors import InputError, WaveplanError
 
-__all__ = ["Outcome", "jobs", "outcomes", "process_pool", "run_job", "sweep"]
+__all__ = ["Outcome", "best", "jobs", "outcomes", "process_pool", "run_job", "sweep"]
 
 MOST_JOBS = 100_000
 
@@ -43,7 +44,9 @@ class Outcome:
     or ``"impossible"`` (the configuration itself; ``reason`` says why). Bytes are per rank, tokens
     over all waves and DP ranks, ``busiest_rank`` the most local tokens of any rank, ``dp_tokens``
     and ``dp_time`` packed tokens and modelled time of the busiest DP rank of each wave over the
-    mean of all, waves summed.
+    mean of all, waves summed. ``step_ms`` is the modelled time of all waves, see
+    `waveplan.desk.step`, and ``us_per_token`` that of a token: microseconds of one GPU.
+    ``requests_per_gpu`` and ``tokens_per_gpu`` are those of the mean wave.
     """
 
     status: str
@@ -60,12 +63,25 @@ class Outcome:
     doubtful: int = 0
     dp_tokens: float = 1.0
     dp_time: float = 1.0
+    gpus: int = 1
+    step_ms: float = 0.0
+    us_per_token: float = 0.0
+    requests_per_gpu: float = 0.0
+    tokens_per_gpu: float = 0.0
+
+
+def best(results: Sequence[tuple[Job, Outcome]]) -> int | None:
+    """Position of the outcome with the least modelled time a token, of those that plan every
+    request; then the one with fewer GPUs, then with less required. None if there is none."""
+    whole = [i for i, (_, outcome) in enumerate(results) if outcome.status == "ok"]
+    rank = {i: (out.us_per_token, out.gpus, out.required) for i, (_, out) in enumerate(results)}
+    return min(whole, key=rank.__getitem__, default=None)
 
 
 def jobs(axes: Mapping[str, Sequence[Any]]) -> list[Job]:
     """The product of the given values of each field, the last field varying fastest.
 
-    ``budget`` and ``available`` exclude one another; give one of them.
+    ``budget`` and ``available`` exclude one another; give one of them, or ``gpu``.
     """
     names = {item.name for item in fields(Job)}
     axes = {
@@ -79,8 +95,8 @@ def jobs(axes: Mapping[str, Sequence[Any]]) -> list[Job]:
             )
         if not values:
             raise InputError(f"{name} has no values")
-    if ("budget" in axes) == ("available" in axes):
-        raise InputError("give either budget (the device's total) or available (for waves)")
+    if (given := "budget" in axes) == ("available" in axes) and (given or "gpu" not in axes):
+        raise InputError("give gpu, or either budget (the device's total) or available (for waves)")
     if "model" not in axes:
         raise InputError("model is missing: name at least one")
     if (count := math.prod(map(len, axes.values()))) > MOST_JOBS:
@@ -99,9 +115,9 @@ def run_job(job: Job, source: Source) -> Outcome:
     media = planner.model.media_token_ids
     requests = source.requests(None, media)
     waves = widest = planned = packed = logical = busiest = required = 0
-    slowest, mean = np.zeros(2), np.zeros(2)
+    slowest, mean, step = np.zeros(2), np.zeros(2), 0.0
     try:
-        run = planner.waves(requests, on_refusal="skip")
+        run = job.waves(planner, requests)
         for wave in run:
             waves += 1
             widest = max(widest, wave.width)
@@ -115,11 +131,14 @@ def run_job(job: Job, source: Source) -> Outcome:
             amounts = [(plan.packed_tokens, plan.time_ms) for plan in plans]
             slowest += np.max(amounts, axis=0)
             mean += np.mean(amounts, axis=0)
+            step += max(wave_ms(planner, plan) for plan in plans)
     except WaveplanError as error:
         return Outcome(status="impossible", reason=str(error))
     refused = sum(len(refusal.plan.requests) for refusal in run.refused)
     balance = np.divide(slowest, mean, out=np.ones(2), where=mean > 0).tolist()
     status = "ok" if not refused else "partial" if planned else "refused"
+    gpus, pp = planner.topology.world, planner.topology.pp
+    step *= 1 + (pp - 1) / max(1, waves)  # the pipeline fills and empties
     return Outcome(
         status=status,
         reason=str(run.refused[0]) if refused else "",
@@ -135,6 +154,11 @@ def run_job(job: Job, source: Source) -> Outcome:
         doubtful=len(run.doubtful),
         dp_tokens=balance[0],
         dp_time=balance[1],
+        gpus=gpus,
+        step_ms=step,
+        us_per_token=1e3 * step * gpus / max(1, logical),
+        requests_per_gpu=planned / max(1, waves) / gpus,
+        tokens_per_gpu=logical / max(1, waves) / gpus,
     )
 
 

@@ -14,6 +14,7 @@ from waveplan.report.page import (
     document,
     folded,
     key,
+    origin,
     section,
     table,
     tiles,
@@ -71,7 +72,7 @@ def page(data: dict[str, Any]) -> str:
         _owners(data),
         _tree(data),
         _details(data),
-        _provenance(data),
+        origin(data["provenance"]),
     ]
     return document(data["title"], parts, data)
 
@@ -466,11 +467,3 @@ def _refused(data: dict[str, Any]) -> str:
         "These do not run; the rest is planned.",
         table((*right, "why"), rows, right),
     )
-
-
-def _provenance(data: dict[str, Any]) -> str:
-    rows = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>"
-        for name, text in data["provenance"].items()
-    )
-    return f"<footer><dl>{rows}</dl></footer>" if rows else ""

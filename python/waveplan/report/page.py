@@ -14,7 +14,18 @@ from typing import Any
 
 from waveplan.report.table import Markup, Table
 
-__all__ = ["COLOURS", "bar", "chart", "document", "folded", "key", "section", "table", "tiles"]
+__all__ = [
+    "COLOURS",
+    "bar",
+    "chart",
+    "document",
+    "folded",
+    "key",
+    "origin",
+    "section",
+    "table",
+    "tiles",
+]
 
 # Okabe-Ito, which stays apart for colour-blind readers; the last is for everything else.
 COLOURS = tuple(
@@ -55,6 +66,14 @@ def folded(title: str, text: str, *parts: str) -> str:
     """Return a part that opens at a click."""
     inside = f"<p>{escape(text)}</p>{''.join(parts)}"
     return f"<details><summary>{escape(title)}</summary>{inside}</details>"
+
+
+def origin(names: Mapping[str, str]) -> str:
+    """Return the foot of a page: where it comes from, by name."""
+    rows = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in names.items()
+    )
+    return f"<footer><dl>{rows}</dl></footer>" if rows else ""
 
 
 def tiles(facts: Iterable[tuple[str, str, str]]) -> str:
