@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waveplan import Budget, InputError, format_bytes, parse_bytes
+from waveplan import (
+    Budget,
+    InputError,
+    Planner,
+    Topology,
+    Training,
+    format_bytes,
+    models,
+    parse_bytes,
+)
 
 
 @pytest.mark.parametrize(
@@ -112,3 +122,14 @@ def test_device_less_reserve_and_resident() -> None:
 def test_budget_refusals(values: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Budget(**values)
+
+
+def test_a_step_that_does_not_fit_is_refused() -> None:
+    """PyTorch's step makes a list of temporaries; the job without it has something left."""
+    model, budget = models.get("qwen3-8b"), Budget(device="72GiB")
+    plain = Training(
+        lora_rank=0, grad_dtype="bf16", moment_dtype="bf16", master_weights=False, head="full"
+    )
+    assert Planner(model, Topology(), plain, budget).available > 0
+    with pytest.raises(InputError, match=r"step does not fit: device 72\.00 GiB, at the step 78\."):
+        Planner(model, Topology(), replace(plain, foreach_step=True), budget)

@@ -187,11 +187,14 @@ class Budget:
         """Whether the resident bytes are still to be computed."""
         return self.available is None and self.resident is None
 
-    def resolve(self, resident: int | None = None) -> int:
+    def resolve(self, resident: int | None = None, step: int = 0) -> int:
         """Return the available bytes; ``resident`` is used when the budget states none.
 
+        Args:
+            step: what an optimizer's step needs of the device by itself, no wave beside it.
+
         Raises:
-            InputError: resident is stated nowhere, or nothing is left.
+            InputError: resident is stated nowhere, nothing is left, or the step does not fit.
         """
         if isinstance(self.available, int):
             return self.available
@@ -202,10 +205,15 @@ class Budget:
         used = integer("resident", used)
         assert isinstance(self.colocated, int)
         left = self.device - self.reserved - used - self.colocated
+        others = f", colocated {format_bytes(self.colocated)}" if self.colocated else ""
         if left <= 0:
-            others = f", colocated {format_bytes(self.colocated)}" if self.colocated else ""
             raise NothingLeftError(
                 f"nothing is left for waves: device {format_bytes(self.device)}, resident "
                 f"{format_bytes(used)}, reserve {format_bytes(self.reserved)}{others}"
+            )
+        if step > used + left:
+            raise NothingLeftError(
+                f"the optimizer's step does not fit: device {format_bytes(self.device)}, at the "
+                f"step {format_bytes(step)}, reserve {format_bytes(self.reserved)}{others}"
             )
         return left

@@ -212,7 +212,10 @@ class Planner:
         return resident(self.model, self.topology, self.training, self.bound.rules)
 
     def _available_now(self) -> int:
-        return self.budget.resolve(self.resident().total if self.budget.needs_resident else None)
+        if not self.budget.needs_resident:  # what a step needs beside it is not known then
+            return self.budget.resolve()
+        held = self.resident()
+        return self.budget.resolve(held.total, held.total - held.allocated + held.at_step)
 
     def doubtful(self, pool: Requests) -> tuple[Status, ...]:
         """Return the rules that matter for these requests and are uncharged or unmeasured.

@@ -33,6 +33,12 @@ DENSE = models.get("qwen3.6-27b")
         ({"grad_dtype": "int8"}, "dtype is 'int8'"),
         ({"lora_rank": 0, "expert_slots": True}, "expert_slots needs adapters"),
         ({"recompute_num_layers": 0}, "recompute_num_layers is 0"),
+        ({"lora_rank": 0, "gradients_pending": True}, "gradients_pending needs adapters"),
+        ({"head": "full", "head_chunk": 64}, "head_chunk needs head='chunked', not 'full'"),
+        (
+            {"fused_optimizer": True, "microbatches": 4},
+            "fused_optimizer steps in every backward, but microbatches is 4",
+        ),
     ],
 )
 def test_refusals(values: dict[str, Any], message: str) -> None:

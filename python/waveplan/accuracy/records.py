@@ -69,14 +69,15 @@ def model_of(record: Mapping[str, Any]) -> Model:
     """Return the bundled model that a record names, cut to its layers and compared with its
     geometry; else one of the geometry alone."""
     geometry = record["geometry"]
-    if missing := [name for name in _NEEDED if geometry.get(name) is None]:
+    name = str(record.get("model") or "").lower().partition(" / ")[0]  # of alike ones the first
+    needed = ("layers",) if name in models.names() else _NEEDED
+    if missing := [name for name in needed if geometry.get(name) is None]:
         raise Unusable(f"the geometry lacks {', '.join(missing)}")
     stated: dict[str, Any] = {
         ours: bool(value) if ours == "attention_gate" else value
         for theirs, ours in _GEOMETRY.items()
         if (value := geometry.get(theirs)) is not None
     }
-    name = str(record.get("model") or "").lower()
     if name in models.names():
         model = _cut(models.get(name), geometry["layers"])
         for key, value in stated.items():
@@ -197,6 +198,8 @@ def job(record: Mapping[str, Any], rules: RuleSet | None = None) -> Job:
         raise Unusable("what is trained is not stated")
     assumed: list[str] = []
     model, topology = model_of(record), topology_of(record)
+    if topology.tp > 1 and record["topology"].get("sequence_parallel") is None:
+        assumed.append("no sequence parallelism")
     absolute = figure_of(record) != "increment"
     stated, unknown = facts_of(record) if absolute else ({}, [])
     if unknown:
@@ -292,9 +295,11 @@ def _measures(
 ) -> tuple[Measures, int]:
     tokens = record["tokens"]
     if tokens.get("global_packed") is None:
-        if tokens.get("per_rank_busiest") is None or topology.cp > 1:
+        if tokens.get("per_rank_busiest") is None:
             raise Unusable("packed tokens are not stated")
-        tokens = {**tokens, "global_packed": tokens["per_rank_busiest"]}
+        if topology.cp > 1:
+            assumed.append("equal shares of a sequence")
+        tokens = {**tokens, "global_packed": tokens["per_rank_busiest"] * topology.cp}
     lengths, shared = _lengths(tokens, assumed)
     phase = str(record.get("phase"))
     hidden = "hidden-state" in phase

@@ -314,9 +314,15 @@ class Training:
             raise InputError(
                 f"base is {self.base!r}, but every parameter is trained: lora_rank is 0"
             )
-        for name in ("expert_slots", "modules_to_save"):
+        for name in ("expert_slots", "modules_to_save", "gradients_pending"):
             if getattr(self, name) and not self.lora_rank:
                 raise InputError(f"{name} needs adapters: lora_rank is 0")
+        if self.head_chunk != 512 and self.head != "chunked":
+            raise InputError(f"head_chunk needs head='chunked', not {self.head!r}")
+        if self.fused_optimizer and (self.microbatches or 1) > 1:
+            raise InputError(
+                f"fused_optimizer steps in every backward, but microbatches is {self.microbatches}"
+            )
 
     @property
     def backward(self) -> bool:
