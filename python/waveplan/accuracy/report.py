@@ -143,6 +143,8 @@ class Row:
 
 def cause(row: Row) -> str:
     """Return why a row is below parity or outside its target, as far as its own fields tell."""
+    if row.class_name == "own waves, resident":
+        return "more is allocated between waves than the rules of what is resident charge"
     if row.class_name == "resident":
         return (
             "the allowance for expert buffers is one sum, whatever earlier calls keep"
