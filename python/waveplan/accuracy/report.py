@@ -326,14 +326,18 @@ class Report:
 
     def parts(self) -> list[Table | str]:
         """The answer; classes, records, what is below or outside, what is left."""
-        classes = [(*class_figures(one), len(one.below)) for one in self.classes()]
-        records = [(row.id, *figures(row)) for row in self.ordered()]
+        classes = []
+        for one in self.classes():
+            name, number, *spans = class_figures(one)
+            classes.append((number, *spans, len(one.below), name))
+        records = [(*figures(row), row.id) for row in self.ordered()]
         every = f"{len(self.rows)} of {len(self.rows) + len(self.unpriced)} records"
         made: list[Table | str] = [
             f"{len(self.below())} of {len(self.rows)} prices are below the observed peak; {every} "
-            f"are priced, by the rules {self.rules}; ratios are to the observed peak",
-            _table(("class", "n", *CLASS_COLUMNS, "below"), classes),
-            _table(("record", *RECORD_COLUMNS), records),
+            f"are priced, by the rules {self.rules}; ratios are to the observed peak, of a class "
+            "the least, the median and the largest",
+            _table(("n", *CLASS_COLUMNS, "below", "class"), classes),
+            _table((*RECORD_COLUMNS, "record"), records),
         ]
         parts: list[list[str]] = []
         for title, rows in self.remarks():
@@ -363,7 +367,7 @@ class Report:
 
 
 CLASS_COLUMNS = ("estimate", "required", "withheld", "reference required", "required if balanced")
-OPTIONAL = ("reference required", "required if balanced", "withheld", "required / observed")
+OPTIONAL = ("reference required", "required if balanced", "withheld", "estimate GB")
 """Columns that go where the terminal is narrow, the first first."""
 RECORD_COLUMNS = (
     "observed GB",
@@ -377,8 +381,12 @@ RECORD_COLUMNS = (
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    """Return a table without the columns that are empty."""
+    kept = [at for at in range(len(head)) if any(str(row[at]) for row in rows)]
+    head = [head[at] for at in kept]
+    cells = [[row[at] for at in kept] for row in rows]
     optional = [name for name in OPTIONAL if name in head]
-    return Table("", head, rows, right=head[1:], ruled=False, optional=optional)
+    return Table("", head, cells, right=head[:-1], optional=optional)
 
 
 def _digits(value: float | None) -> float | None:
