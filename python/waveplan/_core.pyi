@@ -719,12 +719,13 @@ class Engine:
         sizes: ArrayLike,
         available: int,
         profiles: _Profiles,
+        free: bool,
         fixed_ms: float,
         multiple: int,
         window: int | None,
     ) -> Composed:
-        """Composes groups, ascending, in any order. `kept` are the groups of each rank of each wave
-        in the pool's order, one after another, `sizes` how many each has."""
+        """Composes groups, ascending, in any order if `free`. `kept` are the groups of each rank of
+        each wave in the pool's order, one after another, `sizes` how many each has."""
     def order_bound(self, groups: ArrayLike, available: int, profiles: _Profiles) -> OrderBound:
         """What no order of groups beats, all of which fit in some wave."""
     def plan(self, requests: _Ints, available: int, profiles: _Profiles) -> SearchResult:

@@ -18,7 +18,7 @@ from waveplan.planning import Planning
 from waveplan.refusal import WaveRefused, refused
 from waveplan.sequences.requests import Requests
 from waveplan.wave import Stopped, Wave
-from waveplan.waves import Waves
+from waveplan.waves import Order, Waves
 
 __all__ = ["ComposedWaves", "Composition", "compose"]
 
@@ -73,6 +73,7 @@ def compose(
     planner: Planning,
     requests: Any,
     on_refusal: OnRefusal,
+    order: Order,
     fixed_ms: float,
     multiple: int,
     window: int | None,
@@ -80,6 +81,7 @@ def compose(
     """See `Planner.compose`."""
     with planner.ranks.broadcasting():
         choice("on_refusal", on_refusal, get_args(OnRefusal))
+        choice("order", order, get_args(Order))
         if planner.reference:
             raise InputError("compose: reference mode keeps the pool's order")
         pool = Requests.from_any(requests)
@@ -87,10 +89,13 @@ def compose(
             raise InputError("the pool is empty: there is nothing to compose")
         given = {
             "on_refusal": on_refusal,
+            "order": order,
             "fixed_ms": real("fixed_ms", fixed_ms, 0, 1e9),
             "multiple": integer("multiple", multiple, 1, 1 << 20),
             "window": None if window is None else integer("window", window, 0, 1 << 30),
         }
+        if window is not None and order != "free":
+            raise InputError('window is given: it needs order="free"')
         if window is not None and multiple > 1:
             raise InputError("window: waves of a window come one by one, give no multiple")
         return _compose(planner, pool, np.arange(len(pool.group_sizes)), given, 1)
@@ -106,7 +111,7 @@ def _compose(
     doubtful = planner.doubtful(pool)
     available = planner.available - planner.kept(planner.available, doubtful)
     available = _agreed(planner, pool, groups, available, given)
-    kept, sizes = _kept(planner, pool, groups, available)
+    kept, sizes = _kept(planner, pool, groups, available, given["order"])
     engine = planner.make_engine(pool)
     found = engine.compose(
         groups,
@@ -114,6 +119,7 @@ def _compose(
         np.array(sizes, np.int64),
         available,
         planner.known(pool),
+        given["order"] == "free",
         given["fixed_ms"],
         given["multiple"],
         given["window"],
@@ -151,11 +157,11 @@ def _agreed(
 
 
 def _kept(
-    planner: Planning, pool: Requests, groups: NDArray[np.int64], available: int
+    planner: Planning, pool: Requests, groups: NDArray[np.int64], available: int, order: Order
 ) -> tuple[list[NDArray[np.int64]], list[int]]:
     """Return the groups of each rank of each wave in the pool's order, and how many each has."""
     desk = planner.like(topology=planner.topology, budget=planner.budget, agreement=AllShares())
-    waves = Waves(desk, pool, "skip", 0)
+    waves = Waves(desk, pool, "skip", 0, "keep" if order == "keep" else None)
     waves.fix(groups, available)
     kept: list[NDArray[np.int64]] = []
     for wave in waves:
@@ -181,17 +187,18 @@ def _refusal(
 class ComposedWaves(Waves):
     """The waves of a composition, each planned when it is iterated to.
 
-    After an observation bins are priced anew; if one of a wave no longer fits, what is left is
-    composed again (`composition` is then the new one). Waves handed out are never touched. With
-    other ranks each wave is one gather.
+    After an observation bins are priced anew. If one of a wave no longer fits, or the bound of what
+    is left falls, it is composed again (`composition` is then the new one). Waves handed out are
+    never touched. With other ranks each wave is one gather.
     """
 
     def __init__(self, planner: Planning, composition: Composition) -> None:
         self.composition = composition
         self.at = 0
         """The next wave of `composition`."""
-        super().__init__(planner, composition.pool, composition.given["on_refusal"], 0)
-        self.job = planner
+        self._bounded: Any = None
+        """The bytes available and profiles by which what is left was bounded last."""
+        super().__init__(planner, composition.pool, composition.given["on_refusal"], 0, "keep")
         self.refused = list(composition.refusals)
 
     def __next__(self) -> Wave:
@@ -201,14 +208,15 @@ class ComposedWaves(Waves):
             return self.plan_next()
 
     def _next(self) -> Wave:
-        ranks, shares = self.job.ranks, self.job.shares
-        self.available = self.job.available - self.job.kept(self.job.available, self.doubtful)
+        job = self.planner
+        ranks, shares = job.ranks, job.shares
+        self.available = job.available - job.kept(job.available, self.doubtful)
         with ranks.broadcasting():
             found = [self._planned(dp_rank) for dp_rank in shares]
-            if not self._fit(found):
+            if not self._stays(found):
                 self._compose_rest()
                 found = [self._planned(dp_rank) for dp_rank in shares]
-                self._fit(found)
+                self._stays(found)
         made = [self._made(dp_rank, one) for dp_rank, one in zip(shares, found, strict=True)]
         wave = max(made, key=lambda share: share.required)
         if len(made) > 1:
@@ -217,37 +225,55 @@ class ComposedWaves(Waves):
         self.at += 1
         return wave
 
-    def _fit(self, found: list[core.SearchResult]) -> bool:
-        """Whether all bins of this wave still fit, on every rank."""
-        fits = all(one.kind == "wave" for one in found)
-        ranks = self.job.ranks
+    def _stays(self, found: list[core.SearchResult]) -> bool:
+        """Whether all bins of this wave fit and no fewer waves are in sight, on every rank."""
+        stays = all(one.kind == "wave" for one in found) and not self._shortens()
+        ranks = self.planner.ranks
         if ranks.size > 1:
             mark = halves(digest((self.composition.fingerprint, self.composition.version)))
-            shown = ranks.gather(Step.COMPOSED, [int(fits), self.at, *mark])
+            shown = ranks.gather(Step.COMPOSED, [int(stays), self.at, *mark])
             if (shown[:, 1:4] != shown[0, 1:4]).any():
                 ranks.differ("the processes iterate over different compositions")
-            fits = bool(shown[:, 0].all())
-        return fits
+            stays = bool(shown[:, 0].all())
+        return stays
+
+    def _shortens(self) -> bool:
+        """Whether the waves left are further above their bound than those of the composition."""
+        composed = self.composition
+        known = self.planner.known(self.pool)
+        now = self.available, sorted(map(repr, known))
+        if self._bounded in (None, now):
+            self._bounded = now
+            return False
+        self._bounded = now
+        bound = self._engines[0].order_bound(self._rest(), self.available, known).waves
+        multiple = composed.given["multiple"]
+        bound = -(-bound // multiple) * multiple
+        return bool(composed.waves - self.at - bound > composed.waves - composed.bound)
+
+    def _rest(self) -> NDArray[np.int64]:
+        """The groups of the waves left."""
+        rest = [part for wave in self.composition.requests[self.at :] for part in wave]
+        ends = np.cumsum(self.pool.group_sizes)
+        return np.unique(np.searchsorted(ends, np.concatenate(rest), "right"))
 
     def _planned(self, dp_rank: int) -> core.SearchResult:
         if self.at >= self.composition.waves:
             raise StopIteration
         requests = self.composition.requests[self.at][dp_rank]
-        engine, known = self.job.make_engine(self.pool), self.job.known(self.pool)
-        return engine.plan(requests, self.available, known)
+        return self._engines[0].plan(requests, self.available, self.planner.known(self.pool))
 
     def _compose_rest(self) -> None:
         old = self.composition
-        rest = [part for wave in old.requests[self.at :] for part in wave]
-        ends = np.cumsum(old.pool.group_sizes)
-        groups = np.unique(np.searchsorted(ends, np.concatenate(rest), "right"))
-        self.composition = _compose(self.job, old.pool, groups, old.given, old.version + 1)
+        self.composition = _compose(
+            self.planner, old.pool, self._rest(), old.given, old.version + 1
+        )
         self.refused += self.composition.refusals
         self.at = 0
 
     def _made(self, dp_rank: int, found: core.SearchResult) -> Wave:
         """Return the wave as a data-parallel rank planned here sees it."""
-        job, pool, composed = self.job, self.pool, self.composition
+        job, pool, composed = self.planner, self.pool, self.composition
         ends = np.cumsum(pool.group_sizes)
         parts = composed.requests[self.at]
         groups = [np.unique(np.searchsorted(ends, part, "right")) for part in parts]

@@ -301,11 +301,12 @@ class Planner:
         requests: Any,
         on_refusal: OnRefusal = "raise",
         *,
+        order: Order = "free",
         fixed_ms: float = 0.0,
         multiple: int = 1,
         window: int | None = None,
     ) -> Composition:
-        """Put all requests into waves in whatever order is fastest; `waves` then plans them.
+        """Put all requests into waves, in whatever order is fastest; `waves` then plans them.
 
         Every wave fits, every rank gets as many; groups stay whole, on one rank of one wave. The
         modelled time is at most that of the pool's own order where that needs no split.
@@ -314,6 +315,7 @@ class Planner:
             requests: `Requests`, or sequences (all labelled, each a group of its own).
             on_refusal: "raise" the refusal of a group that fits in no wave, or "skip" it: it is
                 listed in `Composition.refusals`.
+            order: "free", or the waves of the pool in order "keep" or "blocks", see `waves`.
             fixed_ms: milliseconds that a wave takes beside its slowest rank.
             multiple: the number of waves is a multiple of it, as virtual pipelines need.
             window: each wave holds the oldest group not yet run, and takes from the run that begins
@@ -321,7 +323,7 @@ class Planner:
 
         With other ranks it is one gather: every process has the pool and composes all of it.
         """
-        return compose(self, requests, on_refusal, fixed_ms, multiple, window)
+        return compose(self, requests, on_refusal, order, fixed_ms, multiple, window)
 
     def wave(self, requests: Any, start: int = 0) -> Wave:
         """Plan the next wave from group `start` on.

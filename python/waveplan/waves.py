@@ -85,6 +85,7 @@ class Waves:
             self.planner, self.pool, self.start = planner, pool, start
             self.refused = []
             self._fixed: int | None = None
+            self._bound: tuple[Any, core.OrderBound] | None = None
             self._refusing: list[WaveRefused] = []
             self.width_hint = planner.width_hint
             self.doubtful = planner.doubtful(pool)
@@ -111,11 +112,15 @@ class Waves:
 
     def bound(self) -> core.OrderBound:
         """Return what no order of the groups beats, those refused so far left out."""
-        refused = [refusal.indices for refusal in self.refused]
-        groups = np.setdiff1d(np.arange(self.groups), np.concatenate([[], *refused]))
         known = self.planner.known(self.pool)
-        engine = self.planner.make_engine(self.pool)
-        return engine.order_bound(groups.astype(np.int64), self.available, known)
+        now = len(self.refused), self.available, sorted(map(repr, known))
+        if self._bound is None or self._bound[0] != now:
+            refused = [refusal.indices for refusal in self.refused]
+            groups = np.setdiff1d(np.arange(self.groups), np.concatenate([[], *refused]))
+            engine = self._engines[0]
+            found = engine.order_bound(groups.astype(np.int64), self.available, known)
+            self._bound = now, found
+        return self._bound[1]
 
     def fix(self, groups: NDArray[np.int64], available: int) -> None:
         """Take these groups alone, within so many bytes whatever the planner has."""

@@ -123,9 +123,9 @@ impl PyEngine {
         detached(py, move || crate::search::sign(engine, &requests))
     }
 
-    /// Composes groups, ascending, in any order. `kept` are the groups of each rank of each wave in
-    /// the pool's order, one after another, `sizes` how many each has.
-    #[pyo3(signature = (groups, kept, sizes, available, profiles, fixed_ms, multiple, window))]
+    /// Composes groups, ascending, in any order if `free`. `kept` are the groups of each rank of
+    /// each wave in the pool's order, one after another, `sizes` how many each has.
+    #[pyo3(signature = (groups, kept, sizes, available, profiles, free, fixed_ms, multiple, window))]
     #[allow(clippy::too_many_arguments)] // those of the composition, by name
     fn compose(
         &self,
@@ -135,6 +135,7 @@ impl PyEngine {
         sizes: &Bound<'_, PyAny>,
         available: i64,
         profiles: HeldProfiles<'_>,
+        free: bool,
         fixed_ms: f64,
         multiple: usize,
         window: Option<usize>,
@@ -162,6 +163,7 @@ impl PyEngine {
             groups,
             keep,
             available,
+            free,
             fixed_ms,
             multiple,
             window,

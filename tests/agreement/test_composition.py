@@ -39,6 +39,11 @@ def pool(seed: int = 3, count: int = 40, **columns: Any) -> Requests:
 
 
 def check(made: Composition, plans: Planner) -> None:
+    check_parts(made, plans)
+    assert all(a >= b for a, b in pairwise(made.required.max(1)))  # what can fail fails first
+
+
+def check_parts(made: Composition, plans: Planner) -> None:
     dp, requests = plans.topology.dp, [part for wave in made.requests for part in wave]
     assert len(requests) == made.waves * dp == made.required.size
     assert np.concatenate(requests).tolist() == made.permutation.tolist()
@@ -55,7 +60,6 @@ def check(made: Composition, plans: Planner) -> None:
     assert made.bound <= made.waves
     assert made.bound_tokens <= made.packed_tokens.sum()
     assert made.total_ms == pytest.approx(made.ms.max(1).sum() if made.waves else 0)
-    assert all(a >= b for a, b in pairwise(made.required.max(1)))  # what can fail fails first
     if len(made.pool) - len(made.refused) >= made.waves * dp:
         assert all(len(part) for part in requests)
 
@@ -237,16 +241,52 @@ def test_ranks_that_differ_are_told_so() -> None:
         assert "tokens" in str(error)
 
 
+def test_one_that_is_smaller_than_the_bound_and_fits_nowhere_is_refused() -> None:
+    plans, requests = planner(3), pool(count=60)
+    made = plans.compose(requests, on_refusal="skip")
+    check(made, plans)
+    waves = plans.waves(requests, on_refusal="skip")
+    assert made.waves <= len(list(waves))
+    assert len(made.refused) == len(waves.refused) == len(made.refusals) > 3
+
+
 def test_bad_arguments() -> None:
     plans, requests = planner(), pool()
     with pytest.raises(InputError, match="reference mode keeps"):
         planner(mode="reference").compose(requests)
     with pytest.raises(InputError, match="empty"):
         plans.compose([])
-    for options in ({"fixed_ms": -1}, {"multiple": 0}, {"on_refusal": "oversized"}):
+    window = {"window": 3, "order": "keep"}
+    for options in ({"fixed_ms": -1}, {"multiple": 0}, {"on_refusal": "oversized"}, window):
         with pytest.raises(InputError, match=next(iter(options))):
             plans.compose(requests, **options)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="start is 0"):
         plans.waves(requests, order="free", start=3)
     with pytest.raises(InputError, match="dp_rank is 1 of 1"):
         plans.compose(requests).share(1)
+
+
+@pytest.mark.parametrize("order", ["keep", "blocks"])
+def test_a_pool_in_order_is_a_composition_too(order: Any) -> None:
+    plans, requests = planner(4, dp=2), pool()
+    made = plans.compose(requests, order=order)
+    check_parts(made, plans)
+    waves = list(plans.waves(requests, order=order))
+    assert [np.sort(np.concatenate(wave)).tolist() for wave in made.requests] == [
+        sorted(i for share in wave.shares for i in share.requests.tolist()) for wave in waves
+    ]
+    assert (made.by, made.total_ms, made.waves) == ("keep", made.keep_ms, made.keep_waves)
+    assert made.total_ms >= plans.compose(requests).total_ms
+
+
+def test_what_is_left_is_composed_again_where_fewer_waves_are_in_sight() -> None:
+    plans, requests = planner(4), pool(count=60)
+    waves = plans.waves(plans.compose(requests))
+    first, before = next(waves), waves.composition
+    next(waves)
+    assert waves.composition is before  # nothing has changed
+    plans.available *= 2
+    rest = list(waves)
+    assert waves.composition.version == before.version + 1
+    assert len(rest) < before.waves - 2
+    assert len(first.requests) < max(len(wave.requests) for wave in rest)

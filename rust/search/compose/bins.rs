@@ -6,10 +6,13 @@ use super::super::forest::{Cover, Forest};
 use crate::cancel;
 use crate::error::Result;
 
-/// Tenths of the most packed tokens up to which a bin is not priced while it is filled.
-const UNPRICED: i64 = 7;
-/// Between two prices a bin takes less than this part of the most packed tokens.
-const BETWEEN: i64 = 50;
+/// Part of the most packed tokens up to which a bin is not priced while it is filled.
+const UNPRICED: (i64, i64) = (7, 10);
+/// Between two prices a bin may always take this part of the most packed tokens.
+const BETWEEN: i64 = 200;
+
+/// One whole of `Price::left`.
+pub(super) const MILLION: i64 = 1_000_000;
 
 /// What moves together: a request, or a group of them.
 #[derive(Debug, Default)]
@@ -63,6 +66,10 @@ pub(super) struct Priced {
 pub(super) trait Price {
     /// The price of these requests, ascending; none if they do not fit in one forward.
     fn price(&mut self, requests: &[u32]) -> Result<Option<Priced>>;
+
+    /// The part of the bytes available that they leave with everything shared, in millionths; none
+    /// if they do not fit so.
+    fn left(&mut self, requests: &[u32]) -> Result<Option<i64>>;
 }
 
 #[derive(Debug, Clone, Default)]
@@ -76,7 +83,7 @@ pub(super) struct Bin {
     /// Most tokens that it takes, lowered by refusals; none of it left once it is closed.
     room: i64,
     refusals: u32,
-    /// Tokens at its last price that fits.
+    /// Tokens up to which it is not priced again.
     checked: i64,
 }
 
@@ -92,6 +99,12 @@ impl Bin {
     }
 }
 
+fn sorted(values: &[u32]) -> Vec<u32> {
+    let mut made = values.to_vec();
+    made.sort_unstable();
+    made
+}
+
 /// Tokens and picoseconds that a bin gains or loses.
 pub(super) type Change = (i64, i64);
 
@@ -101,8 +114,11 @@ pub(super) struct Shop<'a, P> {
     pub(super) atoms: &'a Atoms,
     /// No bin that fits has more packed tokens.
     pub(super) most: i64,
+    /// So many stand unpriced until a bin is full.
+    unpriced: i64,
     price: P,
     known: FxHashMap<Vec<u32>, Option<Priced>>,
+    shared: FxHashMap<Vec<u32>, Option<i64>>,
 }
 
 impl<'a, P: Price> Shop<'a, P> {
@@ -111,28 +127,42 @@ impl<'a, P: Price> Shop<'a, P> {
             forest,
             atoms,
             most,
+            unpriced: most / UNPRICED.1 * UNPRICED.0,
             price,
             known: FxHashMap::default(),
+            shared: FxHashMap::default(),
         }
     }
 
     /// The price of some atoms in one bin.
     pub(super) fn priced(&mut self, atoms: &[u32]) -> Result<Option<Priced>> {
-        let mut key = atoms.to_vec();
-        key.sort_unstable();
+        let key = sorted(atoms);
         if let Some(known) = self.known.get(&key) {
             return Ok(*known);
         }
-        cancel::check()?;
-        let mut requests: Vec<u32> = key
-            .iter()
-            .flat_map(|&atom| &self.atoms.requests[atom as usize])
-            .copied()
-            .collect();
-        requests.sort_unstable();
-        let made = self.price.price(&requests)?;
+        let made = self.price.price(&self.requests(&key)?)?;
         self.known.insert(key, made);
         Ok(made)
+    }
+
+    /// What some atoms in one bin leave with everything shared, see `Price::left`.
+    pub(super) fn left(&mut self, atoms: &[u32]) -> Result<Option<i64>> {
+        let key = sorted(atoms);
+        if let Some(known) = self.shared.get(&key) {
+            return Ok(*known);
+        }
+        let made = self.price.left(&self.requests(&key)?)?;
+        self.shared.insert(key, made);
+        Ok(made)
+    }
+
+    /// The requests of some atoms, ascending.
+    fn requests(&self, atoms: &[u32]) -> Result<Vec<u32>> {
+        cancel::check()?;
+        let own = |&atom: &u32| &self.atoms.requests[atom as usize];
+        Ok(sorted(
+            &atoms.iter().flat_map(own).copied().collect::<Vec<_>>(),
+        ))
     }
 
     pub(super) fn bin(&self) -> Bin {
@@ -165,6 +195,43 @@ impl<'a, P: Price> Shop<'a, P> {
             change.1 += self.forest.time[s as usize];
         }
         change
+    }
+
+    /// What a bin gains by several atoms.
+    pub(super) fn gain_of(&self, bin: &Bin, atoms: &[u32]) -> Change {
+        if let [atom] = *atoms {
+            return self.gain(bin, atom);
+        }
+        let mut fresh: Vec<u32> = atoms
+            .iter()
+            .flat_map(|&atom| &self.atoms.segments[atom as usize])
+            .copied()
+            .filter(|&s| bin.count(s) == 0)
+            .collect();
+        fresh.sort_unstable();
+        fresh.dedup();
+        self.sum(fresh.into_iter())
+    }
+
+    /// Where `out` goes from one bin to another: what the first gains by `back`, which the other
+    /// loses.
+    pub(super) fn swapped(&self, from: &Bin, to: &Bin, out: u32, back: u32) -> (Change, Change) {
+        let with = &self.atoms.segments[out as usize];
+        let back = &self.atoms.segments[back as usize];
+        let shared = |s: u32| u32::from(with.binary_search(&s).is_ok());
+        let gained = back.iter().copied().filter(|&s| from.count(s) == shared(s));
+        let lost = back
+            .iter()
+            .copied()
+            .filter(|&s| to.count(s) + shared(s) == 1);
+        (self.sum(gained), self.sum(lost))
+    }
+
+    fn sum(&self, segments: impl Iterator<Item = u32>) -> Change {
+        segments.fold((0, 0), |sum, s| {
+            let s = s as usize;
+            (sum.0 + self.forest.tokens[s], sum.1 + self.forest.time[s])
+        })
     }
 
     /// What a bin loses without some of its atoms.
@@ -210,14 +277,14 @@ impl<'a, P: Price> Shop<'a, P> {
         }
     }
 
-    /// Whether a set of so many packed tokens may stand unpriced for now.
-    fn surely(&self, tokens: i64) -> bool {
-        tokens <= self.most / 10 * UNPRICED
+    /// Prices every set from now on.
+    pub(super) fn trust_nothing(&mut self) {
+        self.unpriced = -1;
     }
 
     /// Whether these atoms, of so many packed tokens, may share a bin.
     pub(super) fn fits(&mut self, atoms: &[u32], tokens: i64) -> Result<bool> {
-        Ok(tokens <= self.most && (self.surely(tokens) || self.priced(atoms)?.is_some()))
+        Ok(tokens <= self.most && (tokens <= self.unpriced || self.left(atoms)?.is_some()))
     }
 
     /// Adds an atom if the bin admits it; a refusal lowers its room, and the last one closes it.
@@ -226,12 +293,11 @@ impl<'a, P: Price> Shop<'a, P> {
         if tokens > bin.room {
             return Ok(false);
         }
-        // Small atoms are not priced one by one: what is too much in the end goes back.
-        if !self.surely(tokens) && tokens > bin.checked + self.most / BETWEEN {
+        if !tokens <= self.unpriced && tokens > bin.checked {
             bin.atoms.push(atom);
-            let priced = self.priced(&bin.atoms)?;
+            let left = self.left(&bin.atoms)?;
             bin.atoms.pop();
-            if priced.is_none() {
+            let Some(left) = left else {
                 bin.refusals += 1;
                 bin.room = if bin.refusals < refusals {
                     tokens - 1
@@ -239,8 +305,11 @@ impl<'a, P: Price> Shop<'a, P> {
                     0
                 };
                 return Ok(false);
-            }
-            bin.checked = tokens;
+            };
+            // Half of what would fit if tokens went on needing what they need in the mean. What is
+            // too much in the end goes back.
+            let more = i128::from(tokens) * i128::from(left) / i128::from(MILLION - left).max(1);
+            bin.checked = tokens + (more as i64 / 2).max(self.most / BETWEEN);
         }
         self.add(bin, atom);
         Ok(true)

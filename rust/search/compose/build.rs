@@ -1,6 +1,7 @@
 //! Ways to fill bins. Each gives lists of atoms; what does not fit alone is left to the end.
 
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use super::super::deal;
 use super::super::forest::Cover;
@@ -74,17 +75,26 @@ pub(super) fn grow<P: Price>(shop: &mut Shop<'_, P>, placed: &[u32]) -> Result<V
             through[s as usize].push(atom as u32);
         }
     }
-    let mut left = placed.to_vec();
-    left.sort_by_key(|&atom| (Reverse(atoms.tokens[atom as usize]), atom));
+    let mut order = placed.to_vec();
+    order.sort_by_key(|&atom| (Reverse(atoms.tokens[atom as usize]), atom));
+    // Atoms that may still join: in no bin, and not tried in this one.
+    let mut free = vec![false; atoms.len()];
+    for &atom in &order {
+        free[atom as usize] = true;
+    }
     let mut bins = Vec::new();
-    while let Some(&seed) = left.first() {
+    for seed in 0..order.len() {
+        if !free[order[seed] as usize] {
+            continue;
+        }
         let mut bin = shop.bin();
-        let mut saved = vec![0_i64; atoms.len()];
-        let mut tried = vec![false; atoms.len()];
-        let mut next = Some(seed);
+        let (mut saved, mut refused) = (vec![0_i64; atoms.len()], Vec::new());
+        // Those that save tokens, once for each number of them; then `order` gives the others.
+        let mut saving: BinaryHeap<(i64, i64, Reverse<u32>)> = BinaryHeap::new();
+        let (mut place, mut next) = (seed, Some(order[seed]));
         while let Some(atom) = next {
             cancel::check()?;
-            tried[atom as usize] = true;
+            free[atom as usize] = false;
             let mut fresh = atoms.segments[atom as usize].clone();
             fresh.retain(|&s| bin.count(s) == 0);
             let first = bin.atoms.is_empty();
@@ -92,29 +102,39 @@ pub(super) fn grow<P: Price>(shop: &mut Shop<'_, P>, placed: &[u32]) -> Result<V
                 shop.add(&mut bin, atom);
             }
             if first || shop.admit(&mut bin, atom, 8)? {
-                left.retain(|&other| other != atom);
+                let mut touched = Vec::new();
                 for s in fresh {
                     for &other in &through[s as usize] {
                         saved[other as usize] += shop.forest.tokens[s as usize];
+                        touched.push(other);
                     }
                 }
-            }
-            let room = bin.room();
-            next = left
-                .iter()
-                .copied()
-                .filter(|&other| {
-                    let gain = atoms.tokens[other as usize] - saved[other as usize];
-                    !tried[other as usize] && bin.tokens + gain <= room
-                })
-                .min_by_key(|&other| {
+                touched.sort_unstable();
+                touched.dedup();
+                for other in touched.into_iter().filter(|&other| free[other as usize]) {
                     let saves = saved[other as usize];
-                    (
-                        Reverse(saves),
-                        Reverse(atoms.tokens[other as usize] - saves),
-                        other,
-                    )
-                });
+                    saving.push((saves, atoms.tokens[other as usize] - saves, Reverse(other)));
+                }
+            } else {
+                refused.push(atom);
+            }
+            let room = bin.room() - bin.tokens;
+            next = None;
+            while let Some((saves, gain, Reverse(other))) = saving.pop() {
+                if free[other as usize] && saves == saved[other as usize] && gain <= room {
+                    next = Some(other);
+                    break;
+                }
+            }
+            while next.is_none() && place < order.len() {
+                let other = order[place];
+                let fits = saved[other as usize] == 0 && atoms.tokens[other as usize] <= room;
+                next = Some(other).filter(|&other| fits && free[other as usize]);
+                place += 1;
+            }
+        }
+        for atom in refused {
+            free[atom as usize] = true;
         }
         bins.push(bin);
     }
@@ -169,6 +189,12 @@ pub(super) fn load<P: Price>(
 pub(super) fn split<P: Price>(shop: &Shop<'_, P>, bins: &mut Vec<Bin>, count: usize) {
     bins.retain(|bin| !bin.atoms.is_empty());
     let last = |atom: &u32| (shop.atoms.segments[*atom as usize].last().copied(), *atom);
+    let mut cover = Cover::new(shop.forest);
+    let add = |cover: &mut Cover<'_>, atom: u32| {
+        for &request in &shop.atoms.requests[atom as usize] {
+            cover.add(request);
+        }
+    };
     while bins.len() < count {
         let slowest = (0..bins.len())
             .filter(|&at| bins[at].atoms.len() > 1)
@@ -176,17 +202,17 @@ pub(super) fn split<P: Price>(shop: &Shop<'_, P>, bins: &mut Vec<Bin>, count: us
         let Some(at) = slowest else { return };
         let mut atoms = std::mem::take(&mut bins[at].atoms);
         atoms.sort_by_key(last);
-        let mut before = shop.bin();
         let mut after = vec![0; atoms.len()];
-        let mut end = shop.bin();
+        cover.clear();
         for i in (1..atoms.len()).rev() {
-            shop.add(&mut end, atoms[i]);
-            after[i] = end.time;
+            add(&mut cover, atoms[i]);
+            after[i] = cover.time;
         }
         let mut best = (i64::MAX, 1);
+        cover.clear();
         for i in 1..atoms.len() {
-            shop.add(&mut before, atoms[i - 1]);
-            best = best.min((before.time.max(after[i]), i));
+            add(&mut cover, atoms[i - 1]);
+            best = best.min((cover.time.max(after[i]), i));
         }
         bins[at] = shop.bin_of(&atoms[..best.1]);
         bins.push(shop.bin_of(&atoms[best.1..]));

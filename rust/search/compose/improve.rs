@@ -116,6 +116,19 @@ fn best_of<P: Price>(
     if source.atoms.len() < 2 {
         return Ok(());
     }
+    let mut after = times.to_vec();
+    // The sum of waves where two bins take other times; no less where neither is less.
+    let mut sum_with = |one: i64, to: usize, two: i64| {
+        let (before, now) = ((times[from], times[to]), (one, two));
+        if now.0.max(now.1) >= before.0.max(before.1) && now.0.min(now.1) >= before.0.min(before.1)
+        {
+            return i64::MAX;
+        }
+        (after[from], after[to]) = now;
+        let sum = total(&after, dp);
+        after[to] = before.1;
+        sum
+    };
     for there in sets(shop, source) {
         let loss = shop.loss(source, &there);
         let mut targets: Vec<(i64, usize)> = Vec::new();
@@ -129,50 +142,48 @@ fn best_of<P: Price>(
         }
         targets.sort_unstable();
         for &(_, to) in targets.iter().take(TARGETS) {
-            let mut with = bins[to].clone();
-            for &atom in &there {
-                shop.add(&mut with, atom);
-            }
+            let target = &bins[to];
+            let gain = shop.gain_of(target, &there);
             *looks += 1;
-            let mut after = times.to_vec();
-            (after[from], after[to]) = (source.time - loss.1, with.time);
-            let sum = total(&after, dp);
-            if sum < best.0 && shop.fits(&with.atoms, with.tokens)? {
-                let made = Move {
-                    from,
-                    to,
-                    there: there.clone(),
-                    back: None,
-                };
-                *best = (sum, Some(made));
+            let sum = sum_with(source.time - loss.1, to, target.time + gain.1);
+            if sum < best.0 {
+                let with = [&target.atoms[..], &there].concat();
+                if shop.fits(&with, target.tokens + gain.0)? {
+                    let made = Move {
+                        from,
+                        to,
+                        there: there.clone(),
+                        back: None,
+                    };
+                    *best = (sum, Some(made));
+                }
             }
-            if there.len() > 1 || bins[to].atoms.len() > 64 {
+            if there.len() > 1 || target.atoms.len() > 64 {
                 continue;
             }
-            let mut without = source.clone();
-            shop.remove(&mut without, there[0]);
-            for &back in &bins[to].atoms {
-                if shop.atoms.time[back as usize] >= shop.atoms.time[there[0] as usize] {
+            let out = there[0];
+            for &back in &target.atoms {
+                if shop.atoms.time[back as usize] >= shop.atoms.time[out as usize] {
                     continue;
                 }
                 *looks += 1;
-                let returned = shop.gain(&without, back);
-                let lost = shop.loss(&with, &[back]);
-                (after[from], after[to]) = (without.time + returned.1, with.time - lost.1);
-                let sum = total(&after, dp);
+                let (returned, lost) = shop.swapped(source, target, out, back);
+                let (one, two) = (
+                    source.time - loss.1 + returned.1,
+                    target.time + gain.1 - lost.1,
+                );
+                let sum = sum_with(one, to, two);
                 if sum >= best.0 {
                     continue;
                 }
-                let mut one = without.atoms.clone();
-                one.push(back);
-                let two: Vec<u32> = with
-                    .atoms
-                    .iter()
-                    .copied()
-                    .filter(|&atom| atom != back)
-                    .collect();
-                if shop.fits(&one, without.tokens + returned.0)?
-                    && shop.fits(&two, with.tokens - lost.0)?
+                let instead = |of: &[u32], gone: u32, new: u32| {
+                    let others = of.iter().copied().filter(|&atom| atom != gone);
+                    others.chain([new]).collect::<Vec<u32>>()
+                };
+                let one = instead(&source.atoms, out, back);
+                let two = instead(&target.atoms, back, out);
+                if shop.fits(&one, source.tokens - loss.0 + returned.0)?
+                    && shop.fits(&two, target.tokens + gain.0 - lost.0)?
                 {
                     let made = Move {
                         from,

@@ -44,6 +44,8 @@ struct Problem<'a> {
     fixed: i64,
     /// No bin that fits has more packed tokens.
     most: i64,
+    /// Other waves than those of the pool in order are searched.
+    free: bool,
     /// Waves hold the oldest atom left and reach this far beyond the run that begins there.
     window: Option<usize>,
     /// The waves of the pool in order, atoms by wave and rank.
@@ -83,17 +85,33 @@ struct Found {
 
 /// Searches all ways to put the atoms into waves. `keep` may hold some of the atoms alone: those
 /// that it does not hold are refused there.
-fn search<P: Price>(problem: Problem<'_>, price: P) -> Result<Found> {
-    let Problem {
+fn search<P: Price>(mut problem: Problem<'_>, price: P) -> Result<Found> {
+    let atoms = Atoms::new(problem.forest, std::mem::take(&mut problem.atoms))?;
+    let mut shop = Shop::new(problem.forest, &atoms, problem.most, price);
+    let mut found = search_in(&mut shop, &problem)?;
+    if found.is_none() {
+        shop.trust_nothing(); // some atom is smaller than the bound, and fits nowhere
+        found = search_in(&mut shop, &problem)?;
+    }
+    found.ok_or_else(|| {
+        let (multiple, groups) = (problem.multiple, atoms.len());
+        Error::input(format!(
+            "multiple is {multiple}: {groups} groups make no such number of waves"
+        ))
+    })
+}
+
+/// The search; none where no waves hold all atoms that are not refused.
+fn search_in<P: Price>(shop: &mut Shop<'_, P>, problem: &Problem<'_>) -> Result<Option<Found>> {
+    let &Problem {
         forest,
         dp,
         fixed,
         multiple,
         ..
     } = problem;
-    let atoms = Atoms::new(forest, problem.atoms)?;
-    let mut shop = Shop::new(forest, &atoms, problem.most, price);
-    let refused = refusals(&mut shop)?;
+    let atoms = shop.atoms;
+    let refused = refusals(shop)?;
     let kept = |atom: &u32| refused.binary_search(atom).is_err();
     let placed: Vec<u32> = (0..atoms.len() as u32).filter(kept).collect();
     let alive: Vec<u32> = placed
@@ -108,7 +126,7 @@ fn search<P: Price>(problem: Problem<'_>, price: P) -> Result<Found> {
         refused: refused.clone(),
         ..Found::default()
     };
-    found.keep = waves_of(&mut shop, &problem.keep, fixed)?;
+    found.keep = waves_of(shop, &problem.keep, fixed)?;
     let complete = |made: &Waves| made.bins.len() % multiple == 0 && made.atoms() == placed.len();
     let mut best = Some(found.keep.clone()).filter(complete);
     let offer = |best: &mut Option<Waves>, made: Waves| {
@@ -118,8 +136,8 @@ fn search<P: Price>(problem: Problem<'_>, price: P) -> Result<Found> {
         }
     };
     if let Some(window) = problem.window {
-        let lists = windowed(&mut shop, &placed, dp, window)?;
-        let made = waves_of(&mut shop, &lists, fixed)?;
+        let lists = windowed(shop, &placed, dp, window)?;
+        let made = waves_of(shop, &lists, fixed)?;
         offer(
             &mut best,
             Waves {
@@ -130,9 +148,12 @@ fn search<P: Price>(problem: Problem<'_>, price: P) -> Result<Found> {
     }
     let segments: usize = atoms.segments.iter().map(Vec::len).sum();
     let many = segments > MOST_SEGMENTS;
+    let ideal = bounds.time.div_euclid(dp as i64);
+    let ended = |time: i64| fixed == 0 && time <= ideal + ideal / 500; // nothing to gain
     let candidates = match problem.window {
-        None if !many => build_all(&mut shop, &placed)?,
-        None if best.is_none() => vec![("runs", build::runs(&mut shop, &placed)?)],
+        _ if best.as_ref().is_some_and(|best| ended(best.time)) => Vec::new(),
+        None if problem.free && !many => build_all(shop, &placed)?,
+        None if best.is_none() => vec![("runs", build::runs(shop, &placed)?)],
         _ => Vec::new(),
     };
     let least = candidates.iter().map(|(_, bins)| waves(bins.len())).min();
@@ -142,35 +163,40 @@ fn search<P: Price>(problem: Problem<'_>, price: P) -> Result<Found> {
         .max(found.waves)
         .max(1);
     let counts = (from..).step_by(multiple).take(WAVES_TRIED);
-    let ideal = bounds.time.div_euclid(dp as i64);
+    let mut finalists: Vec<(i64, &'static str, Vec<Bin>)> = Vec::new();
     for count in counts.filter(|_| !candidates.is_empty()) {
-        let ended = |best: &Waves| fixed == 0 && best.time <= ideal + ideal / 500;
-        if best.as_ref().is_some_and(ended) {
-            break; // nothing to gain
+        let before = finalists.iter().map(|one| one.0).min();
+        if before.is_some_and(ended) {
+            break;
         }
-        let mut tried = attempts(&mut shop, &candidates, &placed, (count * dp, dp), many)?;
+        let mut tried = attempts(shop, &candidates, &placed, (count * dp, dp), many)?;
         tried.sort_by_key(|(_, bins)| total(&times(bins), dp));
         for (by, mut made) in tried.into_iter().take(IMPROVED) {
-            cancel::check()?;
             if dp > 1 && !many {
-                improve::improve(&mut shop, &mut made, dp, ideal)?;
+                improve::improve(shop, &mut made, dp, ideal)?;
             }
-            let made = waves_of(&mut shop, &in_waves(made, dp), fixed)?;
-            offer(&mut best, Waves { by, ..made });
+            let time = total(&times(&made), dp) + fixed * count as i64;
+            finalists.push((time, by, made));
+        }
+        let now = finalists.iter().map(|one| one.0).min();
+        if before.is_some() && now == before {
+            break; // more waves take no less
         }
     }
-    match best {
-        Some(best) => found.best = best,
-        None if placed.is_empty() => {}
-        None => {
-            return Err(Error::input(format!(
-                "multiple is {multiple}: {} groups make no such number of waves",
-                placed.len()
-            )));
+    finalists.sort_by_key(|&(time, _, ref bins)| (time, bins.len()));
+    for (time, by, made) in finalists {
+        if best.as_ref().is_some_and(|best| best.time <= time) {
+            break; // no layout takes less than full sharing
         }
+        let made = waves_of(shop, &in_waves(made, dp), fixed)?;
+        offer(&mut best, Waves { by, ..made });
     }
+    if best.is_none() && !placed.is_empty() {
+        return Ok(None);
+    }
+    found.best = best.unwrap_or_default();
     found.waves = found.waves.min(found.best.bins.len());
-    Ok(found)
+    Ok(Some(found))
 }
 
 fn times(bins: &[Bin]) -> Vec<i64> {
@@ -283,7 +309,8 @@ fn windowed<P: Price>(
 fn refusals<P: Price>(shop: &mut Shop<'_, P>) -> Result<Vec<u32>> {
     let mut refused = Vec::new();
     for atom in 0..shop.atoms.len() as u32 {
-        if !shop.fits(&[atom], shop.atoms.tokens[atom as usize])? {
+        let fits = shop.fits(&[atom], shop.atoms.tokens[atom as usize])?;
+        if !fits && shop.priced(&[atom])?.is_none() {
             refused.push(atom);
         }
     }
@@ -316,14 +343,14 @@ fn build_all<P: Price>(
 fn settled<P: Price>(shop: &mut Shop<'_, P>, bins: Vec<Bin>) -> Result<Vec<Bin>> {
     let (mut made, mut back) = (Vec::new(), Vec::new());
     for bin in bins.into_iter().filter(|bin| !bin.atoms.is_empty()) {
-        if shop.priced(&bin.atoms)?.is_some() {
+        if bin.atoms.len() == 1 || shop.left(&bin.atoms)?.is_some() {
             made.push(bin);
             continue;
         }
         let mut cover = Cover::new(shop.forest);
         let length = shop.run(&bin.atoms, &mut cover)?;
         let mut length = length.min(bin.atoms.len() - 1).max(1);
-        while length > 1 && shop.priced(&bin.atoms[..length])?.is_none() {
+        while length > 1 && shop.left(&bin.atoms[..length])?.is_none() {
             length /= 2;
         }
         back.extend_from_slice(&bin.atoms[length..]);
@@ -334,7 +361,7 @@ fn settled<P: Price>(shop: &mut Shop<'_, P>, bins: Vec<Bin>) -> Result<Vec<Bin>>
         back = Vec::new();
         for bin in runs {
             let mut length = bin.atoms.len();
-            while length > 1 && shop.priced(&bin.atoms[..length])?.is_none() {
+            while length > 1 && shop.left(&bin.atoms[..length])?.is_none() {
                 length /= 2;
             }
             back.extend_from_slice(&bin.atoms[length..]);

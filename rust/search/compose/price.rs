@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::super::forest::{Forest, MILLISECOND};
-use super::super::plan::{Pricer, ROOM, Share};
+use super::super::plan::{Mode, Pricer, ROOM, Share};
 use super::super::{Engine, Profiles};
-use super::bins::{Price, Priced};
+use super::bins::{MILLION, Price, Priced};
 use super::bounds::bounds;
 use super::{Found, Problem, search};
 use crate::error::{Error, Result};
@@ -83,6 +83,8 @@ pub struct Asked {
     pub keep: Vec<Vec<Vec<u32>>>,
     /// Bytes that each rank has.
     pub available: i64,
+    /// In any order; else the waves of `keep` stand.
+    pub free: bool,
     /// Milliseconds of a wave beside its slowest rank.
     pub fixed_ms: f64,
     /// The number of waves is a multiple of this.
@@ -127,6 +129,7 @@ pub fn compose(
         atoms: atoms.clone(),
         dp: engine.settings().dp,
         multiple: asked.multiple,
+        free: asked.free,
         window: asked.window,
         fixed: (asked.fixed_ms * MILLISECOND).round() as i64,
         most,
@@ -137,7 +140,7 @@ pub fn compose(
         search(problem, price)?,
         &atoms,
         pool.len(),
-        (engine.settings().dp, asked.window.is_some()),
+        (engine.settings().dp, asked.window.is_some() || !asked.free),
         fixed,
     ))
 }
@@ -272,6 +275,20 @@ impl Price for Product {
             }
             if !self.share.sharing() {
                 break; // every mode packs alike
+            }
+        }
+        Ok(None)
+    }
+
+    fn left(&mut self, requests: &[u32]) -> Result<Option<i64>> {
+        self.pricer.load(requests, &mut self.share)?;
+        // Over context-parallel ranks what shares less can be more even.
+        let even = self.pricer.engine.settings().cp > 1 && self.share.sharing();
+        for &mode in &[Mode::Full, Mode::Optimal][..=usize::from(even)] {
+            let plan = self.pricer.plan(&self.share, mode, ROOM)?;
+            if plan.fit(self.available).usable() {
+                let left = i128::from(self.available - plan.required()) * i128::from(MILLION);
+                return Ok(Some((left / i128::from(self.available.max(1))) as i64));
             }
         }
         Ok(None)

@@ -21,6 +21,11 @@ impl Price for Capacity<'_> {
         };
         Ok((packed <= self.most).then_some(priced))
     }
+
+    fn left(&mut self, requests: &[u32]) -> Result<Option<i64>> {
+        let priced = self.price(requests)?;
+        Ok(priced.map(|priced| (self.most - priced.packed) * bins::MILLION / self.most))
+    }
 }
 
 struct Draw(u64);
@@ -69,6 +74,7 @@ fn asked<'a>(forest: &'a Forest, groups: &[Vec<u32>], dp: usize, most: i64) -> P
         dp,
         multiple: 1,
         fixed: 0,
+        free: true,
         window: None,
         most,
         keep: Vec::new(),
@@ -156,8 +162,8 @@ fn small_pools_are_near_the_best_and_never_below_the_bound() {
     let mut draw = Draw(7);
     let (mut fewest, mut equal, mut cases) = (0, 0, 0);
     let (mut ours, mut least) = ([0_i64; 4], [0_i64; 4]);
-    for case in 0..500 {
-        let requests = 1 + draw.below(8) as usize;
+    for case in 0..400 {
+        let requests = 1 + draw.below(9) as usize;
         let forest = forest(&mut draw, requests);
         let tied = draw.below(3) == 0;
         let mut atoms: Vec<Vec<u32>> = Vec::new();
@@ -196,7 +202,7 @@ fn small_pools_are_near_the_best_and_never_below_the_bound() {
         ours[dp] += found.best.time;
         least[dp] += time;
     }
-    assert!(fewest * 100 >= cases * 95, "{fewest} of {cases}");
+    assert!(fewest * 100 >= cases * 99, "{fewest} of {cases}");
     assert!(equal * 100 >= cases * 85, "{equal} of {cases}");
     for dp in 1..4 {
         assert!(
