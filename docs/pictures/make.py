@@ -1,13 +1,16 @@
-"""Draw the pictures of docs/how-it-works.md from the bundled rollouts.
+"""Draw the pictures of docs/how-it-works.md from the bundled rollouts, and with Chromium the pages.
 
 python docs/pictures/make.py [FOLDER]
 """
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from importlib.resources import as_file, files
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from waveplan import Budget, Planner, Requests, Sequences, Topology, Training, Wave, models
 from waveplan.report.data import collect_tree
@@ -93,14 +96,39 @@ def search(wave: Wave) -> str:
     return "".join([*parts, "</svg>\n"])
 
 
+PAGES = {
+    "plan": (1460, "plan rollouts.npz --gpus 8 --cp 4 --ep 2 --gpu H100 --colocated 19GiB"),
+    "sweep": (760, "sweep rollouts.npz --gpus 8 --tp 1,2 --cp 1,2,4 --ep 1,8 --gpu H100"),
+}
+"""Height in pixels and command of each page that is shown."""
+
+
+def pages(folder: Path, data: Path) -> None:
+    """Write pictures of the two pages, as Chromium shows them."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser")
+    if browser is None:
+        return
+    with TemporaryDirectory() as made:
+        shutil.copy(data, Path(made) / "rollouts.npz")
+        for name, (height, command) in PAGES.items():
+            words = [*command.split(), "--model", "qwen3.6-35b-a3b", "--html", f"{name}.html"]
+            done = subprocess.run([sys.executable, "-m", "waveplan", *words], cwd=made, check=False)
+            assert done.returncode in (0, 1)
+            shown = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+            shown += [f"--user-data-dir={made}/profile", f"--window-size=1000,{height}"]
+            shown += [f"--screenshot={folder.absolute() / name}.png", f"{made}/{name}.html"]
+            subprocess.run(shown, check=True, capture_output=True)
+
+
 def main(folder: Path) -> None:
-    """Write the three pictures into a folder."""
+    """Write the three pictures and the pages into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
     with as_file(files("waveplan") / "data" / "demo.npz") as path:
         sequences = Sequences.load(path)
+        pages(folder, path)
     model = models.get("qwen3.6-35b-a3b")
     job = (Training(recompute="full", lora_rank=8), Budget(available="16 GiB"))
     wave = Planner(model, Topology(cp=4), *job).wave(Requests(sequences, targets=True))
-    folder.mkdir(parents=True, exist_ok=True)
     for draw in (tree, owners, search):
         (folder / f"{draw.__name__}.svg").write_text(draw(wave), encoding="utf-8")
 

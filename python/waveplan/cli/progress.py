@@ -22,7 +22,7 @@ class Progress:
 
     Args:
         what: the work in progress. total: units in all, None if unknown. text: writes units.
-        moving: draw from half a second on, and again while no unit finishes.
+        moving: draw from a fifth of a second on, and again while no unit finishes.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Progress:
         self._start = self._last = time.monotonic()
         self._drawn = False
         self._done, self._detail = 0, ""
-        self._after = 0.5 if moving else 1.0
+        self._after = 0.2 if moving else 1.0
         self._ended = threading.Event()
         self._lock = threading.Lock()
         self._clock = threading.Thread(target=self._move, daemon=True) if moving else None

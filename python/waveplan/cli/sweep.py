@@ -205,10 +205,10 @@ def _text(data: dict[str, Any], most: int | None) -> list[Table | str]:
     parts: list[Table | str] = [data["answer"], *([table] if table.rows else [])]
     parts.append("\n".join(data["legend"]))
     if data["impossible"]:
-        number = sum(len(item["configurations"]) for item in data["impossible"])
+        number = sum(item["number"] for item in data["impossible"])
         lines = [f"impossible: {count(number, 'configuration')}"]
         lines += [
-            f"  {'; '.join(dict.fromkeys(item['configurations']))}: {item['reason']}"
+            f"  {'; '.join(item['configurations'])}: {item['reason']}"
             for item in data["impossible"]
         ]
         parts.append("\n".join(lines))

@@ -108,6 +108,9 @@ def jobs(axes: Mapping[str, Sequence[Any]]) -> list[Job]:
 
 def run_job(job: Job, source: Source) -> Outcome:
     """Plan every wave of a source under one configuration. Runs in a worker."""
+    if isinstance(job.gpus, int) and job.gpus % max(1, job.tp * job.cp * job.pp):
+        reason = f"tp x cp x pp must divide gpus, which is {job.gpus}"
+        return Outcome(status="impossible", reason=reason)
     try:
         planner = job.planner()
     except WaveplanError as error:

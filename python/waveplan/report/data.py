@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from waveplan.desk.jobs import Job
     from waveplan.plan import Pack, Plan
     from waveplan.planner import Planner, Waves
+    from waveplan.sequences.requests import Requests
     from waveplan.wave import Wave
 
 __all__ = ["collect", "collect_tree", "rank_prices"]
@@ -56,6 +58,7 @@ def collect(
     found = job.read()
     at = max(range(len(waves)), key=lambda i: waves[i].required) if waves else None
     tightest = None if at is None else waves[at]
+    hardest = max(run.refused, key=lambda item: item.required, default=None)
     held = memory(planner, run.doubtful, None if tightest is None else tightest.required)
     return {
         "title": f"waveplan: {job.model} on {job.ranks_text()}",
@@ -107,6 +110,9 @@ def collect(
             }
             for item in run.refused
         ],
+        "refused_changes": []
+        if hardest is None
+        else _changes(job, planner, run.pool, hardest.plan),
         "provenance": dict(provenance or {}),
     }
 
@@ -135,7 +141,7 @@ def _card(found: dict[str, Any], run: Waves, wave: Wave | None) -> dict[str, Any
         ("margin", "margin", found["margin"], f"kept back for {doubtful} in doubt"),
     ]
     used = found["wave"] or 0
-    rows.append(("free", "free", found["available"] - used, "left in this wave"))
+    rows.append(("free", "free", found["available"] - used, "left beside the wave" if wave else ""))
     return {
         "whole": found["device"] or found["resident"] + found["before_margin"],
         "device": found["device"] is not None,
@@ -164,6 +170,7 @@ def _more(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> dict
         "current": wave.width,
         "unit": unit_of(run.pool),
         "text": reason(wave),
+        "composed": stop.reason,
         "available": wave.available,
         "now": wave.required,
         "required": stop.required,
@@ -182,17 +189,14 @@ def _more(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> dict
             "bytes": binding.bytes,
             "why": short(rule.why) if rule else "",
         }
-        made["changes"] = [
-            {
-                "change": hint.change,
-                "required": hint.required,
-                "available": hint.available,
-                "gpus": hint.gpus,
-                "fits": hint.fits,
-            }
-            for hint in hints(job, planner, run.pool, np.sort(stop.plan.requests))
-        ]
+        made["changes"] = _changes(job, planner, run.pool, stop.plan)
     return made
+
+
+def _changes(job: Job, planner: Planner, pool: Requests, plan: Plan) -> list[dict[str, Any]]:
+    """What would let the requests of a plan fit, see `waveplan.desk.hints`."""
+    found = hints(job, planner, pool, np.sort(plan.requests))
+    return [{**asdict(hint), "fits": hint.fits} for hint in found]
 
 
 def _shares(wave: Wave) -> list[dict[str, Any]]:

@@ -171,6 +171,10 @@ def _more(data: dict[str, Any]) -> str:
             f"Nothing is left: {wave} ends the pool. It requires "
             f"{format_bytes(more['now'])} of {available}.",
         )
+    if more["kind"] == "composed":
+        return section(
+            title, f"The waves of the whole pool were composed together: {more['composed']}."
+        )
     if more["binding"] is None:
         text = {
             "time": "it would fit, but does less work in its modelled time; "
@@ -200,28 +204,32 @@ def _more(data: dict[str, Any]) -> str:
         f"line). The peak is in the {binding['phase']} on {where}CP rank {binding['rank']}; the "
         f"largest charge is {binding['term']} with {format_bytes(binding['bytes'])}{why}."
     )
-    changes = [
+    return section(title, text, bars, _changes(more["changes"], one))
+
+
+def _changes(changes: Sequence[dict[str, Any]], what: str) -> str:
+    """What would let requests fit, one change a row."""
+    if not changes:
+        return ""
+    verdicts = {
+        True: '<span class="yes">fits</span>',
+        False: '<span class="no">does not fit</span>',
+    }
+    rows = [
         (
             Markup(f"<code>{escape(one['change'])}</code>")
             if one["change"].startswith("-")
             else one["change"],
-            Markup('<span class="yes">fits</span>')
-            if one["fits"]
-            else Markup('<span class="no">does not fit</span>'),
+            Markup(verdicts[one["fits"]]),
             format_bytes(one["required"]),
             format_bytes(one["available"]),
             f"{one['gpus']:,}",
         )
-        for one in more["changes"]
+        for one in changes
     ]
-    head = ("change", f"{one} then", "required", "available", "GPUs")
-    help_ = (
-        f"<h3>What would let {escape(one)} fit, one change at a time</h3>"
-        + table(head, changes, head[2:])
-        if changes
-        else ""
-    )
-    return section(title, text, bars, help_)
+    head = ("change", f"{what} then", "required", "available", "GPUs")
+    title = f"What would let {what} fit, one change at a time"
+    return f"<h3>{escape(title)}</h3>" + table(head, rows, head[2:])
 
 
 def _waves(data: dict[str, Any]) -> str:
@@ -466,4 +474,5 @@ def _refused(data: dict[str, Any]) -> str:
         "Refused requests",
         "These do not run; the rest is planned.",
         table((*right, "why"), rows, right),
+        _changes(data["refused_changes"], "the hardest of them"),
     )

@@ -33,7 +33,7 @@ COLOURS = tuple(
 )
 SHOWN = 15
 """Rows of a table before the rest is folded away."""
-NUMBERED = 16
+NUMBERED = 10
 """Bars of a chart that still have their numbers over them."""
 STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 

@@ -69,6 +69,7 @@ def collect(
         for name, value in FIGURES
         if (name != "refused" or any(out.refused for _, out in results))
         and (name != "DP time" or any(out.dp_time != 1 for _, out in results))
+        and (name != "GPUs" or len({out.gpus for _, out in results if out.waves}) > 1)
     ]
     order = [i for i, (_, out) in enumerate(results) if out.status != "impossible"]
     order.sort(key=lambda i: (results[i][1].refused, results[i][1].us_per_token))
@@ -78,10 +79,12 @@ def collect(
         mark = "best" if i == chosen else ""
         cells = [mark, *(value(job) for _, value in axes), *(value(out) for _, value in figures)]
         rows.append({"cells": cells, "best": i == chosen, "name": _name(job, axes), **asdict(out)})
-    impossible: dict[str, list[str]] = {}
+    impossible: dict[str, dict[str, int]] = {}
     for job, out in results:
         if out.status == "impossible":
-            impossible.setdefault(out.reason, []).append(_name(job, axes))
+            named = impossible.setdefault(out.reason, {})
+            name = _name(job, [axis for axis in axes if axis[0] in ("model", "ranks")])
+            named[name] = named.get(name, 0) + 1
     return {
         "title": f"waveplan: {', '.join(dict.fromkeys(job.model for job, _ in results))}",
         "answer": _answer(results, chosen, axes),
@@ -89,7 +92,12 @@ def collect(
         "columns": ["", *(name for name, _ in axes), *(name for name, _ in figures)],
         "rows": rows,
         "impossible": [
-            {"reason": reason, "configurations": names} for reason, names in impossible.items()
+            {
+                "reason": reason,
+                "number": sum(named.values()),
+                "configurations": [f"{n} ({k})" if k > 1 else n for n, k in named.items()],
+            }
+            for reason, named in impossible.items()
         ],
         "total": len(results),
         "legend": list(LEGEND),
@@ -174,7 +182,8 @@ def _head(data: dict[str, Any]) -> str:
 
 def _times(data: dict[str, Any]) -> str:
     names = data["columns"]
-    slowest = max((row["us_per_token"] for row in data["rows"]), default=0) or 1
+    whole = [row for row in data["rows"] if row["status"] == "ok"] or data["rows"]
+    slowest = max((row["us_per_token"] for row in whole), default=0) or 1
     full = max((row["available"] for row in data["rows"]), default=0) or 1
     at = names.index("us/token"), names.index("required")
     head = list(names)
@@ -188,7 +197,8 @@ def _times(data: dict[str, Any]) -> str:
             cells[0] = Markup('<span class="yes">best</span>')
         elif row["status"] != "ok":
             cells[0] = Markup(f'<span class="no">{row["status"]}</span>')
-        time = bar([(row["cells"][at[0]], row["us_per_token"], colour)], slowest)
+        shown = min(slowest, row["us_per_token"])
+        time = bar([(row["cells"][at[0]], shown, colour)], slowest)
         held = bar([(row["cells"][at[1]], row["required"], colour)], full, row["available"])
         cells[at[0] + 1 : at[0] + 1] = [time]
         cells[at[1] + 2 : at[1] + 2] = [held]
@@ -207,11 +217,8 @@ def _times(data: dict[str, Any]) -> str:
 def _impossible(data: dict[str, Any]) -> str:
     if not data["impossible"]:
         return ""
-    rows = [
-        ("; ".join(dict.fromkeys(item["configurations"])), item["reason"])
-        for item in data["impossible"]
-    ]
-    number = sum(len(item["configurations"]) for item in data["impossible"])
+    rows = [("; ".join(item["configurations"]), item["reason"]) for item in data["impossible"]]
+    number = sum(item["number"] for item in data["impossible"])
     return folded(
         f"{count(number, 'configuration')} cannot be",
         "Each with its reason.",
