@@ -66,6 +66,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(examples / "rollouts.jsonl", folder)
     shutil.copy(examples / "config.json", folder)
     (folder / "tests" / "data").mkdir(parents=True)
+    shutil.copy(ROOT / "tests" / "data" / "tau_retail_open.npz", folder / "tests" / "data")
     shutil.copy(ROOT / "tests" / "data" / "peaks.json", folder / "tests" / "data")
     shutil.copy(ROOT / "tests" / "data" / "peaks.json", folder)
     from waveplan import Sequences

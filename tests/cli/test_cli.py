@@ -232,13 +232,16 @@ def test_every_fact_is_an_option_and_help_all_shows_it(capsys: pytest.CaptureFix
     assert run(capsys)[:2] == (0, run(capsys, "--help")[1])
 
 
-def test_devices_by_name() -> None:
+def test_devices_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("H100", "h100", "NVIDIA H100 80GB", "A100-80", "A100 80GB", "H200"):
         job = Job(model="m", gpu=name)
         assert job.memory() == waveplan.Budget.gpu(name)
         assert Training(gpu=name).gpu == ("ampere" if name.startswith("A") else "hopper")
     assert Job(model="m", gpu="H100", available="9GiB").memory().device is None
     assert 79.1 < Job(model="m", gpu="H100").memory().device / 2**30 < 79.2  # type: ignore[operator]
+    _, _, err = run(capsys, "price", "--tokens", "9", "--model", "qwen3-0.6b", "--budget", "80GB")
+    assert err.startswith("note: 80GB is 74.51 GiB; ")
+    assert "--gpu A100-80 or --gpu H100" in err
 
 
 def test_bench_reads_and_searches(capsys: pytest.CaptureFixture[str], sequences: str) -> None:

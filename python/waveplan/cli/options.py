@@ -8,13 +8,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, Field, fields
 from typing import TYPE_CHECKING, Any, TextIO
 
-from waveplan.budget import format_bytes
+from waveplan.budget import format_bytes, parse_bytes
 from waveplan.cli.parser import Help, HelpAll, Store, Switch, share, whole
 from waveplan.cli.progress import Progress
 from waveplan.desk.hints import helps
 from waveplan.desk.jobs import Job, Source, megatron_values
 from waveplan.errors import InputError, NothingLeftError
 from waveplan.facts.fields import checked
+from waveplan.facts.gpus import GPUS
 from waveplan.sequences.fit import read_as, unfit
 from waveplan.sequences.odd import padded
 
@@ -188,7 +189,15 @@ def job_of(args: argparse.Namespace, **changed: Any) -> Job:
 
 
 def planner_of(job: Job, requests: Requests | None = None) -> Planner:
-    """Return the planner of a job; where nothing is left for waves, say what would help."""
+    """Return the planner of a job; where nothing is left for waves, say what would help.
+
+    A budget that is the marketing size of a device is said to be less than that device reports.
+    """
+    sold = str(job.budget or "").replace(" ", "").upper()
+    if close := [gpu for gpu in GPUS.values() if gpu.sold_as == sold]:
+        size = format_bytes(parse_bytes(sold))
+        named = " or ".join(f"--gpu {gpu.name}" for gpu in close)
+        print(f"note: {sold} is {size}; of the device CUDA reports more: {named}", file=sys.stderr)
     try:
         return job.planner()
     except NothingLeftError as error:

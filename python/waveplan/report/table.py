@@ -175,7 +175,7 @@ class Tree:
 
 
 def show(*parts: Table | Tree | str, out: TextIO | None = None, end: str = "\n") -> None:
-    """Print parts one after another as wide as the terminal; there the first line is bold."""
+    """Print parts one after another as wide as the terminal; there the answer is bold."""
     stream = out if out is not None else sys.stdout
     columns = width()
     text = "\n\n".join(
@@ -184,7 +184,8 @@ def show(*parts: Table | Tree | str, out: TextIO | None = None, end: str = "\n")
         else part.plain(columns)
         for part in parts
     )
-    if stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
-        first, *rest = text.split("\n")
-        text = "\n".join([f"\x1b[1m{first}\x1b[0m", *rest])
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    if isinstance(parts[0], str) and stream.isatty() and not plain:
+        first, blank, rest = text.partition("\n\n")
+        text = f"\x1b[1m{first}\x1b[0m{blank}{rest}"
     print(text, file=stream, end=end, flush=True)
