@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = """\
   waveplan plan rollouts.jsonl --model qwen3.6-35b-a3b --cp 2 --available 70GiB
-  waveplan plan rollouts.npz --model config.json --cp 4 --ep 2 --budget 141GB --json"""
+  waveplan plan rollouts.npz --model config.json --cp 4 --ep 2 --gpu H200 --json"""
 
 FIRST = ("wave", "requests", "tokens", "packed", "saved", "required")
 # Columns that only say something of several ranks.

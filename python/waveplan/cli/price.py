@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = """\
   waveplan price --tokens 194753 --requests 10 --model qwen3.6-35b-a3b --cp 2
-  waveplan price rollouts.npz --model qwen3.6-35b-a3b --cp 2 --budget 141GB"""
+  waveplan price rollouts.npz --model qwen3.6-35b-a3b --cp 2 --gpu H200"""
 
 MOST_TOKENS, MOST_REQUESTS = 1 << 26, 1 << 20
 
