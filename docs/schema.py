@@ -72,7 +72,7 @@ COMMANDS = {
     "bound?: #bound|null; refused?: #refusal[]; empty?: string[]; pads?: integer",
     "price": f"{JOB}memory?: #memory; doubtful?: #doubt[]; fits?: boolean|null; dp_rank?: integer; "
     "empty?: string[]; plan?: #plan; price?: #price",
-    "sweep": "source?: #source; models? results?: array",
+    "sweep": "source?: #source; models? results?: array; assumed?: string; best?: integer|null",
     "inspect": "model?: #model|null; source?: #source; files? labels? unused? odd?: string[]; "
     "columns?: {string}; sequences? tokens? labelled? pads?: integer; groups?: integer|null; "
     "lengths?: #lengths; sharing?: #sharing; empty?: #empty",
