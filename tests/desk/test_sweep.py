@@ -139,6 +139,21 @@ def test_text_json_and_page_show_the_same_numbers(
     assert reason in text
 
 
+def test_rows_stay_rows_in_eighty_columns(
+    capsys: pytest.CaptureFixture[str], sequences: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    argv = ["sweep", sequences, "--model", f"{MODEL},qwen3-8b", "--gpus", "8", "--tp", "1,2"]
+    argv += ["--cp", "1,2", "--ep", "1,8", "--recompute", "full,selective", "--gpu", "H100,H200"]
+    main([*argv, "--jobs", "1", "--all"])
+    out = capsys.readouterr().out
+    table = out.split("\n\n")[1].split("\n")
+    assert max(map(len, out.split("\n"))) <= 80
+    assert table[0].split() == ["model", "ranks", "recompute", "memory", "us/token"]
+    assert table[2].startswith("best ")
+    assert len({len(line) for line in table if line[-1].isdigit()}) == 1  # under one another
+
+
 def test_what_can_never_fit_is_counted(sequences: str) -> None:
     tight = Job(model=MODEL, available="800MiB", rule_set="reference")
     outcome = run_job(tight, Source(path=sequences))

@@ -42,7 +42,16 @@ FIGURES: Sequence[tuple[str, Callable[[Outcome], str]]] = (
     ("refused", lambda out: integer(out.refused)),
     ("doubt", lambda out: integer(out.doubtful)),
 )
-OPTIONAL = ("doubt", "DP time", "GPUs", "tokens/GPU", "requests/GPU", "waves", "required")
+OPTIONAL = (
+    "doubt",
+    "DP time",
+    "GPUs",
+    "tokens/GPU",
+    "requests/GPU",
+    "waves",
+    "required",
+    "refused",
+)
 """Columns that go where the terminal is narrow, the first first."""
 LEGEND = (
     "us/token: modelled microseconds of one GPU for a token; requests/GPU, tokens/GPU: of the mean "
@@ -76,7 +85,7 @@ def collect(
     rows = []
     for i in order:
         job, out = results[i]
-        mark = "best" if i == chosen else ""
+        mark = "best" if i == chosen else "" if out.status == "ok" else out.status
         cells = [mark, *(value(job) for _, value in axes), *(value(out) for _, value in figures)]
         rows.append({"cells": cells, "best": i == chosen, "name": _name(job, axes), **asdict(out)})
     impossible: dict[str, dict[str, int]] = {}
@@ -195,8 +204,8 @@ def _times(data: dict[str, Any]) -> str:
         cells: list[object] = list(row["cells"])
         if row["best"]:
             cells[0] = Markup('<span class="yes">best</span>')
-        elif row["status"] != "ok":
-            cells[0] = Markup(f'<span class="no">{row["status"]}</span>')
+        elif cells[0]:
+            cells[0] = Markup(f'<span class="no">{cells[0]}</span>')
         shown = min(slowest, row["us_per_token"])
         time = bar([(row["cells"][at[0]], shown, colour)], slowest)
         held = bar([(row["cells"][at[1]], row["required"], colour)], full, row["available"])
