@@ -12,6 +12,7 @@ import wave
 
 import numpy as np
 import pytest
+import torch
 from conftest import corpus
 
 from waveplan.integrations import art
@@ -207,6 +208,46 @@ def check_slots(cp, trained):
         case = {"cp": cp, "slot": trained, "available": int(4e9 + 2e5 * total / cp)}
         case["profile"] = {"bytes_per_token": 1e3, "packed_tokens": total}
         assert outcome(compare(case, sequences)) == "wave"
+
+
+def hook(decoder):
+    decoder.layers[0].self_attention.out_norm.register_forward_hook(lambda *_: None)
+
+
+def norm(decoder):
+    decoder.layers[0].self_attention.use_qk_l2norm = False
+
+
+def weight(decoder):
+    held = decoder.layers[0].self_attention.conv1d
+    held.weight = torch.nn.Parameter(held.weight.float(), requires_grad=False)
+
+
+def evaluation(decoder):
+    decoder.training = False
+
+
+@pytest.mark.parametrize("change", [hook, norm, weight, evaluation])
+def check_changed_models_are_read_anew(change):
+    sequences = draw_sequences(np.random.default_rng([173_205, 0]))
+    total = sum(map(len, sequences))
+    case = {"available": int(4e9 + 2e5 * total)}
+    case["profile"] = {"bytes_per_token": 1e3, "packed_tokens": total}
+
+    def searches():
+        before, rank, made = wave.run(case, sequences, watch=False)
+        change(rank.runtime.model[0].decoder)
+        return before, wave.search(rank, made, watch=False)
+
+    art.uninstall()
+    theirs = searches()
+    report = art.install()
+    try:
+        assert searches() == theirs
+    finally:
+        art.uninstall()
+    assert theirs[0]["parts"] != theirs[1]["parts"]
+    assert not any(seam.declined or seam.disagreed or seam.failed for seam in report.seams)
 
 
 @pytest.mark.parametrize("cp", [1, 2, 4])

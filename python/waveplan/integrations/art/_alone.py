@@ -10,6 +10,12 @@ from typing import Any
 import torch
 from art.trainer_rank import _impl as impl
 
+from waveplan import _core
+
+from ._seams import Declined
+from ._trees import chosen
+from ._values import Int64
+
 
 class Share:
     """This rank's requests in the order of a search; its waves are the first of them."""
@@ -21,6 +27,10 @@ class Share:
         """The first request of each kind: those of one have the same part in a signature."""
         self.output = (0, 0)
         """So many requests, and their output bytes."""
+        self.tokens: list[Int64] = []
+        """Tokens of each request of the pool."""
+        self.packs: list[tuple[_core.Pack, int]] = []
+        """Packs of the plan being made that our search has chosen, and their head tokens."""
         self.facts: dict[Any, Any] = {}
         """What methods returned, by name and arguments; items, by the address of the request."""
 
@@ -73,6 +83,16 @@ class Alone:
         more: int = super()._estimate_group_request_output_bytes(requests[count:])  # type: ignore[misc]
         self._share.output = (len(requests), found + more)
         return found + more
+
+    def _select_group_layout(self, input_ids: Sequence[Any], **options: Any) -> Any:
+        packs = self._share.packs
+        if not packs:
+            return super()._select_group_layout(input_ids, **options)  # type: ignore[misc]
+        pack, heads = packs.pop(0)
+        tokens = [self._share.tokens[i] for i in pack.requests]
+        if [*map(len, tokens)] != [ids.numel() for ids in input_ids]:
+            raise Declined
+        return chosen(pack, heads, tokens)
 
     def _forward_item(self, request: Any) -> Any:
         """Return an item; of plain tokens and labels, it holds the tensors themselves."""

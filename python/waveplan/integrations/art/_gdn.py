@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from art.megatron.gdn import gdn_prefix_tree as gdn
 from art.trainer_rank import _gdn_memory as gdn_memory
+from art.trainer_rank import _impl as impl
+from megatron.core.ssm.gated_delta_net import GatedDeltaNet
 
 from waveplan import _core
 
@@ -29,13 +31,43 @@ def seams() -> list[Seam]:
 def shapes(original: Function, rank: Any, slot_ref: Any = None) -> Any:
     """Read the shapes of a model's gdn layers: once a search, and there each shape once, as the
     largest counts."""
-    if SEARCH.arrays is None:
+    facts, key = SEARCH.facts, (id(rank.runtime), slot_ref)
+    if facts is None:
         return original(rank, slot_ref)
-    key = (id(rank.runtime), slot_ref)
-    if key not in SEARCH.shapes:
+    if key not in facts:
         found = original(rank, slot_ref)
-        SEARCH.shapes[key] = found and (found[0], tuple(dict.fromkeys(found[1])))
-    return SEARCH.shapes[key]
+        facts[key] = found and (found[0], tuple(dict.fromkeys(found[1])))
+    return facts[key]
+
+
+def model_state(rank: Any) -> list[Any]:
+    """Return what shapes and configurations are read from, to be compared: the attributes of the
+    model's configurations, of its gdn layers and of their parts. Weights keep their types."""
+    runtime = rank.runtime
+    chunk = runtime.model[0]
+    state = [runtime.model_support_handler, *vars(runtime.provider).values(), chunk.training]
+    try:
+        decoder = impl._language_model(chunk).decoder
+        layers = decoder.layers
+    except (AttributeError, RuntimeError):
+        return state
+    state += vars(decoder.config).values()
+    state += _attributes(decoder)
+    for layer in layers:
+        mixer = layer._modules.get("self_attention")
+        if isinstance(mixer, GatedDeltaNet):
+            state += _attributes(mixer)
+            for part in mixer._modules.values():
+                if part is not None:
+                    state += _attributes(part)
+                    state += _attributes(part._modules.get("lora") or part)
+    return state
+
+
+def _attributes(module: Any) -> list[Any]:
+    held = vars(module)
+    hooks = len(held["_forward_hooks"]), len(held["_forward_pre_hooks"])
+    return [*held.values(), *held["_parameters"].values(), *held["_modules"].values(), hooks]
 
 
 class _Columns(Sequence[Any]):

@@ -11,7 +11,7 @@ from art.trainer_rank import _memory as memory
 
 from waveplan import _core
 
-from ._packs import Positions, Split, pack_class
+from ._packs import Positions, Split, pack_class, planned
 from ._seams import Declined, Function, Seam
 from ._shadow import twin
 from ._values import Int64, array, holds
@@ -36,7 +36,9 @@ def head_bytes(rank: Any, plan: Any) -> int:
         if not holds(packed, pack_class, "_packing"):
             raise Declined
         requests = tuple(item.request for item in group.items)
-        positions = Positions(packed)
+        positions, counted = Positions(packed), planned(packed)
+        if counted is not None:
+            positions.counted = requests, counted.heads
         tokens = rank._head_projection_rows(requests, positions=positions)
         found = rank._group_head_workspace_bytes(
             tokens, requests, grad_enabled=group.grad_enabled, positions=positions

@@ -65,10 +65,20 @@ def pack_layout(
         or layout._tree is not tree
     ):
         raise Declined
+    planned = getattr(layout, "_planned", None)
+    if planned is not None and SEARCH.trees is not None:
+        made = _pack(planned.packing, tree._tokens)
+        vars(made)["_planned"] = planned
+        return made
     tokens = arrays(sequences)
     if tuple(map(len, tokens)) != tree.sequence_lengths:
         raise Declined
     return _pack(tree._core.pack(layout._flags), tokens)
+
+
+def planned(pack: Any) -> Any:
+    """Return what our search has counted of a pack of the plan being made, if it has."""
+    return None if SEARCH.trees is None else vars(pack).get("_planned")
 
 
 def _lines(sequences: Iterable[Any]) -> list[Int64]:

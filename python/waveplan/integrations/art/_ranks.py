@@ -11,7 +11,7 @@ from art.trainer_rank import _impl as impl
 
 from waveplan import _core
 
-from ._packs import pack_class
+from ._packs import pack_class, planned
 from ._seams import Declined, Seam
 from ._settings import gdn_settings, ownership_settings
 from ._shadow import twin
@@ -74,6 +74,9 @@ def busiest_rank(rank: Any, batch: Any, *, topology: Any) -> int:
     batch = twin(batch)
     if not holds(batch, pack_class, "_packing"):
         raise Declined
+    counted = planned(batch)
+    if counted is not None:
+        return int(counted.local)
     known: dict[Any, int] = batch.__dict__.setdefault("_rank_tokens", {})
     key = (ranks, *configurations(rank))
     if key not in known:
@@ -84,12 +87,12 @@ def busiest_rank(rank: Any, batch: Any, *, topology: Any) -> int:
 def configurations(rank: Any) -> tuple[Any, Any]:
     """Return a rank's configurations of context parallelism and of gdn layers, if it has those:
     read once a search."""
-    if SEARCH.arrays is None:
+    facts, key = SEARCH.facts, id(rank.runtime)
+    if facts is None:
         return _configurations(rank)
-    key = id(rank.runtime)
-    if key not in SEARCH.shapes:
-        SEARCH.shapes[key] = _configurations(rank)
-    found: tuple[Any, Any] = SEARCH.shapes[key]
+    if key not in facts:
+        facts[key] = _configurations(rank)
+    found: tuple[Any, Any] = facts[key]
     return found
 
 

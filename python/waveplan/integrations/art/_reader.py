@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,18 +24,20 @@ from waveplan.facts.training import Training
 from waveplan.pricing import bind, reference_rules
 from waveplan.scoring import Scoring
 
+from ._gdn import model_state
 from ._ranks import configurations
 from ._seams import Declined
 from ._settings import gdn_settings, ownership_settings
 from ._trees import scoring
-from ._values import Int64, array
+from ._values import SEARCH, Int64, array
 
 Terms = tuple[int, tuple[tuple[int, int], ...]]
 """Bytes a token of an expert layer, and its further stages: (bytes a token, fixed bytes)."""
 CONTEXT = "art"
 _IDLE = np.zeros(1, np.int64)
-_JOBS: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
-"""The job and settings of each rank. One that is out of date is found out: the package prices two
+_UNREAD = (0, 0, 0, 0, 1, 0, 0, 0)
+_JOBS: weakref.WeakKeyDictionary[Any, Known] = weakref.WeakKeyDictionary()
+"""What is known of each rank. A job that is out of date is found out, too: the package prices two
 widths of each search by itself."""
 
 
@@ -70,12 +72,23 @@ class Job(NamedTuple):
     """Adapter gradients to be allocated: of each layer, and outside of them."""
 
 
+class Known(NamedTuple):
+    """What was read of a rank, while its model, adapters and place stay as they are."""
+
+    state: Any
+    job: Job
+    settings: _core.PlannerSettings
+    facts: dict[Any, Any]
+    """Of the search that read it."""
+
+
 class Reading(NamedTuple):
     """A pool with everything needed to search it."""
 
     pool: _core.Requests
     engine: _core.Engine
     profiles: list[tuple[_core.Signature, _core.Rates]]
+    tokens: list[Int64]
     keys: list[Any]
     """Adapter slot, gradients and replay of each request; None if nothing is asked of it."""
 
@@ -89,22 +102,34 @@ def read(
     """
     requests = [request for group in groups for request in group]
     sizes = [*map(len, groups), *[1] * unread]
-    pool, slots, keys = _pool(rank, requests, sizes, unread, checkpoint)
+    pool, tokens, slots, keys = _pool(rank, requests, sizes, unread, checkpoint)
     shapes = {ref: rank._slot_memory_shapes(ref) for ref in slots}
     named = [ref for ref in slots if not _unnamed(ref)]
     gradient = bool(pool.gradient.any())
     pending = rank._pending_adapter_gradient_bytes(named) if named and gradient else ()
-    key = (tuple(shapes.items()), gradient, pending, rank._topology_key(), rank._dp_rank_and_size())
-    jobs = _JOBS.setdefault(owner, {})
-    if key not in jobs:
-        jobs.clear()
-        read_job = _job(rank, slots, shapes, gradient, pending)
-        jobs[key] = (read_job, _settings(rank, read_job, shapes))
-    job, settings = jobs[key]
-    firsts = np.unique(pool.mix[: len(requests)], return_index=True)[1].tolist()
-    known = {impl._request_mix_key(requests[i]): pool.mixes[pool.mix[i]] for i in firsts}
-    engine = _core.Engine(pool, settings, _program(job))
-    return Reading(pool, engine, _profiles(rank, job, shapes, known), keys)
+    place = (rank._topology_key(), rank._dp_rank_and_size())
+    state = (shapes, gradient, pending, place, model_state(rank))
+    known, facts = _JOBS.get(owner), {} if SEARCH.facts is None else SEARCH.facts
+    if known is None or not _same(known.state, state):
+        job = _job(rank, slots, shapes, gradient, pending)
+        known = Known(state, job, _settings(rank, job, shapes), dict(facts))
+        _JOBS[owner] = known
+    facts.update(known.facts)
+    job = known.job
+    firsts = dict(
+        zip(reversed(pool.mix[: len(requests)].tolist()), reversed(requests), strict=True)
+    )
+    mixes = {impl._request_mix_key(one): pool.mixes[mix] for mix, one in firsts.items()}
+    engine = _core.Engine(pool, known.settings, _program(job))
+    return Reading(pool, engine, _profiles(rank, job, shapes, mixes), tokens, keys)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether states are equal; what cannot be compared is not."""
+    try:
+        return bool(one == other)
+    except Exception:
+        return False
 
 
 def forget(rank: Any) -> None:
@@ -114,37 +139,41 @@ def forget(rank: Any) -> None:
 
 def _pool(
     rank: Any, requests: Sequence[Any], sizes: list[int], unread: int, checkpoint: Any
-) -> tuple[_core.Requests, list[Any], list[Any]]:
-    """Return the requests, adapter slots in the order of their numbers, and each one's key."""
+) -> tuple[_core.Requests, list[Int64], list[Any], list[Any]]:
+    """Return the requests, their tokens, adapter slots by number, and each request's key."""
     if not requests or 0 in sizes:
         raise Declined
-    enabled, count = torch.is_grad_enabled(), len(requests)
+    enabled, most = torch.is_grad_enabled(), rank._padded_vocab_size or 0
     tokens: list[Int64] = []
     labels: list[Int64 | None] = []
-    gradient: list[bool] = []
+    rows: list[tuple[int, ...]] = []
     keys: list[Any] = []
-    width, numbers = [1] * count, [0] * count
     slots: dict[Any, int] = {}
-    named: dict[Any, Any] = {}
-    most = rank._padded_vocab_size or 0
-    for i, request in enumerate(requests):
-        line, target = request.input_tokens, request.target_tokens
-        tokens.append(array(line))
-        labels.append(None if target is None else array(target))
-        if target is not None and target.shape != line.shape:
-            width[i] = _labels_per_token(target, line)
-        if request.top_k is not None and not 0 < request.top_k <= most:
+    named: dict[Any, tuple[Any, int]] = {}
+    for request in requests:
+        line, target, k = request.input_tokens, request.target_tokens, request.top_k
+        routes, number, width, key = request.routed_experts, 0, 1, None
+        gradient = enabled if request.no_grad is None else not request.no_grad
+        if k is not None and not 0 < k <= most:
             raise Declined
-        gradient.append(enabled if request.no_grad is None else not request.no_grad)
-        if target is None and not (request.logits or request.top_k or request.hidden_states):
-            keys.append(None)
-            continue
-        selection = request.checkpoint
-        if selection not in named:
-            ref = rank._resolve_slot_ref(request, checkpoint=checkpoint)
-            named[selection] = ref, slots.setdefault(ref, len(slots))
-        ref, numbers[i] = named[selection]
-        keys.append((ref, gradient[i], request.routed_experts is not None))
+        tokens.append(array(line))
+        if target is None:
+            labels.append(None)
+        else:
+            labels.append(array(target))
+            if target.shape != line.shape:
+                width = _labels_per_token(target, line)
+        if target is not None or k or request.logits or request.hidden_states:
+            selection = request.checkpoint
+            if selection not in named:
+                ref = rank._resolve_slot_ref(request, checkpoint=checkpoint)
+                named[selection] = ref, slots.setdefault(ref, len(slots))
+            ref, number = named[selection]
+            key = (ref, gradient, routes is not None)
+        keys.append(key)
+        routed, outputs = 0 if routes is None else routes.numel(), request.hidden_states
+        flags = (target is not None, bool(request.logits), bool(outputs), gradient)
+        rows.append((*flags, width, k or 0, number, routed))
     if not all(map(len, tokens)):
         raise Declined
     refs = list(slots)
@@ -152,28 +181,24 @@ def _pool(
     places = [0 if _unnamed(ref) else names.index(f"slot {n}") + 1 for n, ref in enumerate(refs)]
     if len(refs) - len(names) > 1:
         raise Declined
-
-    def column(values: Iterable[int], dtype: type, rest: int = 0) -> Any:
-        whole: Any = np.full(count + unread, rest, dtype)
-        whole[:count] = list(values)
-        return whole
-
-    routes = (r.routed_experts for r in requests)
+    columns = np.array(rows + [_UNREAD] * unread, np.int64).T.copy()
+    targets, logits, hidden, gradients = columns[:4].astype(bool)
+    widths, top_k, number, routed = columns[4:]
     pool = _core.Requests(
         tokens + [_IDLE] * unread,
         labels=labels + [None] * unread,
-        targets=column((given is not None for given in labels), bool),
-        target_width=column(width, np.int64, 1),
-        top_k=column((request.top_k or 0 for request in requests), np.int64),
-        logits=column((bool(request.logits) for request in requests), bool),
-        hidden=column((bool(request.hidden_states) for request in requests), bool),
-        gradient=column(gradient, bool),
+        targets=targets,
+        target_width=widths,
+        top_k=top_k,
+        logits=logits,
+        hidden=hidden,
+        gradient=gradients,
         adapters=names,
-        slot=np.array(places or [0])[column(numbers, np.int64)],
-        routed=column((0 if given is None else given.numel() for given in routes), np.int64),
+        slot=np.array(places or [0])[number],
+        routed=routed,
         group_sizes=np.array(sizes),
     )
-    return pool, refs, keys
+    return pool, tokens, refs, keys
 
 
 def _unnamed(ref: Any) -> bool:

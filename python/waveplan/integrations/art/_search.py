@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,9 @@ _ESTIMATES = {
     "estimate:full": (True, True),
 }
 """Probes without a plan: (exact, memory minimal)."""
+_WIDE = 256
+"""From so many groups on, the steps of a search are the widest."""
+_HEADS = [name for name, _ in _core.PACK_MEASURES].index("head_tokens")
 _KINDS = {key: kind for kind, key in _ESTIMATES.items()}
 
 
@@ -105,7 +109,6 @@ class _Priced:
     """A probe in the place of a plan, and of the signature of one."""
 
     probe: _core.Probe
-    profiled: bool
 
     @property
     def signature(self) -> _Priced:
@@ -117,7 +120,7 @@ class _Priced:
 
 
 def _window(rank: Any, available: int) -> int:
-    """Guess the tokens of all requests that a search looks at: twice what fits, and a half more.
+    """Guess the tokens of all requests that fit into a wave, and a half more.
 
     A smaller guess costs one more search. Bytes a token: an expert layer, and what full recompute
     keeps and its gradient; else the package's generic price.
@@ -125,7 +128,13 @@ def _window(rank: Any, available: int) -> int:
     size: int = rank._num_layers * rank._hidden_size * rank._param_dtype_size
     per_token: int = rank._moe_output_bytes_per_token + 2 * size
     ranks: int = rank._topology_key()[2]
-    return max(1 << 16, 5 * available // (2 * per_token) * ranks)
+    return max(1 << 16, 3 * available // (2 * per_token) * ranks)
+
+
+def _doubled(width: int, first: int) -> bool:
+    """Return whether a search that doubles its first width comes to this one."""
+    times = width // first
+    return times > 1 and times * first == width and not times & (times - 1)
 
 
 class Proposal:
@@ -141,14 +150,19 @@ class Proposal:
         available = rank._available_memory_bytes()
         hint = rank._last_global_micro_batch_size or None
         self.groups: list[list[Any]] = []
+        first = hint or self.turn[1]
         unread, tokens = len(items) - start, _window(self.alone, available)
         while True:
-            while unread and (tokens > 0 or len(self.groups) < 2 * (hint or 1)):
-                group = list(impl._flatten(items[len(items) - unread]))
+            while unread and (tokens > 0 or not _doubled(len(self.groups), first)):
+                item = items[len(items) - unread]
+                group = [item] if type(item) is impl.ForwardInput else list(impl._flatten(item))
                 self.groups.append(group)
-                tokens -= sum(request.input_tokens.numel() for request in group)
+                for request in group:
+                    tokens -= request.input_tokens.numel()
                 unread -= 1
-            self.reading = reading = read(rank, self.alone, self.groups, unread, checkpoint)
+            # no more than widths up to those read, and their steps, depend on
+            few = min(unread, max(1, _WIDE - len(self.groups), self.turn[1] - len(self.groups)))
+            self.reading = reading = read(rank, self.alone, self.groups, few, checkpoint)
             found = reading.engine.session(0, available, hint, reading.profiles).alone()
             if all(probe.width <= len(self.groups) for probe in found.probes):
                 break
@@ -161,36 +175,40 @@ class Proposal:
         self.priced: dict[tuple[int, str], _Priced] = {}
         self.first: dict[int, str] = {}
         self.last: dict[int, _core.Probe] = {}
-        known = [signature for signature, _ in reading.profiles]
         for probe in found.probes:
             key = (probe.requests, probe.kind)
             if key not in self.priced:
-                self.priced[key] = _Priced(probe, self._profiled(probe, known))
+                self.priced[key] = _Priced(probe)
             self.first.setdefault(probe.requests, probe.kind)
             self.last[probe.width] = probe
+        self.chosen = {
+            (len(plan.requests), plan.mode): plan for plan in (*found.plans, found.stopped) if plan
+        }
         self.plans: dict[tuple[int, str], Any] = {}
         self.required: dict[int, int] = {}
 
     def _deal(self) -> None:
         """Say of each request of this rank what plans ask for."""
-        ends = np.cumsum([0, *map(len, self.groups)]).tolist()
-        mine = [
-            i
-            for group in range(self.turn[0], len(self.groups), self.turn[1])
-            for i in range(ends[group], ends[group + 1])
-        ]
-        pool, share = self.reading.pool, self.alone._share
-        short = pool.lengths[mine] < impl._PACKED_PRICED_MIN_REQUEST_TOKENS
-        share.keys = [self.reading.keys[i] for i in mine]
-        share.firsts = np.unique(2 * pool.mix[mine] + short, return_index=True)[1].tolist()
+        reading, share = self.reading, self.alone._share
+        mine = self._mine(len(self.groups))
+        share.tokens, share.keys = reading.tokens, [reading.keys[i] for i in mine]
+        mix, lengths = reading.pool.mix.tolist(), map(len, reading.tokens)
+        short = [length < impl._PACKED_PRICED_MIN_REQUEST_TOKENS for length in lengths]
+        kinds = {(mix[i], short[i]): at for at, i in reversed([*enumerate(mine)])}
+        share.firsts = sorted(kinds.values())
 
-    def _profiled(self, probe: _core.Probe, known: list[_core.Signature]) -> bool:
+    def _mine(self, width: int) -> list[int]:
+        """Return the places of this rank's requests of a width."""
+        ends = [0, *accumulate(map(len, self.groups))]
+        mine = range(self.turn[0], width, self.turn[1])
+        return [i for group in mine for i in range(ends[group], ends[group + 1])]
+
+    def profiled(self, probe: _core.Probe) -> bool:
+        """Return whether a probe's signature has a profile."""
         if probe.trusted and probe.packed_tokens > 0:
             return True
-        ends = np.cumsum([0, *map(len, self.groups)])
-        mine = range(self.turn[0], probe.width, self.turn[1])
-        share = np.concatenate([np.arange(ends[i], ends[i + 1]) for i in mine] or [ends[:0]])
-        return self.reading.engine.signature(share) in known
+        signature = self.reading.engine.signature(np.array(self._mine(probe.width), np.int64))
+        return any(signature == known for known, _ in self.reading.profiles)
 
     def share(self, width: int) -> list[Any]:
         """Return this rank's requests of a width."""
@@ -263,7 +281,10 @@ class Proposal:
 
     def plan(self, requests: list[Any], minimal: bool) -> Any:
         """Return the package's plan, its check done, its tensors and fingerprints made late."""
+        chosen = self.chosen.get((len(requests), "full" if minimal else "optimal"))
+        heads = [] if chosen is None else chosen.measures.packs[:, _HEADS].tolist()
         with planning() as trees:
+            self.alone._share.packs = [*zip(chosen.packs if chosen else (), heads, strict=True)]
             plan = self.alone._plan_flat_forward(
                 requests,
                 checkpoint=self.checkpoint,
@@ -332,12 +353,12 @@ class _Rank:
 class _Profiles:
     """The rank's profiles, and the signatures of probes that have one."""
 
-    def __init__(self, rank: Any) -> None:
-        self.rank = rank
+    def __init__(self, rank: Any, proposal: Proposal) -> None:
+        self.rank, self.proposal = rank, proposal
 
     def __contains__(self, signature: Any) -> bool:
         if type(signature) is _Priced:
-            return signature.profiled
+            return self.proposal.profiled(signature.probe)
         return signature in self.rank._memory_profiles
 
 
@@ -352,7 +373,7 @@ class _Probed(_Rank):
 
     @property
     def _memory_profiles(self) -> _Profiles:
-        return _Profiles(self._rank)
+        return _Profiles(self._rank, self._proposal)
 
     def _estimate_flat_forward(
         self,

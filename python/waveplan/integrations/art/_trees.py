@@ -7,7 +7,7 @@ import secrets
 import struct
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -178,6 +178,16 @@ def _fingerprints(tokens: list[Int64]) -> tuple[str, ...]:
     return tuple(found)
 
 
+class Planned(NamedTuple):
+    """What our search has counted of a pack."""
+
+    packing: _core.Packing
+    heads: int
+    """Head tokens."""
+    local: int
+    """Tokens of the busiest rank."""
+
+
 def _layout(tree: Any, found: _core.Layout) -> Any:
     """Make the other package's layout of one of our trees."""
     return filled(
@@ -188,6 +198,24 @@ def _layout(tree: Any, found: _core.Layout) -> Any:
         _flags=found.shared,
         _count=found.segments,
     )
+
+
+def chosen(pack: _core.Pack, heads: int, tokens: list[Int64]) -> tuple[Any, Any]:
+    """Return tree and layout of a pack that our search has chosen, with its head tokens."""
+    core = pack.tree
+    packing = core.pack(pack.shared)
+    lengths = tuple(map(len, tokens))
+    tree = filled(tree_class, _core=core, _tokens=tokens, sequence_lengths=lengths)
+    layout = filled(
+        layout_class,
+        packed_tokens=packing.packed_tokens,
+        maximum_depth=pack.depth,
+        _tree=tree,
+        _flags=pack.shared,
+        _count=len(packing),
+        _planned=Planned(packing, heads, pack.local_tokens),
+    )
+    return tree, layout
 
 
 def _tree_part(tree: Any, name: str) -> Any:
@@ -252,7 +280,9 @@ tree_class = late(
     ("_core", "_tokens"),
     {"row_fingerprints": _later},
 )
-layout_class = late(planner.PrefixTreeLayout, _layout_part, ("_tree", "_flags", "_count"))
+layout_class = late(
+    planner.PrefixTreeLayout, _layout_part, ("_tree", "_flags", "_count", "_planned")
+)
 choice_class = late(search.NonuniformSearchCandidate, _choice_part, ("_layout", "_again"))
 
 

@@ -22,10 +22,9 @@ Int64 = NDArray[np.int64]
 class Search(threading.local):
     """What one search of this thread has read already, in every part of a plan."""
 
-    arrays: dict[int, tuple[Int64, Any]] | None = None
-    """Arrays of tensors, and these, by their address; None outside of a search."""
-    shapes: dict[Any, Any]
-    """Shapes of the model's gdn layers by adapter slot, and configurations."""
+    facts: dict[Any, Any] | None = None
+    """Shapes of the model's gdn layers by adapter slot, and configurations; None outside of a
+    search."""
     trees: list[Any] | None = None
     """Trees of the groups of the plan being made: its fingerprints and tensors are made late."""
 
@@ -36,11 +35,11 @@ SEARCH = Search()
 @contextlib.contextmanager
 def searching() -> Iterator[None]:
     """Keep what is read until the search ends."""
-    SEARCH.arrays, SEARCH.shapes = {}, {}
+    SEARCH.facts = {}
     try:
         yield
     finally:
-        SEARCH.arrays, SEARCH.shapes = None, {}
+        SEARCH.facts = None
 
 
 @contextlib.contextmanager
@@ -56,16 +55,6 @@ def planning() -> Iterator[list[Any]]:
 
 def array(tensor: Any) -> Int64:
     """Return the numbers of a CPU tensor as int64; copy only those of another type."""
-    known = SEARCH.arrays
-    if known is None:
-        return _array(tensor)
-    found = known.get(id(tensor))
-    if found is None:
-        found = known[id(tensor)] = (_array(tensor), tensor)  # no other takes its address
-    return found[0]
-
-
-def _array(tensor: Any) -> Int64:
     if not tensor.is_cpu:
         raise Declined
     if tensor.dtype is not torch.long or tensor.ndim != 1 or not tensor.is_contiguous():
