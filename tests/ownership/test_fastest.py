@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
+from golden.test_golden_ownership import packed, settings_of
 from hypothesis import given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
@@ -138,6 +142,23 @@ def test_any_owners_are_timed(case, data):
     assert (made.score, made.stages.tolist()) == (best[0], best[2])
     times = zip(made.forward_ms.tolist(), made.backward_ms.tolist(), strict=True)
     assert list(times) == best[1]
+
+
+def test_owners_are_timed_as_the_reference_planner_times_them():
+    """Its own answers, most for two ranges a rank: tests/peer/owner_vectors.py made them."""
+    cases = json.loads((Path(__file__).parent / "owners.json").read_text(encoding="utf-8"))["cases"]
+    ranges = []
+    for case in cases:
+        given, want = case["input"], case["output"]
+        chosen, pack = settings_of(given["config"]), packed(given)
+        owners = given["owners"]
+        made = Ownership.from_owners(pack, given["cp"], given["chunk"], owners, chosen)
+        times = (made.score, made.forward_ms.tolist(), made.backward_ms.tolist())
+        assert times == (want["score"], want["rank_forward_ms"], want["rank_backward_ms"])
+        assert made.stages.tolist() == want["wave_assignment"], case["id"]
+        ranges.append(made.most_ranges)
+    assert len(ranges) >= 150
+    assert ranges.count(2) >= len(ranges) // 2
 
 
 def test_a_long_sequence_keeps_its_even_share():
