@@ -1,6 +1,7 @@
 """Plan real rollouts under context parallelism; write what ownership does to docs/ownership.md.
 
     python benches/ownership.py                       # all configurations, some minutes
+    python benches/ownership.py --write               # the same, and its figures into the page
     python benches/ownership.py --rules current       # under the default rules of this version
     python benches/ownership.py --only coding --json  # one corpus, figures as JSON
 
@@ -20,7 +21,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -33,10 +34,17 @@ from waveplan.report.table import Table
 HERE = Path(__file__).resolve().parent
 DATA = HERE.parent / "tests" / "data"
 BEFORE = HERE / "results" / "ownership_0_1.json"
+PAGE = HERE.parent / "docs" / "ownership.md"
+MARKS = ("<!-- measured -->\n", "<!-- end -->")
 CORPORA = ("coding", "math_grpo", "tau_retail", "tau_turns")
 MODELS = ("qwen3-8b", "qwen3.6-35b-a3b")
 SIZES = (2, 4, 8, 16)
 MEMORY = ("12GiB", "24GiB", "70GiB")
+SHOWN = (  # of the corpus "coding", on the page
+    *(("qwen3.6-35b-a3b", "24GiB", 2), ("qwen3-8b", "24GiB", 2)),
+    *(("qwen3.6-35b-a3b", "24GiB", cp) for cp in (4, 8)),
+    *(("qwen3.6-35b-a3b", "12GiB", cp) for cp in SIZES),
+)
 
 
 def rules_of(name: str) -> RuleSet:
@@ -46,7 +54,14 @@ def rules_of(name: str) -> RuleSet:
     return reference_rules().with_file(HERE / "rules_0_1.toml")
 
 
-def planner(model: str, cp: int, memory: str, ranges: int, rules: RuleSet) -> Planner:
+def planner(
+    model: str,
+    cp: int,
+    memory: str,
+    ranges: int,
+    rules: RuleSet,
+    objective: Literal["time", "widest"] = "time",
+) -> Planner:
     """Return the planner of one configuration."""
     return Planner(
         models.get(model),
@@ -56,6 +71,7 @@ def planner(model: str, cp: int, memory: str, ranges: int, rules: RuleSet) -> Pl
         rules,
         ownership=OwnershipSettings(max_ranges=ranges),
         margin=0.0,
+        objective=objective,
     )
 
 
@@ -109,7 +125,10 @@ def main() -> None:
     parser.add_argument("--rules", choices=("0.1", "current"), default="0.1")
     parser.add_argument("--only", nargs="*", default=CORPORA, choices=CORPORA)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--write", action="store_true", help="write the figures into the page")
     args = parser.parse_args()
+    if args.write and (len(args.only) < len(CORPORA) or args.rules != "0.1"):
+        parser.error("--write needs all corpora under the rules of 0.1")
     before = json.loads(BEFORE.read_text(encoding="utf-8"))
     rows = list(measure(tuple(args.only), rules_of(args.rules), before))
     if args.json:
@@ -145,40 +164,82 @@ def main() -> None:
             f"{made['probe_us']:.0f} us",
         )
     print(table.markdown())
-    print(summary(rows))
+    text = page(rows, rules_of(args.rules)) if "coding" in args.only else overall(rows)
+    print(text)
+    if args.write:
+        old = PAGE.read_text(encoding="utf-8")
+        before_it, after_it = old.split(MARKS[0])[0], old.split(MARKS[1])[1]
+        PAGE.write_text(before_it + MARKS[0] + text + MARKS[1] + after_it, encoding="utf-8")
 
 
-def summary(rows: list[Any]) -> str:
-    """Return the figures over all configurations, by ranges allowed."""
-    lines = []
+def page(rows: list[Any], rules: RuleSet) -> str:
+    """Return the page's figures: of the corpus "coding", then over all configurations."""
+    found = {key: row for key, *row in rows}
+    requests = Source(path=str(DATA / "coding_open.npz")).requests()
+    widest = "waves, `widest`, 2 ranges"
+    right = ("CP", "available", "refused, 0.1", "refused", "waves, 0.1", "waves", widest)
+    right = (*right, "time at equal requests", "2 ranges")
+    table = Table("", ("coding rollouts", *right), right=frozenset(right))
+    for model, memory, cp in SHOWN:
+        one, two = (found["coding", model, memory, cp, ranges] for ranges in (1, 2))
+        made, _, known = one
+        plans = planner(model, cp, memory, 2, rules, "widest")
+        table.add(
+            *(model, cp, memory.replace("GiB", " GiB"), len(known["refused"])),
+            *(len(made["refused"]), known["waves"], made["waves"]),
+            figures(plans, requests)["waves"],
+            *(f"{100 * ratio:+.1f}%" for ratio in (slower(*one), slower(*two))),
+        )
+    return f"{table.markdown()}\n{overall(rows)}"
+
+
+def slower(_: dict[str, Any], equal: dict[str, Any], known: dict[str, Any]) -> float:
+    """Return the modelled time at equal requests over that of 0.1, less one."""
+    return float(equal["time_ms"] / known["time_ms"]) - 1
+
+
+def overall(rows: list[Any]) -> str:
+    """Return a table of the figures over all configurations, and those slower than in 0.1."""
+    columns: list[list[str]] = []
+    late: list[str] = []
     for ranges in (1, 2):
-        of = [row for row in rows if row[0][4] == ranges]
-        packs = sum(made["packs"] for _, made, _, _ in of)
-        proven = sum(made["proven"] for _, made, _, _ in of)
-        gaps = [gap for _, made, _, _ in of for gap in made["over_bound"]]
-        even = [over for _, made, _, _ in of for over in made["over_even"]]
-        both = [(equal, known) for _, _, equal, known in of if known.get("time_ms")]
-        ratios = [equal["time_ms"] / known["time_ms"] - 1 for equal, known in both]
+        of = {key: row for key, *row in rows if key[4] == ranges}
+        all_made = [made for made, _, _ in of.values()]
+        packs = sum(made["packs"] for made in all_made)
+        proven = sum(made["proven"] for made in all_made)
+        ratios = {key: slower(*row) for key, row in of.items() if row[2].get("time_ms")}
         alike = [
             ratio
-            for ratio, (equal, known) in zip(ratios, both, strict=True)
-            if abs(equal["packed"] / known["packed"] - 1) <= 0.01
+            for key, ratio in ratios.items()
+            if abs(of[key][1]["packed"] / of[key][2]["packed"] - 1) <= 0.01
         ]
-        wider = sum(
-            ratio > 0.01 and equal["work"] < known["work"]
-            for ratio, (equal, known) in zip(ratios, both, strict=True)
+        columns.append(
+            [
+                f"{100 * proven / max(1, packs):.0f}%",
+                f"{np.mean([gap for made in all_made for gap in made['over_bound']]):.3f}",
+                f"{np.mean([over for made in all_made for over in made['over_even']]):.2f}",
+                f"{100 * np.mean(list(ratios.values())):+.1f}%",
+                f"{len(alike)}: {100 * np.mean(alike):+.1f}%, {100 * max(alike):+.1f}%",
+                f"{sum(ratio > 0.01 for ratio in ratios.values())} of {len(ratios)}",
+            ]
         )
-        lines.append(
-            f"{ranges} range{'s' * (ranges > 1)}: {proven} of {packs} packs proven "
-            f"({100 * proven / max(1, packs):.0f}%); score over bound {np.mean(gaps):.4f} in the "
-            f"mean, {max(gaps):.3f} at most; tokens over the even share {np.mean(even):.3f} in the "
-            f"mean; modelled time at equal requests {100 * float(np.mean(ratios)):+.1f}% in the "
-            f"mean, {100 * max(ratios):+.1f}% at worst, {sum(ratio > 0.01 for ratio in ratios)} of "
-            f"{len(ratios)} configurations more than 1% slower, in {wider} of them with layouts of "
-            f"less predicted work; where packed tokens are within 1%, {len(alike)} of them, "
-            f"{100 * float(np.mean(alike)):+.1f}% in the mean and {100 * max(alike):+.1f}% at worst"
-        )
-    return "\n".join(lines)
+        late += [
+            f"{corpus}, {model}, {memory}, CP {cp} ({ranges}): {100 * ratio:+.1f}%"
+            for (corpus, model, memory, cp, _), ratio in ratios.items()
+            if ratio > 0.01
+        ]
+    names = (
+        "packs whose owners are proven fastest within their limit",
+        "score over bound, mean",
+        "tokens of the busiest rank over the even share, mean",
+        "modelled time at equal requests, mean",
+        "the same where packed tokens are within 1% of those of 0.1: configurations, mean, worst",
+        "slower than 0.1 by more than 1%",
+    )
+    table = Table("", ("", "one range", "two ranges"), right=frozenset(("one range", "two ranges")))
+    for row in zip(names, *columns, strict=True):
+        table.add(*row)
+    return f"{table.markdown()}\nSlower by more than 1% (ranges): {'; '.join(late) or 'none'}.\n"
 
 
 if __name__ == "__main__":

@@ -64,9 +64,9 @@ class Planner:
         scoring: the layout score itself, instead of `device`.
         ownership: chunks, costs and methods of context-parallel ranks; in best mode an
             `owned_token_ms` of 0 is the model's, and `max_ranges=2` lets a rank own two ranges.
-        objective: "time" takes the widest wave that does within 3% of the most work in its
-            modelled time, of the widths priced; "widest" the widest that fits. Without context
-            parallelism, and in reference mode, both are the widest.
+        objective: "time" takes the wave that does the most work in its modelled time, of the
+            widths priced; "widest" the widest that fits. Without context parallelism, and in
+            reference mode, both are the widest.
         margin: share of the available bytes that is kept back for requests to which a rule matters
             that is uncharged or unmeasured. Without (None; always in reference mode) prices with
             such a rule are trusted only as far as the rule set has a margin of its own, or within

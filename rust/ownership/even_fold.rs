@@ -4,10 +4,12 @@
 //! late. Ranks are put in blocks: those of a block fold its chunks, each with an early and a late
 //! slab. A dynamic programme chooses the blocks by the true times of their ranks.
 
+use super::bounds::time_bound;
+use super::fastest::proven;
 use super::profiled::Span;
 use super::reference::{TIE_MS, stage_limit};
 use super::time::Plan;
-use super::{Asked, Ownership, Workspace, even_cuts, part_of_each, spans_of, time_bound};
+use super::{Asked, Ownership, Workspace, even_cuts, part_of_each, spans_of};
 use crate::cancel;
 use crate::error::Result;
 
@@ -42,9 +44,11 @@ pub(super) fn own(asked: &Asked<'_>, work: &mut Workspace) -> Result<Ownership> 
     let (plan, owners, stages) = best.unwrap_or_default();
     work.search.evaluator.set_stages(stages, chunks);
     let made = work.made_of("even_fold".to_owned(), asked, owners, &plan);
+    let bound = time_bound(asked.settings, &work.pairs, ranks, made.most_tokens);
     Ok(Ownership {
         contiguous: part_of_each(&cuts),
-        bound: time_bound(asked.settings, &work.pairs, ranks),
+        bound,
+        optimal: bound.is_some_and(|bound| proven(made.score, bound)),
         ..made
     })
 }

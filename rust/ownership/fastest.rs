@@ -15,7 +15,7 @@ use crate::cancel;
 use crate::error::{Error, Result};
 
 /// Halvings of the search for the start's limit.
-const HALVINGS: usize = 40;
+const HALVINGS: usize = 20;
 /// Cells of a programme's tables at most; beyond, nothing is proven.
 const MOST_CELLS: usize = 1 << 20;
 /// Ranges that a programme prices at most.
@@ -165,7 +165,7 @@ fn fill_start(
         }
         low == pairs.len()
     };
-    let (mut least, mut enough) = (0.0, sum);
+    let (mut least, mut enough) = (sum / ranks as f64, sum);
     for _ in 0..HALVINGS {
         let middle = 0.5 * (least + enough);
         if fill(middle, cuts) {

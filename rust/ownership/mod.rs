@@ -1,5 +1,6 @@
 //! Ownership of chunks to context-parallel ranks.
 
+mod bounds;
 mod contiguous;
 mod even_fold;
 mod fastest;
@@ -16,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::fields::{Table, result};
 use crate::segments::Segments;
 
+use bounds::time_bound;
 use pairs::ChunkPairs;
 use profiled::Span;
 use reference::Search;
@@ -160,7 +162,19 @@ pub struct Asked<'a> {
     pub prove: bool,
 }
 
-impl Asked<'_> {
+impl<'a> Asked<'a> {
+    /// A pack to be owned without a limit of tokens, with a bound.
+    #[must_use]
+    pub fn new(segments: &'a Segments, ranks: usize, settings: &'a OwnershipSettings) -> Self {
+        Self {
+            segments,
+            ranks,
+            settings,
+            most_tokens: None,
+            prove: true,
+        }
+    }
+
     fn chunk(&self) -> i64 {
         self.settings.chunk_size(self.segments.tokens(), self.ranks)
     }
@@ -231,14 +245,11 @@ pub fn own(
     settings: &OwnershipSettings,
     workspace: &mut Workspace,
 ) -> Result<Ownership> {
-    let asked = Asked {
-        segments,
-        ranks,
-        settings,
-        most_tokens: None,
-        prove: true,
-    };
-    own_by(METHODS[0].1, &asked, workspace)
+    own_by(
+        METHODS[0].1,
+        &Asked::new(segments, ranks, settings),
+        workspace,
+    )
 }
 
 /// Refuses a number of ranks that no ownership has.
@@ -296,7 +307,7 @@ impl Workspace {
         made.stages = part_of_each(&self.search.evaluator.bounds);
         made.fetched_tokens = plan.fetched;
         made.score = plan.score;
-        made.bound = time_bound(asked.settings, pairs, asked.ranks);
+        made.bound = time_bound(asked.settings, pairs, asked.ranks, pairs.tokens);
         made.optimal = made.bound.is_some_and(|bound| proven(plan.score, bound));
         made.forward_ms.clone_from(&plan.forward);
         made.backward_ms.clone_from(&plan.backward);
@@ -336,13 +347,7 @@ fn timed(
 ) -> Result<Ownership> {
     let mut work = Workspace::default();
     work.pairs.build(segments, chunk)?;
-    let asked = Asked {
-        segments,
-        ranks,
-        settings,
-        most_tokens: None,
-        prove: true,
-    };
+    let asked = Asked::new(segments, ranks, settings);
     let spans = spans_of(owners);
     let mut best: Option<(usize, Plan)> = None;
     for stages in 1..=reference::stage_limit(settings, owners.len()) {
@@ -474,34 +479,4 @@ fn part_of_each(cuts: &[u32]) -> Vec<u32> {
         parts.resize(end as usize, part as u32);
     }
     parts
-}
-
-/// A time that the slowest rank needs under any ownership of the chunks: an even share of the
-/// pairs at the cheaper of local and remote, of the merges and of the owned tokens, or the
-/// heaviest chunk alone, and one local stage.
-fn time_bound(settings: &OwnershipSettings, pairs: &ChunkPairs, ranks: usize) -> Option<f64> {
-    if !settings.monotone() {
-        return None;
-    }
-    let local = settings.local_pair_ms + settings.local_backward_pair_ms;
-    let remote = settings.remote_pair_ms + settings.remote_backward_pair_ms;
-    let pair_ms = local.min(remote);
-    let token_ms = 2.0 * settings.merge_token_ms + settings.owned_token_ms;
-    let work = |pairs: i64, tokens: i64| pairs as f64 * pair_ms + tokens as f64 * token_ms;
-    let chunks = pairs.len();
-    let share = work(pairs.weight_sums[chunks], pairs.tokens) / ranks as f64;
-    let heaviest = (0..chunks)
-        .map(|i| work(pairs.weights[i], pairs.length(i)))
-        .fold(share, f64::max);
-    let stage = 2.0 * settings.stage_overhead_ms + 4.0 * settings.interval_ms;
-    // The sums are rounded in another order than the score's.
-    Some((stage + heaviest) * (1.0 - 1e-12))
-}
-
-/// Query flops that some rank needs: an even share of the tokens, or one whole chunk.
-fn profiled_bound(profile: &WorkloadProfile, pairs: &ChunkPairs, ranks: usize) -> f64 {
-    let share = settings::ceil_div(pairs.tokens, ranks as i64);
-    let tokens = share.max(pairs.length(0));
-    let rate = profile.stages.iter().map(|stage| stage.query_flops).max();
-    (i128::from(tokens) * i128::from(rate.unwrap_or(0))) as f64
 }

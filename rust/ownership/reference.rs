@@ -1,5 +1,6 @@
 //! Moves chunks at the cuts away from the slowest rank, for each number of fetch stages.
 
+use super::bounds::profiled_bound;
 use super::pairs::ChunkPairs;
 use super::settings::OwnershipSettings;
 use super::time::{Evaluator, Plan};
@@ -56,7 +57,7 @@ pub(super) fn own(asked: &Asked<'_>, work: &mut Workspace) -> Result<Ownership> 
         stages: made.stages,
         fetched_tokens: done.received_tokens.iter().copied().max().unwrap_or(0),
         score: done.query_flops as f64,
-        bound: Some(super::profiled_bound(profile, &work.pairs, ranks)),
+        bound: Some(profiled_bound(profile, &work.pairs, ranks)),
         work: Some(done),
         ..super::counted(made.method, ranks, made.tokens, chunk, owners)
     };

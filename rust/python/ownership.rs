@@ -55,13 +55,9 @@ pub(super) fn own(
         ));
     }
     detached(py, || {
-        let segments = &packing.segments;
         let asked = Asked {
-            segments,
-            ranks,
-            settings: &settings,
             most_tokens: most,
-            prove: true,
+            ..Asked::new(&packing.segments, ranks, &settings)
         };
         core::own_by(method, &asked, &mut Workspace::default())
     })

@@ -94,7 +94,9 @@ impl Pricer {
             if fits {
                 let least = plan.required();
                 let mut plan = plan;
-                self.own(share, &mut plan, true, &|plan| plan.required() <= available)?;
+                self.own(share, &mut plan, None, true, &|plan| {
+                    plan.required() <= available
+                })?;
                 if whole.as_ref().is_none_or(|best| plan.faster(&best.0)) {
                     whole = Some((plan, least));
                 }
@@ -218,7 +220,7 @@ impl Pricer {
                 with[i] = plan.cost;
                 split::required(&with, safety) <= available
             };
-            self.own(share, &mut parts[i], true, &fits)?;
+            self.own(share, &mut parts[i], None, true, &fits)?;
             costs[i] = parts[i].cost;
         }
         let required = split::required(&costs, safety);

@@ -61,19 +61,20 @@ impl Forest {
         }
     }
 
-    /// Picoseconds of the segments that each request is the first to have. They add up to those of
-    /// all, whatever the waves that the requests run in.
+    /// Picoseconds of the requests of the groups from each place of an order on, everything shared:
+    /// what is left to do before each, and 0 at the end.
     #[must_use]
-    pub fn first_times(&self) -> Vec<i64> {
-        let mut cover = Cover::new(self);
-        let mut before = 0;
-        let first = |request: usize| {
-            cover.add(request as u32);
-            let time = cover.time - before;
-            before = cover.time;
-            time
-        };
-        (0..self.terminal.len()).map(first).collect()
+    pub fn left<G: IntoIterator<Item = u32>>(
+        &self,
+        groups: impl DoubleEndedIterator<Item = G>,
+    ) -> Vec<i64> {
+        let (mut cover, mut left) = (Cover::new(self), vec![0]);
+        for group in groups.rev() {
+            group.into_iter().for_each(|request| cover.add(request));
+            left.push(cover.time);
+        }
+        left.reverse();
+        left
     }
 
     /// Number of segments.

@@ -140,8 +140,8 @@ pub struct Engine {
     order: Option<Vec<u32>>,
     /// The pool's trees, where groups are dealt in blocks.
     forest: Option<Forest>,
-    /// Modelled picoseconds that each request adds to the pool's, where times are compared.
-    work: Vec<i64>,
+    /// Modelled picoseconds of what is left before each place of the order, where times are compared.
+    left: Vec<i64>,
 }
 
 impl Engine {
@@ -172,10 +172,12 @@ impl Engine {
             root::OUTPUT,
         ];
         let blocks = settings.blocks && settings.dp > 1;
-        let (mut forest, mut work) = (None, Vec::new());
+        let (mut forest, mut left) = (None, Vec::new());
         if blocks || settings.times_decide() {
             let made = Forest::new(&pool, &settings)?;
-            work = made.first_times();
+            let group = |place| order.as_ref().map_or(place, |order| order[place] as usize);
+            let requests = |place| pool.group(group(place)).map(|request| request as u32);
+            left = made.left((0..pool.groups()).map(requests));
             forest = blocks.then_some(made);
         }
         let adapters = pool.adapters.iter().map(|_| settings.adapter_rank);
@@ -198,7 +200,7 @@ impl Engine {
             pool,
             order,
             forest,
-            work,
+            left,
         })
     }
 
@@ -234,13 +236,10 @@ impl Engine {
         }
     }
 
-    /// Modelled picoseconds that the requests of a wave, on all ranks, add to the pool's.
+    /// Modelled picoseconds that a wave, on all ranks, takes off what is left. What it shares with
+    /// later waves is left to do once more.
     fn work(&self, start: usize, width: usize) -> i64 {
-        (start..start + width)
-            .map(|place| (self.order.as_ref()).map_or(place, |order| order[place] as usize))
-            .flat_map(|group| self.pool.group(group))
-            .map(|request| self.work[request])
-            .sum()
+        self.left[start] - self.left[start + width]
     }
 
     /// The requests of that share, in order.

@@ -22,6 +22,14 @@ const QUICK_STEP: i64 = LIMITS / 8;
 /// there, whatever attention alone would take.
 const GDN_LIMITS: [i64; 3] = [0, LIMITS / 4, LIMITS / 2];
 
+/// The fastest owners of every pack, whatever they need.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Fastest {
+    packs: Vec<Owned>,
+    /// As of [`Problem`].
+    tokens: Vec<(i64, i64)>,
+}
+
 /// Owners of one pack and their modelled time.
 #[derive(Debug, Clone)]
 struct Owned {
@@ -77,20 +85,34 @@ struct Problem {
 
 impl Pricer {
     /// Gives the packs of a plan the fastest owners found with which it still `fits`, and the
-    /// times of an even share where nothing faster does. `prove` looks closer, and runs the
-    /// programme that bounds.
+    /// times of an even share where nothing faster does. `prove` looks closer, from the owners
+    /// that are `known` on, and runs the programme that bounds. Returns the owners it began from.
     pub(super) fn own(
         &mut self,
         share: &Share,
         plan: &mut ForwardPlan,
+        known: Option<Fastest>,
         prove: bool,
         fits: &dyn Fn(&ForwardPlan) -> bool,
-    ) -> Result<()> {
+    ) -> Result<Fastest> {
         if !self.owns(share, plan)? {
-            return Ok(());
+            return Ok(Fastest::default());
         }
         let mut problem = self.problem(share, plan)?;
-        let mut best = self.fastest(&mut problem, prove)?;
+        let mut best = match known {
+            Some(known) => {
+                problem.tokens = known.tokens;
+                known.packs
+            }
+            None => self.fastest(&mut problem)?,
+        };
+        let fastest = Fastest {
+            packs: best.clone(),
+            tokens: problem.tokens.clone(),
+        };
+        if prove {
+            self.look_closer(&mut problem, &mut best)?;
+        }
         self.give(share, plan, &best)?;
         if !fits(plan) {
             let step = if prove { 1 } else { QUICK_STEP };
@@ -113,7 +135,7 @@ impl Pricer {
         if prove {
             self.prove(share, plan, &mut problem, &mut best, fits)?;
         }
-        Ok(())
+        Ok(fastest)
     }
 
     /// Gives a pack other owners if they are faster and the plan still fits.
@@ -221,12 +243,11 @@ impl Pricer {
         cancel::check()?;
         let engine = std::sync::Arc::clone(&self.engine);
         let settings = engine.settings();
+        let (ranks, costs) = (settings.cp as usize, &settings.ownership);
         let asked = Asked {
-            segments: &problem.padded[g],
-            ranks: settings.cp as usize,
-            settings: &settings.ownership,
             most_tokens: most,
             prove: problem.prove,
+            ..Asked::new(&problem.padded[g], ranks, costs)
         };
         if problem.loaded != Some(g) {
             self.work.ownership.load(&asked)?;
@@ -248,13 +269,10 @@ impl Pricer {
     }
 
     /// The fastest of every pack, whatever it needs; the reference's where none is faster.
-    fn fastest(&mut self, problem: &mut Problem, closer: bool) -> Result<Vec<Owned>> {
-        let engine = std::sync::Arc::clone(&self.engine);
-        let settings = engine.settings();
+    fn fastest(&mut self, problem: &mut Problem) -> Result<Vec<Owned>> {
         let mut all = Vec::with_capacity(problem.padded.len());
         for g in 0..problem.padded.len() {
             let mut best = self.one(problem, g, ownership::METHODS[0].1, None)?;
-            let chunk = best.ownership.chunk;
             // Where nothing is faster these are the reference's owners, with the tighter bound.
             let next = self.one(problem, g, ownership::FASTEST, None)?;
             let most = best.busiest().max(next.busiest());
@@ -262,17 +280,7 @@ impl Pricer {
             if !best.better(&next) {
                 best = next;
             }
-            let profiled = settings.ownership.profile.is_some();
-            if closer && settings.gdn.is_some() && !profiled {
-                for limit in GDN_LIMITS {
-                    let most = problem.limit(g, limit, chunk);
-                    let next = self.one(problem, g, ownership::FASTEST, Some(most))?;
-                    if next.better(&best) {
-                        best = next;
-                    }
-                }
-            }
-            if settings.ownership.max_ranges > 1 {
+            if self.engine.settings().ownership.max_ranges > 1 {
                 let next = self.folded(problem, g)?;
                 if next.better(&best) {
                     best = next;
@@ -281,6 +289,24 @@ impl Pricer {
             all.push(best);
         }
         Ok(all)
+    }
+
+    /// Takes owners within tighter limits where these are faster, in a model with gdn layers.
+    fn look_closer(&mut self, problem: &mut Problem, best: &mut [Owned]) -> Result<()> {
+        let settings = self.engine.settings();
+        if settings.gdn.is_none() || settings.ownership.profile.is_some() {
+            return Ok(());
+        }
+        for (g, best) in best.iter_mut().enumerate() {
+            for limit in GDN_LIMITS {
+                let most = problem.limit(g, limit, best.ownership.chunk);
+                let next = self.one(problem, g, ownership::FASTEST, Some(most))?;
+                if next.better(best) {
+                    *best = next;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The fastest within the loosest limit that fits, by bisection; none where no limit does.
@@ -341,14 +367,8 @@ impl Pricer {
 
     fn even_tokens(&self, problem: &Problem, g: usize) -> i64 {
         let settings = self.engine.settings();
-        Asked {
-            segments: &problem.padded[g],
-            ranks: settings.cp as usize,
-            settings: &settings.ownership,
-            most_tokens: None,
-            prove: false,
-        }
-        .even_tokens()
+        let ranks = settings.cp as usize;
+        Asked::new(&problem.padded[g], ranks, &settings.ownership).even_tokens()
     }
 
     /// The even share of every pack, as probes price it.

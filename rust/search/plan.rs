@@ -567,13 +567,7 @@ impl Pricer {
         let (mut ownership, mut gdn, mut time_ms) = (None, None, None);
         if settings.cp > 1 {
             let padded = measures::pad(segments, settings.tp)?;
-            let asked = Asked {
-                segments: &padded,
-                ranks: settings.cp as usize,
-                settings: &settings.ownership,
-                most_tokens: None,
-                prove: false,
-            };
+            let asked = Asked::new(&padded, settings.cp as usize, &settings.ownership);
             let (mut made, mut most) = (asked.even(), Some(asked.even_tokens()));
             if settings.reference {
                 let method = ownership::METHODS[0].1;

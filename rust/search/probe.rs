@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::owned::Fastest;
 use super::plan::{Estimate, ForwardPlan, Mode, Pricer, ROOM, Share};
 use super::{Engine, Profiles};
 use crate::error::Result;
@@ -66,8 +67,11 @@ pub(super) struct Prober {
     loaded: Option<usize>,
     plans: BTreeMap<(usize, Mode), ForwardPlan>,
     best: BTreeMap<usize, Mode>,
-    /// Widths whose layouts were compared by modelled time.
+    /// Widths whose layouts were refined, and compared by modelled time.
+    refined: BTreeSet<usize>,
     compared: BTreeSet<usize>,
+    /// Plans whose times were compared, with the owners that they began from.
+    timed: BTreeMap<(usize, Mode), (ForwardPlan, Fastest)>,
     estimates: BTreeMap<(usize, Kind), Estimate>,
 }
 
@@ -87,7 +91,9 @@ impl Prober {
             loaded: None,
             plans: BTreeMap::new(),
             best: BTreeMap::new(),
+            refined: BTreeSet::new(),
             compared: BTreeSet::new(),
+            timed: BTreeMap::new(),
             estimates: BTreeMap::new(),
         }
     }
@@ -146,11 +152,19 @@ impl Prober {
     }
 
     fn own(&mut self, width: usize, mode: Mode, prove: bool) -> Result<ForwardPlan> {
+        let timed = self.timed.remove(&(width, mode));
+        if let (Some((plan, _)), false) = (&timed, prove) {
+            return Ok(plan.clone());
+        }
         let mut plan = self.plan(width, mode)?.clone();
         self.share(width)?;
         let available = self.available;
         let fits = |plan: &ForwardPlan| plan.required() <= available;
-        self.pricer.own(&self.share, &mut plan, prove, &fits)?;
+        let known = timed.map(|(_, known)| known);
+        let fastest = (self.pricer).own(&self.share, &mut plan, known, prove, &fits)?;
+        if !prove {
+            self.timed.insert((width, mode), (plan.clone(), fastest));
+        }
         Ok(plan)
     }
 
@@ -229,6 +243,9 @@ impl Prober {
     /// Where only full sharing fits in memory, looks for a layout between it and the
     /// cost-optimal one that fits too.
     pub(super) fn refine(&mut self, width: usize) -> Result<()> {
+        if !self.refined.insert(width) {
+            return Ok(());
+        }
         let known = |mode| self.plans.get(&(width, mode)).map(ForwardPlan::required);
         let (Some(full), Some(optimal)) = (known(Mode::Full), known(Mode::Optimal)) else {
             return Ok(());

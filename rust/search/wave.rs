@@ -15,9 +15,6 @@ use crate::fields::result;
 use crate::measures::Measures;
 use crate::search::width::{self, Decisions, Geometry, Kind, Outcome, Stop};
 
-/// A narrower wave is taken where no wider one has this part of its work per modelled time.
-const NEARLY: f64 = 0.97;
-
 /// How a search ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
@@ -221,24 +218,17 @@ impl Session {
         }
     }
 
-    /// Ends the search with the widest width of nearly the most work per modelled time.
+    /// Ends the search with the width of most work per modelled time, the widest of equals.
     fn fastest(&mut self, table: &[i64]) -> Result<SearchResult> {
         let Some(outcome) = self.ended else {
             return Err(Error::Internal("a search has not ended"));
         };
         let widths = self.timed();
         let (engine, start) = (&self.prober.pricer.engine, self.prober.start);
-        let rate = |(&width, &time): (&usize, &i64)| {
-            engine.work(start, width) as f64 / (-time).max(1) as f64
-        };
-        let rates: Vec<f64> = widths.iter().zip(table).map(rate).collect();
-        let best = rates.iter().copied().fold(0.0, f64::max);
-        let near = |at: &usize| rates[*at] >= best * NEARLY;
-        let Some(at) = (0..widths.len()).rev().find(near) else {
-            return self.end(outcome);
-        };
-        match widths.get(at + 1) {
-            Some(&wider) => self.end(Outcome::Wave(widths[at], Stop::Time(wider))),
+        let rate = |at: usize| engine.work(start, widths[at]) as f64 / (-table[at]).max(1) as f64;
+        let best = (0..widths.len()).max_by(|&a, &b| rate(a).total_cmp(&rate(b)));
+        match best.and_then(|at| Some((widths[at], *widths.get(at + 1)?))) {
+            Some((width, wider)) => self.end(Outcome::Wave(width, Stop::Time(wider))),
             None => self.end(outcome),
         }
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -64,9 +65,12 @@ def test_the_bound_is_below_every_ownership_and_the_answer_is_one(case, more):
         for n in counts
     )
     made = own(Pack(*pack), ranks, chosen, "fastest", most_tokens=most)
-    # No window hides anything, and cuts that must lie inside what is fetched only raise the bound.
-    loose = slow.least_bound(pairs, lengths, ranks, most, counts, chosen) * (1 - 1e-12)
-    assert loose <= made.bound <= best <= made.score
+    assert made.bound <= best <= made.score
+    # No window hides anything: the same as every range priced.
+    today = own(Pack(*pack), ranks, chosen)
+    known = (today.owners.tolist(), today.score) if today.most_tokens <= most else None
+    whole = slow.own(pairs, lengths, ranks, most, counts, chosen, known)
+    assert (made.owners.tolist(), made.score, made.bound) == whole
     assert not made.optimal or made.score == best
     assert made.most_tokens == max(made.rank_tokens) <= most
     assert made.most_ranges == 1
@@ -108,8 +112,8 @@ def test_a_bound_holds_within_tighter_limits_and_none_is_slower_than_today(pack,
 
 
 @hypothesis(max_examples=max(150, hypothesis().max_examples))
-@given(few)
-def test_folds_equal_the_slow_ones(case):
+@given(few, st.data())
+def test_folds_equal_the_slow_ones(case, data):
     pack, ranks, chosen = case
     pairs, lengths, counts = cut(pack, ranks, chosen)
     made = own(Pack(*pack), ranks, chosen, "even_fold")
@@ -120,8 +124,41 @@ def test_folds_equal_the_slow_ones(case):
     assert (made.owners.tolist(), made.score) == (owners, score)
     assert made.most_ranges <= 2
     assert made.most_tokens <= -(-len(lengths) // ranks) * lengths[0]
-    assert made.bound <= made.score
+    # No owners at all with as few tokens on a rank are faster than the bound.
+    every = (data.draw(st.permutations(owners)) for _ in range(20))
+    alike = [one for one in every if max(model_tokens(one, lengths, ranks)) <= made.most_tokens]
+    times = [
+        model.evaluate(pairs, lengths, one, model.stages_of(len(lengths), n), ranks, chosen)[0]
+        for one in alike
+        for n in counts
+    ]
+    assert made.bound <= min([made.score, *times])
     assert not made.optimal or made.bound >= made.score * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_the_bound_of_folds_is_below_all_owners(ranks):
+    """Every owner of every chunk, at costs at which fetching decides."""
+    chosen = few_chunks.replace(remote_pair_ms=0.3, merge_token_ms=0.05, remote_host_ms=0.7)
+    raised = 0
+    for lengths, parents in (([6, 2], [-1, 0]), ([8], [-1]), ([3, 2, 3], [-1, 0, 0])):
+        pack = Pack(lengths, parents)
+        made = own(pack, ranks, chosen, "even_fold")
+        pairs, sizes, counts = cut((lengths, parents), ranks, chosen)
+        best = min(
+            model.evaluate(pairs, sizes, owners, model.stages_of(len(sizes), n), ranks, chosen)[0]
+            for owners in product(range(ranks), repeat=len(sizes))
+            if max(model_tokens(owners, sizes, ranks)) <= made.most_tokens
+            for n in counts
+        )
+        assert made.bound <= best <= made.score
+        raised += made.bound > own(pack, ranks, chosen).bound
+    assert raised == 3
+
+
+few_chunks = OwnershipSettings(
+    block=1, chunk=1, chunk_budget_base=0, chunk_budget_per_rank=0, local_pair_ms=0.2
+)
 
 
 @hypothesis(max_examples=max(200, hypothesis().max_examples))
