@@ -117,7 +117,7 @@ def test_ranks_take_blocks_where_these_are_faster(dp: int) -> None:
 
 
 def test_memory_stops_a_wave_and_says_where() -> None:
-    wave = planner("6GiB", cp=2).wave(grpo(groups=8, k=5))
+    wave = planner("6GiB", cp=2, objective="widest").wave(grpo(groups=8, k=5))
     stopped = wave.stopped
     assert stopped.kind == "memory"
     assert stopped.width > wave.width

@@ -243,15 +243,12 @@ impl Prober {
     /// Where only full sharing fits in memory, looks for a layout between it and the
     /// cost-optimal one that fits too.
     pub(super) fn refine(&mut self, width: usize) -> Result<()> {
-        if !self.refined.insert(width) {
-            return Ok(());
-        }
         let known = |mode| self.plans.get(&(width, mode)).map(ForwardPlan::required);
         let (Some(full), Some(optimal)) = (known(Mode::Full), known(Mode::Optimal)) else {
             return Ok(());
         };
         let short = optimal > self.available && full <= self.available;
-        if self.best.get(&width) != Some(&Mode::Full) || !short {
+        if self.best.get(&width) != Some(&Mode::Full) || !short || !self.refined.insert(width) {
             return Ok(());
         }
         let span = i128::from(optimal) - i128::from(full);
