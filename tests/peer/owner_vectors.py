@@ -63,7 +63,7 @@ def case_input(index):
         name: float(rng.choice(values)) for name, values in COSTS.items() if rng.random() < 0.4
     }
     tokens = sum(lengths)
-    given = {
+    return {
         "lengths": lengths,
         "parents": [int(rng.integers(-1, i)) if i else -1 for i in range(count)],
         "cp": cp,
@@ -71,7 +71,6 @@ def case_input(index):
         "owners": owners_of(rng, index, -(-tokens // chunk), cp),
         "config": {**config, "planner_max_remote_waves": int(rng.integers(1, 5))},
     }
-    return given
 
 
 def answer(given):
