@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -143,7 +144,8 @@ def integers(name: str, values: ArrayLike) -> NDArray[np.int64]:
         flags = values.flags
         if flags.c_contiguous and flags.aligned:
             return values
-    if isinstance(values, np.ma.MaskedArray):
+    # Slow to import, and none exists before that.
+    if "numpy.ma" in sys.modules and isinstance(values, np.ma.MaskedArray):
         raise InputError(f"{name} is a masked array: give a plain array of integers")
     if isinstance(values, list | tuple) and bool in set(map(type, values)):
         raise InputError(_first_wrong(name, values))

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from waveplan import Model, Sharding, Topology, Training, models
+from waveplan import Model, Planner, Sharding, Topology, Training, models
 from waveplan.pricing import Measures, bind, price
 from waveplan.pricing.resident import resident
 
 LATENT = replace(models.get("deepseek-v3"), layers=8, layer_kinds=(), moe_layers=())
 MOE = models.get("qwen3-30b-a3b")
 DENSE = models.get("qwen3-8b")
+SHARED = models.get("qwen3.6-35b-a3b")
 FULL: dict[str, Any] = {"lora_rank": 0, "recompute": "none", "head": "vocab_parallel"}
 SELECTIVE: dict[str, Any] = {**FULL, "recompute": "selective"}
+RECOMPUTED: dict[str, Any] = {**FULL, "recompute": "full"}
 
 
 def measures(local: int = 8192) -> Measures:
@@ -116,6 +119,39 @@ def charges(model: Model, ranks: dict[str, Any], facts: dict[str, Any]) -> dict[
         (DENSE, {}, {}, {"attention": "unfused"}, {"eager.score_layer"}),
         (DENSE, {}, {"recompute": "none"}, {"attention": "unfused"}, {"eager.scores"}),
         (DENSE, {}, {}, {"hidden_dropout": 0.1}, {"eager.dropout"}),
+        (DENSE, {}, {"recompute": "none"}, {"activation_fusion": True}, {"selective.activations"}),
+        (DENSE, {}, {}, {"lora_rank": 16}, {"resident.adapters", "resident.optimizer"}),
+        (DENSE, {}, {}, {"lora_modules": "q_proj"}, {"resident.adapters"}),
+        (DENSE, {}, {}, {"base": "nf4"}, {"resident.mixers", "resident.mlp"}),
+        (DENSE, {}, FULL, {"output_layer": False}, {"head.logits", "resident.embeddings"}),
+        (DENSE, {}, FULL, {"phase": "forward"}, {"resident.gradients", "resident.optimizer"}),
+        (DENSE, {}, RECOMPUTED, {"recompute_method": "block"}, {"kept.mlp", "kept.inputs"}),
+        (
+            DENSE,
+            {},
+            RECOMPUTED,
+            {"recompute_num_layers": 2},
+            {"kept.inputs", "layer.recomputed"},
+        ),
+        (MOE, {}, {}, {"expert_path": "unknown"}, {"moe.routed_tokens"}),
+        (MOE, {}, {}, {"expert_slots": True}, {"moe.slot_stages"}),
+        (MOE, {}, {"expert_slots": True}, {"expert_fc1_fused": True}, {"moe.slot_stages"}),
+        (SHARED, {}, {}, {"shared_overlap": True}, {"moe.shared_expert_return"}),
+        (SHARED, {}, {}, {"shared_recompute": True}, {"moe.shared_expert_return"}),
+        (
+            MOE,
+            {"dp": 2, "ep": 2},
+            {},
+            {"hybridep_buffer": 1 << 30},
+            {"hybridep.buffer", "resident.hybridep_buffer"},
+        ),
+        (
+            MOE,
+            {"pp": 4, "virtual": 3, "dp": 2, "ep": 2},
+            {**FULL, "dispatcher": "alltoall"},
+            {"expert_overlap": True},
+            {"kept.residual"},
+        ),
     ],
 )
 def test_a_fact_moves_what_it_stands_for(
@@ -173,12 +209,33 @@ def test_micro_batches_in_flight() -> None:
     assert both.to_dict()["stage"] == 0
 
 
-def test_an_overlapped_micro_batch_is_held_too() -> None:
-    ranks = {"pp": 4, "virtual": 3, "dp": 2, "ep": 2}
-    facts = {**FULL, "dispatcher": "alltoall"}
-    before = charges(MOE, ranks, facts)
-    after = charges(MOE, ranks, {**facts, "expert_overlap": True})
-    assert after["kept.residual"] > before["kept.residual"]
+def test_facts_of_the_step_the_first_backward_and_one_adapter() -> None:
+    held, listed = (
+        resident(DENSE, Topology(), Training(**FULL, foreach_step=flag)) for flag in (False, True)
+    )
+    gradients = next(one.bytes for one in held.terms if one.name == "resident.gradients")
+    assert listed.at_step - held.at_step == gradients  # a list of fp32, as the gradients are
+    assert listed.total == held.total
+
+    few, many = (
+        bind(SHARED, Topology(), Training(gdn_output_rank=rank)).values(measures(), "output_token")
+        for rank in (8, 64)
+    )
+    assert many[0][0] - few[0][0] == 2 * (64 - 8)
+
+    def made(pending: bool) -> int:
+        planner = Planner(MOE, Topology(), Training(gradients_pending=pending), "60GiB")
+        return planner.wave([np.arange(512)]).price.results["adapter_gradient"]
+
+    assert made(True) > made(False) == 0
+
+
+def test_every_fact_of_training_is_flipped() -> None:
+    (table,) = [one.args[1] for one in test_a_fact_moves_what_it_stands_for.pytestmark]
+    flipped = {name for row in table for name in row[3]}
+    elsewhere = {"foreach_step", "gdn_output_rank", "gradients_pending", "microbatches"}
+    assert {field.name for field in fields(Training)} == flipped | elsewhere
+    assert not flipped & elsewhere
 
 
 @pytest.mark.parametrize(("routing", "shares"), [("balanced", 1.0), ("safe", 1.5), ("worst", 8.0)])
