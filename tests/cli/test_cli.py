@@ -137,6 +137,16 @@ def test_rules_list_states_for_a_job(capsys: pytest.CaptureFixture[str]) -> None
     assert "holds where" in run(capsys, "rules", "--verbose")[1]
 
 
+def test_check_of_records_that_lack_facts(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "peaks.json"
+    path.write_text('[{"id": "a"}]')
+    status, out, _ = run(capsys, "check", str(path))
+    assert (status, out.count("\n\n")) == (0, 1)
+    assert "not priced (1):\n  a: it lacks geometry" in out
+
+
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
@@ -214,6 +224,13 @@ def test_a_job_file_gives_options_and_json_writes_one(
     job = json.loads(text)["job"]
     assert (job["available"], job["cp"], job["model"]) == ("9GiB", 4, "qwen3-8b")
     assert job["lora_modules"] == "q_proj,v_proj"
+    _, text, err = run(capsys, "sweep", f"--job={made}", "--cp", "2,4", "--json", "--jobs", "1")
+    first, second = json.loads(text)["results"]
+    planned = json.loads(made.read_text())
+    names = planned["job"].keys() - {"available"}  # there in bytes
+    assert {name: first[name] for name in names} == {name: planned["job"][name] for name in names}
+    assert first["required"] == max(wave["required"] for wave in planned["waves"])
+    assert (second["cp"], second["dp"], "does not read" in err) == (4, 2, False)
     for line, says in (
         ("lora_rnk = 1", "did you mean lora_rank"),
         ("budget = 80GB", "text is quoted"),
@@ -508,7 +525,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_progress_draws_only_after_a_second_and_wipes_itself(
+def test_progress_waits_before_it_draws_and_wipes_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
@@ -679,6 +696,7 @@ def test_captures(
         "plan examples/rollouts.jsonl --model qwen3-30b-a3b --gpus 8 --cp 4 --ep 2 --gpu H100",
         "plan examples/rollouts.jsonl --model qwen3-8b --available 1GiB --tp 2 --targets all",
         "price --tokens 128k --model qwen3.6-35b-a3b --cp 2",
+        "price --tokens 4k --model qwen3.6-35b-a3b --tp 2 --sequence-parallel --explain",
     ):
         status, out, err = run(capsys, *line.split())
         out = re.sub(r"planned in [0-9.]+ \w+", "planned in TIME", out)

@@ -141,7 +141,7 @@ def test_shared_return_is_off_and_says_so(ranks: dict[str, int], blame: str) -> 
         )
         assert reasons[0].startswith(wanted)
         assert "moe.shared_expert_return" not in got.terms
-        assert wanted in got.explain()
+        assert "moe.shared_expert_return" in got.explain()
         with pytest.raises(DoubtfulError, match=r"moe\.shared_expert_return: not charged at"):
             price(wave(20_000), bound, strict=True)
 

@@ -336,9 +336,10 @@ class Report:
             f"{len(self.below())} of {len(self.rows)} prices are below the observed peak; {every} "
             f"are priced, by the rules {self.rules}; ratios are to the observed peak, of a class "
             "the least, the median and the largest",
-            _table(("n", *CLASS_COLUMNS, "below", "class"), classes),
-            _table((*RECORD_COLUMNS, "record"), records),
         ]
+        if records:
+            made.append(_table(("n", *CLASS_COLUMNS, "below", "class"), classes))
+            made.append(_table((*RECORD_COLUMNS, "record"), records))
         parts: list[list[str]] = []
         for title, rows in self.remarks():
             if rows:

@@ -92,7 +92,7 @@ def _parser(command: str = "") -> Parser:
 
     parser = Parser(
         prog="waveplan",
-        description="Plan micro-batch waves for LLM post-training: how many requests fit, packed "
+        description="Plan micro-batch waves for LLM post-training: how many requests fit, packed\n"
         "how, owned by which rank, at what price, and why not one more.",
         epilog=EPILOG,
         formatter_class=Help,

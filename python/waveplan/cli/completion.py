@@ -10,6 +10,7 @@ from waveplan.cli import options
 from waveplan.facts import models
 from waveplan.facts.gpus import GPUS
 
+SHELLS = ("bash", "zsh", "fish")
 EXAMPLE = """\
   source <(waveplan completion bash)
   waveplan completion fish > ~/.config/fish/completions/waveplan.fish"""
@@ -25,7 +26,7 @@ def register(subparsers: Any) -> None:
         EXAMPLE,
         run,
     )
-    parser.add_argument("shell", metavar="SHELL", choices=("bash", "zsh", "fish"))
+    parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
 
 
 def run(args: argparse.Namespace) -> int:

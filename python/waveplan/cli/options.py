@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -16,6 +16,7 @@ from waveplan.desk.jobs import Job, Source, megatron_values
 from waveplan.errors import InputError, NothingLeftError
 from waveplan.facts.fields import checked
 from waveplan.facts.gpus import GPUS
+from waveplan.report.table import width, wrapped
 from waveplan.sequences.fit import read_as, unfit
 from waveplan.sequences.odd import padded
 
@@ -45,7 +46,7 @@ def command(
     parser: argparse.ArgumentParser = subparsers.add_parser(
         name,
         help=summary,
-        description=description,
+        description="\n".join(wrapped(description, width(), "")),
         epilog=f"example:\n{example}",
         formatter_class=Help,
         allow_abbrev=False,
@@ -63,13 +64,23 @@ def _flag(item: Field[Any]) -> str:
     return flag
 
 
-def add(parser: Any, *items: Field[Any], **changed: Any) -> None:
-    """Add the options of fields to a parser or a group of one."""
+def add(parser: Any, *items: Field[Any], axes: Iterable[str] = (), **changed: Any) -> None:
+    """Add the options of fields to a parser or a group of one; those of `axes` take several values
+    with commas between."""
     for item in items:
         about, default = item.metadata, None if item.default is MISSING else item.default
         given: dict[str, Any] = {"dest": item.name, "help": about["doc"], "default": default}
         if about["kind"] == "switch":
             given |= {"action": Switch, "on": not default}
+            if default and "flag" not in about:
+                given["help"] = f"unless given: {about['doc']}"
+        elif item.name in axes:
+            given |= {
+                "type": _integers if about["kind"] == "whole" else _words,
+                "action": Store,
+                "default": None if default is None else [default],
+                "metavar": f"{_among(about) or about['metavar']},...",
+            }
         else:
             given |= {"type": TYPES[about["kind"]], "action": Store}
             given |= (
@@ -78,25 +89,16 @@ def add(parser: Any, *items: Field[Any], **changed: Any) -> None:
         parser.add_argument(_flag(item), **{**given, **changed})
 
 
-def add_axes(parser: Any, names: Iterable[str], **changed: Any) -> None:
-    """Add options of a job that take one value, or several with commas between."""
-    for name in names:
-        item, many = JOB[name], _integers if JOB[name].metadata["kind"] == "whole" else _words
-        default = item.default if item.default in (MISSING, None) else [item.default]
-        given = {
-            "type": many,
-            "default": None if default is MISSING else default,
-            "required": default is MISSING,
-            "metavar": f"{item.metadata['metavar']},...",
-        }
-        add(parser, item, **{"choices": None, **given, **changed})
-
-
-def check_axes(args: argparse.Namespace, names: Iterable[str]) -> None:
-    """Check each value of the axes: a typing error is bad input, no impossible configuration."""
-    for name in names:
-        for value in getattr(args, name) or ():
+def check(args: argparse.Namespace) -> None:
+    """Check each value of a sweep: a typing error is bad input, no impossible configuration."""
+    for name in JOB:
+        values = getattr(args, name)
+        for value in values if isinstance(values, list) else [values]:
             checked(JOB[name], _flag(JOB[name]), value)
+
+
+def _among(about: Mapping[str, Any]) -> str:
+    return f"{{{','.join(about['among'])}}}" if "among" in about else ""
 
 
 def _group(name: str) -> list[Field[Any]]:
@@ -110,11 +112,13 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_facts(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+def add_facts(
+    parser: argparse.ArgumentParser, *, required: bool = True, axes: Iterable[str] = ()
+) -> None:
     """Add model, ranks and training mode."""
     facts = parser.add_argument_group("model, ranks, training mode")
-    add_model(facts, required=required)
-    add(facts, *_group("facts"))
+    add_model(facts, required=required, axes=axes)
+    add(facts, *_group("facts"), axes=axes)
     for name in MORE:
         add(facts, JOB[name])
         hidden: Any = facts._group_actions[-1]
@@ -126,10 +130,10 @@ def add_facts(parser: argparse.ArgumentParser, *, required: bool = True) -> None
     )
 
 
-def add_model(parser: Any, *, required: bool = True) -> None:
+def add_model(parser: Any, *, required: bool = True, axes: Iterable[str] = ()) -> None:
     """Add the model: by name or file, or as Megatron arguments, which say the other facts too."""
     either = parser.add_mutually_exclusive_group(required=required)
-    add(either, JOB["model"], required=False, default=None)
+    add(either, JOB["model"], axes=axes)
     add(either, JOB["megatron"])
 
 
@@ -142,18 +146,20 @@ def model_of(args: argparse.Namespace) -> Job | None:
     return Job(model=args.model or args.megatron, available="1", **given)
 
 
-def add_budget(parser: argparse.ArgumentParser) -> None:
+def add_budget(parser: argparse.ArgumentParser, *, axes: Iterable[str] = ()) -> None:
     """Add the device, its total, or what is available for waves."""
     memory = parser.add_argument_group("memory of one rank")
-    add(memory, JOB["gpu"])
-    add(memory.add_mutually_exclusive_group(), *(JOB["budget"], JOB["available"]))
+    add(memory, JOB["gpu"], axes=axes)
+    add(memory.add_mutually_exclusive_group(), JOB["budget"], JOB["available"], axes=axes)
     add(memory, *(JOB[name] for name in ("reserve", "resident", "colocated")))
 
 
-def add_rules(parser: argparse.ArgumentParser, *, margin: bool = False) -> None:
+def add_rules(
+    parser: argparse.ArgumentParser, *, margin: bool = False, axes: Iterable[str] = ()
+) -> None:
     """Add the choice of rules; with ``margin`` also how doubtful rules are treated."""
     prices = parser.add_argument_group("prices")
-    add(prices, *_group("rules"), *(_group("prices") if margin else ()))
+    add(prices, *_group("rules"), *(_group("prices") if margin else ()), axes=axes)
 
 
 def add_plan(parser: argparse.ArgumentParser) -> None:

@@ -105,13 +105,12 @@ class Parser(argparse.ArgumentParser):
             _ask_back(argv)
             if self.widen is not None:
                 argv, paths = self.widen(argv, command)
+            _known(argv, [name for action in command._actions for name in action.option_strings])
         except InputError as error:
             command.error(str(error))
         made, rest = self.parse_known_args(argv, namespace)
         if rest:
-            options = [name for action in command._actions for name in action.option_strings]
-            word = next((word for word in rest if word.startswith("-")), rest[0])
-            command.error(f"{shown(word)} is no option{_meant(word.partition('=')[0], options)}")
+            command.error(f"{shown(rest[0])} is no option")
         if paths and made.file == []:
             made.file = paths
         for name, value in vars(made).items():
@@ -131,6 +130,14 @@ class Parser(argparse.ArgumentParser):
 def _meant(word: str, among: Iterable[str]) -> str:
     close = difflib.get_close_matches(word[:100], tuple(among), n=2, cutoff=0.6)
     return f": did you mean {' or '.join(close)}?" if close else ""
+
+
+def _known(argv: Sequence[str], options: Sequence[str]) -> None:
+    """Refuse a word that is no option, before one that is missing is asked for."""
+    for word in argv[: argv.index("--") if "--" in argv else None]:
+        name = word.partition("=")[0]
+        if len(name) > 2 and name.startswith("--") and name not in options:
+            raise InputError(f"{shown(word)} is no option{_meant(name, options)}")
 
 
 def _ask_back(argv: Sequence[str]) -> None:

@@ -23,7 +23,6 @@ from waveplan.report.summary import (
     answer,
     explanation,
     figures,
-    legend,
     memory,
     memory_table,
     pads,
@@ -51,6 +50,15 @@ OF_SHARES = ("DP rank", "DP tokens", "DP time")
 LAST = "not wider because"
 OPTIONAL = ("balance", "saved", "DP tokens", "busiest", "DP rank", "tokens", "DP time")
 """Columns that go where the terminal is narrow, the first first."""
+ABOUT = {
+    "required": "of the DP rank that requires most; requests, tokens and packed are over all",
+    "DP rank": "that rank",
+    "DP tokens": "packed tokens of the busiest DP rank, over the mean",
+    "DP time": "modelled time of the slowest DP rank, over the mean",
+    "busiest": "local tokens of the busiest CP rank",
+    "balance": "that over the mean of CP ranks",
+}
+"""What columns mean."""
 SHOWN = 40
 
 
@@ -112,7 +120,6 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
     show(
         f"{answer(waves, found, not interrupted)} {setting(job, planner, parts)}",
         *((_table(job, waves, None if args.all else SHOWN),) if waves else ()),
-        *("\n".join(legend(job)),) * (job.dp > 1 or job.cp > 1),
         *summary(waves, found, elapsed),
         *((option,) if option else ()),
         memory_table(parts, place, found.doubtful),
@@ -198,6 +205,7 @@ def _table(job: Job, waves: Sequence[Wave], most: int | None) -> Table:
     names = (*FIRST, *(OF_RANKS if job.cp > 1 else ()), *(OF_SHARES if job.dp > 1 else ()), LAST)
     optional = [name for name in OPTIONAL if name in names]
     table = Table("", names, right={*names} - {LAST}, optional=optional)
+    table.about = {name: ABOUT[name] for name in ABOUT if job.dp > 1 or name in OF_RANKS}
     for number, wave in enumerate(waves[:most], 1):
         cells = _cells(number, figures(wave), reason(wave))
         table.add(*(cells[name] for name in names))

@@ -14,7 +14,7 @@ from waveplan.cli.parser import tokens, whole
 from waveplan.desk.hints import UNBOUNDED, helps
 from waveplan.errors import InputError
 from waveplan.pricing import bind, price
-from waveplan.report.summary import charges, count, memory, memory_table, setting, states
+from waveplan.report.summary import charges, count, doubts, memory, memory_table, setting, states
 from waveplan.report.table import integer, show
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def register(subparsers: Any) -> None:
     parser = options.command(
         subparsers,
         "price",
-        "one forward, no search: the tree of terms",
+        "one forward, no search: what it requires, by rule",
         "Price one forward over all the given sequences, or over so many unshared tokens; with "
         "data parallelism that of the rank that requires most.",
         EXAMPLE,
@@ -46,6 +46,7 @@ def register(subparsers: Any) -> None:
         metavar="N",
         help="a pipeline stage, from 0 (default: the one that needs the most)",
     )
+    parser.add_argument("--explain", action="store_true", help="also show the price, term by term")
     options.add_budget(parser)
     options.add_rules(parser, margin=True)
     options.add_json(parser)
@@ -115,7 +116,8 @@ def run(args: argparse.Namespace) -> int:
         memory_table(parts, "this forward", doubtful),
         *(("\n".join(several),) if several else ()),
         charges(priced),
-        priced.explain(),
+        *doubts(doubtful),
+        *((priced.explain(),) if args.explain else ()),
         f"assumed: {planner.training.assumed()}\n{job.model_text()}",
         out=out,
     )

@@ -1,4 +1,4 @@
-"""A progress line on stderr for anything that takes longer than a second."""
+"""A progress line on stderr for anything that takes longer than a fifth of a second."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["Progress"]
 
 
 class Progress:
-    """Counts towards a total; draws only on a terminal, and only after the first second.
+    """Counts towards a total; draws only on a terminal, after a fifth of a second, and again while
+    no unit finishes.
 
     Timing steers what is drawn, never what is planned.
 
     Args:
         what: the work in progress. total: units in all, None if unknown. text: writes units.
-        moving: draw from a fifth of a second on, and again while no unit finishes.
     """
 
     def __init__(
@@ -32,7 +32,6 @@ class Progress:
         out: TextIO | None = None,
         *,
         text: Callable[[int], str] = integer,
-        moving: bool = False,
     ) -> None:
         self._what, self._total, self._text = what, total, text
         self._out = out if out is not None else sys.stderr
@@ -40,13 +39,12 @@ class Progress:
         self._start = self._last = time.monotonic()
         self._drawn = False
         self._done, self._detail = 0, ""
-        self._after = 0.2 if moving else 1.0
         self._ended = threading.Event()
         self._lock = threading.Lock()
-        self._clock = threading.Thread(target=self._move, daemon=True) if moving else None
+        self._clock = threading.Thread(target=self._move, daemon=True)
 
     def __enter__(self) -> Self:
-        if self._clock is not None and self._on:
+        if self._on:
             self._clock.start()
         return self
 
@@ -68,7 +66,7 @@ class Progress:
         with self._lock:
             now = time.monotonic()
             self._done, self._detail = done, detail
-            waits = now - self._start < self._after or now - self._last < 0.1
+            waits = now - self._start < 0.2 or now - self._last < 0.1
             if not self._on or waits or self._ended.is_set():
                 return
             self._last = now

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from functools import partial
 from typing import Any
 
 from waveplan.cli import options
 from waveplan.cli.output import write_json
 from waveplan.desk.jobs import Job
-from waveplan.report.summary import short
+from waveplan.pricing.bind import Status
+from waveplan.report.summary import doubts, short
 from waveplan.report.table import Table, show
 
 EXAMPLE = """\
@@ -59,11 +61,12 @@ def run(args: argparse.Namespace) -> int:
         )
         return 0
     show(_answer(job, named, chosen.name, tables), end="\n\n")
-    for title, table in tables.items():
-        if args.verbose:
-            show(_verbose(title, table), end="\n\n")
-        else:
-            show(_table(title, table), *_reasons(table), end="\n\n")
+    draw = _verbose if args.verbose else _table
+    show(*(draw(title, table) for title, table in tables.items()), end="\n\n")
+    rows = [row for table in tables.values() for row in table if row.get("reason")]
+    found = [Status(row["name"], row["state"], partial(str, row["reason"])) for row in rows]
+    if found and not args.verbose:
+        show(*doubts(found, "for this job"), end="\n\n")
     if named:
         print(job.model_text())
     if not args.verbose:
@@ -89,16 +92,6 @@ def _table(title: str, rows: list[dict[str, Any]]) -> Table:
         state = (row["state"],) if several else ()
         table.add(row["name"], row["lives"], *state, short(row["why"]))
     return table
-
-
-def _reasons(rows: list[dict[str, Any]]) -> list[str]:
-    """Return why rules are uncharged or unmeasured, by reason."""
-    reasons: dict[str, list[str]] = {}
-    for row in rows:
-        if row.get("state") in ("uncharged", "unmeasured"):
-            reasons.setdefault(row["reason"], []).append(row["name"])
-    lines = [f"{', '.join(names)}:\n  {reason}" for reason, names in reasons.items()]
-    return ["\n".join(lines)] if lines else []
 
 
 def _verbose(title: str, rows: list[dict[str, Any]]) -> str:

@@ -18,7 +18,7 @@ from waveplan.cli.output import provenance, write_json
 from waveplan.cli.parser import apart, output_file, picture_file, whole
 from waveplan.cli.progress import Progress
 from waveplan.cli.status import DONE, INTERRUPTED, REFUSED
-from waveplan.desk.jobs import Job, Source, megatron_values
+from waveplan.desk.jobs import Job, Source
 from waveplan.desk.step import ASSUMED
 from waveplan.desk.sweep import Outcome, best, jobs, outcomes
 from waveplan.errors import InputError
@@ -29,7 +29,8 @@ from waveplan.report.sweep import OPTIONAL, SHOWN, collect, page
 from waveplan.report.table import Table, integer, show
 from waveplan.sequences.fit import check_vocabulary
 
-AXES = ("model", *RANKS, "recompute", "lora_rank", "rule_set", "gpu")
+AXES = ("model", "recompute", *RANKS, "lora_rank", "rule_set", "gpu", "budget", "available")
+"""Options that take several values; the first varies slowest."""
 EXAMPLE = """\
   waveplan sweep rollouts.npz --model qwen3-8b --gpus 8 --tp 1,2,4 --cp 1,2,4,8 --gpu H100
   waveplan sweep rollouts.npz --model qwen3.6-35b-a3b --cp 2,4 --ep 1,2 --budget 80GiB,141GB \\
@@ -42,21 +43,18 @@ def register(subparsers: Any) -> None:
         subparsers,
         "sweep",
         "one pool of requests over many topologies, budgets, modes and models",
-        "Plan a pool of requests under every combination of the comma-separated values, and mark "
-        "the one with the least modelled time a token. With --gpus every combination fills that "
-        "many GPUs by data parallelism.",
+        "Plan a pool of requests under every combination of values, and mark the one with the "
+        "least modelled time a token. Options written N,... take several values with commas "
+        "between. With --gpus every combination fills that many GPUs by data parallelism; "
+        "--sequence-parallel holds wherever TP is above 1.",
         EXAMPLE,
         run,
     )
     options.add_sequences(parser)
-    axes = parser.add_argument_group("axes: one value, or several with commas between")
-    options.add_axes(axes, ("model",), required=False)
-    options.add_axes(axes, AXES[1:])
-    options.add(axes, options.JOB["megatron"])
-    options.add_axes(axes.add_mutually_exclusive_group(), ("budget", "available"))
-    options.add(axes, *(options.JOB[name] for name in options.OF_MODEL))
-    options.add(parser, options.JOB["reserve"], options.JOB["margin"])
-    options.add(parser, options.JOB["sequence_parallel"], help="wherever TP is above 1")
+    options.add_facts(parser, axes=AXES)
+    options.add_budget(parser, axes=AXES)
+    options.add_rules(parser, margin=True, axes=AXES)
+    options.add_plan(parser)
     parser.add_argument("--jobs", type=whole, metavar="N", help="worker processes (default: cores)")
     parser.add_argument("--all", action="store_true", help=f"show more than {SHOWN} configurations")
     parser.add_argument("--html", metavar="FILE", help="also write one self-contained page")
@@ -77,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     with _source(args, wanted) as source:
         try:
             with (
-                Progress("planning", len(wanted), moving=True) as progress,
+                Progress("planning", len(wanted)) as progress,
                 closing(outcomes(source, wanted, workers=args.jobs)) as coming,
             ):
                 for i, outcome in coming:
@@ -124,49 +122,23 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _configurations(args: argparse.Namespace) -> list[Job]:
-    # The first varies slowest.
-    axes = ["model", "recompute", *RANKS, "lora_rank", "rule_set", "gpu"]
-    axes += [name for name in ("budget", "available") if getattr(args, name)]
-    if (args.model is None) == (args.megatron is None):
-        raise InputError("give either --model or --megatron")
-    values = {name: getattr(args, name) for name in axes}
-    found: dict[str, Any] = {}
-    if args.megatron is not None:
-        args.model = [args.megatron]
-        found = megatron_values(args.megatron, args.gpus, args.padded_vocab)
-        stated = {name: [found.pop(name)] for name in axes if name in found}
-        given = {n: v for n, v in values.items() if n in args.given}
-        if "lora_rank" in given:
-            found["full_finetuning"] = False
-        values = {**values, **stated, **given}
-    made = jobs(values)
-    common = {**found, **{n: getattr(args, n) for n in options.OF_MODEL}}
-    common |= {name: getattr(args, name) for name in ("reserve", "margin")}
-    # A typing error is bad input; only what is well said can be impossible.
-    for job in {job.model: job for job in made}.values():
-        replace(job, **common).read_model()
-    options.check_axes(args, AXES)
-    common_sp = bool(found.get("sequence_parallel"))
+    """Every combination, of what is well said: only that can be impossible."""
+    args.model = args.model or [args.megatron]
+    options.check(args)
     if args.jobs is not None and args.jobs < 1:
         raise InputError(f"--jobs is {args.jobs}: it must be at least 1")
-    made = [
-        replace(
-            job,
-            **{**common, "sequence_parallel": (common_sp or args.sequence_parallel) and job.tp > 1},
-            **_dp(job, args),
-        )
-        for job in made
-    ]
+    axes = {name: getattr(args, name) for name in AXES if getattr(args, name)}
+    common = {name: value for name, value in vars(args).items() if name in options.JOB}
+    made = []
+    for job in jobs(axes):
+        values = options.complete(args, common | {name: getattr(job, name) for name in axes})
+        values["sequence_parallel"] &= values["tp"] > 1
+        made.append(Job(**values))
+    for job in {job.model: job for job in made}.values():
+        job.read_model()
     for job in made:
         job.memory()
     return made
-
-
-def _dp(job: Job, args: argparse.Namespace) -> dict[str, int]:
-    """dp by the number of ranks, where that is given and dp is not."""
-    if args.gpus is None or "dp" in args.given:
-        return {}
-    return {"dp": max(1, args.gpus // max(1, job.tp * job.cp * job.pp))}
 
 
 @contextmanager
@@ -193,17 +165,16 @@ def _source(args: argparse.Namespace, jobs: Sequence[Job]) -> Iterator[Source]:
 
 
 def _text(data: dict[str, Any], most: int | None) -> list[Table | str]:
-    """The answer, the table, what its columns mean, what cannot be, and what is assumed."""
+    """The answer, the table, what cannot be, and what is assumed."""
     names = data["columns"]
     text = {"", "ranks", *data["axes"]}
     optional = [name for name in OPTIONAL if name in names]
-    table = Table("", names, right={*names} - text, optional=optional)
+    table = Table("", names, right={*names} - text, optional=optional, about=data["about"])
     for row in data["rows"][:most]:
         table.add(*row["cells"])
     if more := len(data["rows"]) - len(table.rows):
         table.add("...", f"{integer(more)} more: --all", *[""] * (len(names) - 2))
     parts: list[Table | str] = [data["answer"], *([table] if table.rows else [])]
-    parts.append("\n".join(data["legend"]))
     if data["impossible"]:
         number = sum(item["number"] for item in data["impossible"])
         lines = [f"impossible: {count(number, 'configuration')}"]

@@ -93,7 +93,13 @@ _FIELDS: dict[str, Any] = {
         option="facts",
         metavar="TYPE",
     ),
-    "gpus": count(None, "ranks of the whole job, for dp", 1, 1 << 24, option="facts"),
+    "gpus": count(
+        None,
+        "GPUs of the whole job: data parallelism takes what tp, cp and pp leave",
+        1,
+        1 << 24,
+        option="facts",
+    ),
     "padded_vocab": count(
         None,
         "rows of the embedding, where --megatron leaves them to a tokenizer",

@@ -148,7 +148,11 @@ class Training:
         metavar="A,B",
     )
     """Megatron's module names; empty: "core_attn"."""
-    phase: str = word("forward+backward", ("forward", "forward+backward"))
+    phase: str = word(
+        "forward+backward",
+        ("forward", "forward+backward"),
+        "a forward alone, or with its backward (default)",
+    )
     output_layer: bool = switch(True, "the last pipeline stage has a vocabulary head")
 
     lora_rank: int = count(
@@ -164,7 +168,10 @@ class Training:
         metavar="A,B",
     )
     gdn_output_rank: int | None = count(
-        None, 'rank of the GDN output adapter; None: lora_rank where "gdn.out" has one', 0, 1 << 20
+        None,
+        'rank of the GDN output adapter (default: lora_rank, where "gdn.out" has one)',
+        0,
+        1 << 20,
     )
     expert_slots: bool = switch(
         doc="expert adapter weights are converted for the grouped kernel on each call"
@@ -255,7 +262,7 @@ class Training:
     shared_overlap: bool = switch(doc="shared experts overlap the dispatch")
     shared_recompute: bool = switch(doc="shared experts are recomputed")
     activation_fusion: bool | None = switch(
-        None, "fused gated unit in dense layers; None: as the model's own implementation"
+        None, "dense layers run a fused gated unit (default: as the model's own implementation)"
     )
 
     grad_dtype: str = given("float32", "type of gradients", dtype_name, metavar="TYPE")

@@ -65,7 +65,8 @@ class Price(Doubts):
         from waveplan.budget import format_bytes
         from waveplan.pricing.explain import explain
 
-        notes = [f"{one.state:>12}   {one}" for one in self.doubtful]
+        names = ", ".join(one.name for one in self.uncharged)
+        notes = [f"{'uncharged':>12}   {names}"] if names else []
         if len(self.bound.compilers) > 1:
             notes.append(f"{'stage':>12}   {self.stage} of the pipeline needs the most")
         if self.margin:

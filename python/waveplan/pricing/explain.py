@@ -214,7 +214,7 @@ class _Reader:
         rule = self.rules.rules.get(name)
         if rule is not None:
             state = self.compiler.states[name]
-            why = rule.why if state.state == "charged" else state.reason or state.state
+            why = rule.why if state.state == "charged" else f"{state.state}: {rule.why}"
             return Term(name, value, "rule", why=why, pack=pack)
         definition = self.rules.definitions.get(name)
         if definition is None:

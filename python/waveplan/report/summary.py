@@ -23,10 +23,10 @@ __all__ = [
     "answer",
     "charges",
     "count",
+    "doubts",
     "explanation",
     "figures",
     "least_waves",
-    "legend",
     "memory",
     "memory_table",
     "parts",
@@ -151,22 +151,6 @@ def answer(waves: Sequence[Wave], run: Waves, whole: bool = True) -> str:
     return text
 
 
-def legend(job: Job) -> list[str]:
-    """Return what the columns of several ranks mean."""
-    lines = []
-    if job.dp > 1:
-        lines.append(
-            f"requests, tokens: over all {job.dp} DP ranks; the rest is of the one that requires "
-            "most. DP tokens, DP time: packed tokens and modelled time of the busiest DP rank, "
-            "over the mean"
-        )
-    if job.cp > 1:
-        lines.append(
-            "busiest: local tokens of the busiest CP rank; balance: that over the mean of CP ranks"
-        )
-    return lines
-
-
 def figures(wave: Wave) -> dict[str, Any]:
     """Return the numbers of a wave that text, JSON, page and plots show, by the same words.
 
@@ -243,10 +227,7 @@ def summary(waves: list[Wave], run: Waves, elapsed: float) -> list[str]:
             lines.append(f"{count(trust, 'wave')} stopped by trust, not by memory: {reason}")
         lines += pads_text(run.pool, waves)
         parts.append("\n".join(lines))
-    if run.doubtful and waves:
-        rules = count(len(run.doubtful), "rule")
-        lines = [f"unmeasured or uncharged for these requests: {rules}", *_states(run.doubtful)]
-        parts.append("\n".join(lines))
+    parts += doubts(run.doubtful) if waves else ()
     if run.refused:
         parts.append(_refused(run.refused, len(groups), unit))
     return parts
@@ -307,12 +288,14 @@ def _why_not_wider(wave: Wave, unit: str) -> str:
     return f"{text} ({place}; most of it {term})"
 
 
-def _states(states: Sequence[Any]) -> list[str]:
-    """Rules by reason, so that one reason is said once."""
+def doubts(doubtful: Sequence[Status], where: str = "for these requests") -> list[str]:
+    """Return a text on rules in doubt, by reason, so that each is given once; [] without any."""
     by_reason: dict[str, list[str]] = {}
-    for state in states:
+    for state in doubtful:
         by_reason.setdefault(state.reason, []).append(state.name)
-    return [f"  {', '.join(names)}: {reason}" for reason, names in by_reason.items()]
+    lines = [f"unmeasured or uncharged {where}: {count(len(doubtful), 'rule')}"]
+    lines += [f"  {', '.join(names)}: {reason}" for reason, names in by_reason.items()]
+    return ["\n".join(lines)] if by_reason else []
 
 
 def _refused(refused: Sequence[WaveRefused], groups: int, unit: str) -> str:

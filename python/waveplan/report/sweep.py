@@ -53,11 +53,14 @@ OPTIONAL = (
     "refused",
 )
 """Columns that go where the terminal is narrow, the first first."""
-LEGEND = (
-    "us/token: modelled microseconds of one GPU for a token; requests/GPU, tokens/GPU: of the mean "
-    "wave",
-    "DP time: of the busiest DP rank over the mean; doubt: rules unmeasured or uncharged",
-)
+ABOUT = {
+    "us/token": "modelled microseconds of one GPU for a token",
+    "requests/GPU": "of the mean wave",
+    "tokens/GPU": "of the mean wave",
+    "DP time": "modelled time of the slowest DP rank, over the mean",
+    "doubt": "rules unmeasured or uncharged",
+}
+"""What columns mean."""
 
 
 def collect(
@@ -109,7 +112,7 @@ def collect(
             for reason, named in impossible.items()
         ],
         "total": len(results),
-        "legend": list(LEGEND),
+        "about": {name: ABOUT[name] for name, _ in figures if name in ABOUT},
         "assumed": ASSUMED,
         "models": list(models),
         "provenance": dict(provenance or {}),
@@ -217,7 +220,7 @@ def _times(data: dict[str, Any]) -> str:
         "Configurations",
         "Fastest first; those that leave requests unplanned last, in grey. The red line is what is "
         "available to waves. "
-        + ". ".join(line[0].upper() + line[1:] for line in data["legend"])
+        + "; ".join(f"{name}: {text}" for name, text in data["about"].items())
         + ".",
         f'<div class="sweep">{table(head, rows, tuple(right))}</div>',
     )

@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from html import escape
 from typing import TextIO
@@ -60,7 +60,8 @@ class Table:
 
     It is written as plain text (with a line under the headings where `ruled`), as Markdown or HTML.
     Where columns are too many for the width, those of ``optional`` go, the first first; then the
-    last one is wrapped; then the rows stand one under another.
+    last one is wrapped; then the rows stand one under another. Text of ``about`` follows, of the
+    columns that are shown.
     """
 
     title: str
@@ -69,6 +70,7 @@ class Table:
     right: Collection[str] = ()
     ruled: bool = True
     optional: Sequence[str] = ()
+    about: Mapping[str, str] = field(default_factory=dict)
     rows: list[list[str]] = field(default_factory=list, init=False)
 
     def __post_init__(self, given: Iterable[Sequence[object]]) -> None:
@@ -96,12 +98,18 @@ class Table:
         fits = [i for i, left in enumerate(room) if left >= last]
         fits = fits or [i for i, left in enumerate(room) if text and left >= min(last, LEAST)]
         if not fits:
-            return "\n".join([*lines, *self._records(columns)])
+            return "\n".join([*lines, *self._records(columns), *self._about(shown, columns)])
         shown, sizes[-1] = fewer[fits[0]], min(last, room[fits[0]])
         rule = [["-" * size for size in sizes]] if self.ruled else []
         for cells in (self.columns, *rule, *self.rows):
             lines += self._lines(cells, sizes, shown)
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._about(shown, columns)])
+
+    def _about(self, shown: Sequence[int], columns: int) -> list[str]:
+        """What the columns shown mean, below an empty line."""
+        names = {self.columns[i] for i in shown}
+        lines = [f"{name}: {text}" for name, text in self.about.items() if name in names]
+        return ["", *(part for line in lines for part in wrapped(line, columns))] if lines else []
 
     def _lines(self, cells: Sequence[str], sizes: Sequence[int], shown: Sequence[int]) -> list[str]:
         """One row; a cell of the last column that is too long goes on below."""
