@@ -13,10 +13,11 @@ from typing import Any
 
 from waveplan.desk.jobs import Job
 from waveplan.desk.source import Source
+from waveplan.desk.sweep import Outcome
 
 NAMED = {
     "model": "text family dtype quantized: string; notes layers not_counted: string[]; "
-    "parameters: integer; facts?: object",
+    "parameters: integer; facts?: object; model?: string",
     "doubt": "rule state reason: string",
     "memory": "device reserve before_margin margin available wave free: integer|null; "
     "resident colocated: integer; resident_kinds: {integer}; resident_terms: #term[]",
@@ -25,11 +26,11 @@ NAMED = {
     "fingerprint: string; forwards: #forward[]",
     "forward": "mode: string; required: integer; requests: integer[]; packs: #pack[]; "
     "measures: #measures",
-    "measures": "plan: {integer}; packs: array",
+    "measures": "plan: {integer}; packs: {integer}[]",
     "pack": "adapter: string|null; gradient routed: boolean; balance time_ms?: number; "
     "packed_tokens saved_tokens decisions shared_decisions depth chunk?: integer; "
     "requests lengths parents sequence_starts rank_tokens owners? gdn_owner?: integer[]; "
-    "stages?: array; ownership?: #ownership",
+    "stages?: integer[]; ownership?: #ownership",
     "ownership": "method: string; score bound: number; optimal: boolean; "
     "most_ranges most_tokens: integer",
     "probe": "width requests packed_tokens required: integer; kind: string; fits trusted: boolean",
@@ -48,7 +49,9 @@ NAMED = {
     "composition": "total_ms keep_ms gap: number; keep_waves version: integer; "
     "by fingerprint: string",
     "price": "required estimate margin stage: integer; rules phase term: string; "
-    "results terms: {integer}; doubtful: #doubt[]; tree: object",
+    "results terms: {integer}; doubtful: #doubt[]; tree: #branch",
+    "branch": "name kind: string; bytes: integer; how? why?: string; pack?: integer; "
+    "binding?: boolean; factor?: number; children?: #branch[]",
     "record": "id class model ranks state note: string; below_parity: boolean; "
     "local_tokens observed estimate required resident: integer; "
     "estimate_ratio required_ratio: number; states states_observed: integer|null; "
@@ -72,7 +75,8 @@ COMMANDS = {
     "bound?: #bound|null; refused?: #refusal[]; empty?: string[]; pads?: integer",
     "price": f"{JOB}memory?: #memory; doubtful?: #doubt[]; fits?: boolean|null; dp_rank?: integer; "
     "empty?: string[]; plan?: #plan; price?: #price",
-    "sweep": "source?: #source; models? results?: array; assumed?: string; best?: integer|null",
+    "sweep": "source?: #source; models?: #model[]; results?: #result[]; assumed?: string; "
+    "best?: integer|null",
     "inspect": "model?: #model|null; source?: #source; files? labels? unused? odd?: string[]; "
     "columns?: {string}; sequences? tokens? labelled? pads?: integer; groups?: integer|null; "
     "lengths?: #lengths; sharing?: #sharing; empty?: #empty",
@@ -120,6 +124,14 @@ def options(facts: Any) -> dict[str, Any]:
     return {"type": "object", "properties": made}
 
 
+def result() -> dict[str, Any]:
+    """The schema of a row of a sweep: the fields of its job, and of its outcome over these."""
+    kinds = {"int": "integer", "float": "number", "str": "string"}
+    made = {item.name: typed(kinds[str(item.type)]) for item in fields(Outcome)}
+    job = {name: {"type": one["type"]} for name, one in options(Job)["properties"].items()}
+    return {"type": "object", "properties": {**job, **made}}
+
+
 def document() -> dict[str, Any]:
     """The whole schema."""
     commands = []
@@ -136,6 +148,7 @@ def document() -> dict[str, Any]:
         "$defs": {
             "job": options(Job),
             "source": options(Source),
+            "result": result(),
             **{name: named(line) for name, line in NAMED.items()},
         },
     }
