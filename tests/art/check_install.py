@@ -11,6 +11,7 @@ import sys
 import wave
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from check_pools import draw_case, draw_sequences
 from waveplan import InputError
 from waveplan.integrations import art
 from waveplan.integrations.art import _content as content
+from waveplan.integrations.art import _search
 
 SEQUENCES = [[1, 2, 3, 4], [1, 2, 3, 5, 6], [1, 2, 9], [7, 7]]
 
@@ -233,9 +235,9 @@ def check_what_ours_cannot_do_goes_to_the_package(caplog):
 
 
 def check_absent_function_is_reported(monkeypatch):
-    monkeypatch.delattr(packing, "prefix_tree_pack")
+    monkeypatch.delattr(packing, "prefix_tree_pack_segments")
     report = art.install()
-    assert report.absent == (f"{packing.__name__}.prefix_tree_pack",)
+    assert report.absent == (f"{packing.__name__}.prefix_tree_pack_segments",)
     assert "absent here" in str(report)
 
 
@@ -329,7 +331,7 @@ def search(sequences, cp):
     made = stub.requests(sequences, labels=3)
     rank = stub.planning_rank(cp, available=40 << 30)
     stub.learn(rank, made, bytes_per_token=0.0, packed_tokens=sum(map(len, sequences)))
-    return wave.search(rank, made)
+    return wave.search(rank, made, watch=False)
 
 
 @pytest.mark.parametrize("cp", [1, 2])
@@ -393,12 +395,55 @@ def check_shadow_goes_on_with_the_originals_result():
         found, *_ = wave.run(case, sequences)
         assert found == wanted
         stub.placed(*stub.packed_ids([3000, 200], [-1, 0]), 2)
-        packing.prefix_tree_pack(stub.tensors(SEQUENCES), max_depth=3)
         packing.prefix_tree_pack_segments(SEQUENCES, max_depth=3)
         estimate()
         search(SEQUENCES, 1)
         assert set(report.shadow.different) == wrong
         art.uninstall()
+
+
+@pytest.mark.parametrize("cp", [1, 2])
+@pytest.mark.parametrize("what", ["head tokens", "busiest rank", "pack", "fingerprints"])
+def check_shadow_compares_the_whole_wave(monkeypatch, what, cp):
+    """What a confirmed plan takes from our search is compared with what the package makes."""
+    right = _search.chosen
+
+    def wrong(pack, heads, tokens):
+        tree, layout = right(pack, heads, tokens)
+        if what == "pack":
+            tree._tokens[0][0] += 1
+        if what == "fingerprints":
+            object.__setattr__(tree, "row_fingerprints", ("other",) * len(tokens))
+        return tree, layout
+
+    report = art.install(shadow=True, on_difference="log")
+    assert search(SEQUENCES, cp)["width"] == 4
+    assert not report.shadow.found
+    if what in ("pack", "fingerprints"):
+        monkeypatch.setattr(_search, "chosen", wrong)
+    else:
+        counted = _search._counted
+
+        def miscounted(plan):
+            pairs = counted(plan)
+            if what == "head tokens":
+                return [(pack, heads + 1) for pack, heads in pairs]
+            names = ("tree", "shared", "depth", "requests")
+            return [
+                (
+                    SimpleNamespace(
+                        **{name: getattr(pack, name) for name in names},
+                        local_tokens=pack.local_tokens + 1,
+                    ),
+                    heads,
+                )
+                for pack, heads in pairs
+            ]
+
+        monkeypatch.setattr(_search, "_counted", miscounted)
+    search(SEQUENCES, cp)
+    (found,) = report.shadow.found
+    assert str(found).startswith(f"width search: pack 0[{what!r}]")
 
 
 NEVER_BROKEN = {"canonical tree", "layout of a pack", "layout key"}
@@ -435,7 +480,7 @@ def started(value, before=""):
 @pytest.mark.parametrize(
     ("value", "wanted"),
     [
-        *(("1", "18"), ("true", "18"), ("ON", "18"), ("shadow", "shadow")),
+        *(("1", "17"), ("true", "17"), ("ON", "17"), ("shadow", "shadow")),
         *(("0", "plain"), ("false", "plain"), ("off", "plain"), ("", "plain")),
         ("yes", "plain"),
     ],
@@ -467,7 +512,7 @@ del sys.modules["torch"]
 for name in [name for name in sys.modules if name.startswith("art.trainer_rank")]:
     del sys.modules[name]
 """
-    assert started("1", before)[0] == "18"
+    assert started("1", before)[0] == "17"
     other = """
 from waveplan.integrations.art import _content
 _content.source = lambda _: ""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from waveplan import _core
 from ._packs import Segments
 from ._seams import Declined, Function, Seam
 from ._settings import gdn_settings
-from ._values import SEARCH, Int64
+from ._values import Int64, once
 
 
 def seams() -> list[Seam]:
@@ -29,23 +30,16 @@ def seams() -> list[Seam]:
 
 
 def shapes(original: Function, rank: Any, slot_ref: Any = None) -> Any:
-    """Read the shapes of a model's gdn layers: once a search, and there each shape once, as the
-    largest counts."""
-    facts, key = SEARCH.facts, (id(rank.runtime), slot_ref)
-    if facts is None:
-        return original(rank, slot_ref)
-    if key not in facts:
-        found = original(rank, slot_ref)
-        facts[key] = found and (found[0], tuple(dict.fromkeys(found[1])))
-    return facts[key]
+    """Read the shapes of a model's gdn layers, once a search."""
+    return once(("gdn", id(rank.runtime), slot_ref), lambda: original(rank, slot_ref))
 
 
-def model_state(rank: Any) -> list[Any]:
-    """Return what shapes and configurations are read from, to be compared: the attributes of the
-    model's configurations, of its gdn layers and of their parts. Weights keep their types."""
+def model_state(rank: Any, slots: Sequence[Any]) -> list[Any]:
+    """Return what walks of the model read, to be compared: the attributes of its configurations, of
+    its gdn layers and of their parts, and the types of their weights, also by adapter slot."""
     runtime = rank.runtime
     chunk = runtime.model[0]
-    state = [runtime.model_support_handler, *vars(runtime.provider).values(), chunk.training]
+    state = [*vars(runtime.provider).values(), chunk.training, *_types(chunk.parameters(), 1)]
     try:
         decoder = impl._language_model(chunk).decoder
         layers = decoder.layers
@@ -60,14 +54,27 @@ def model_state(rank: Any) -> list[Any]:
             for part in mixer._modules.values():
                 if part is not None:
                     state += _attributes(part)
-                    state += _attributes(part._modules.get("lora") or part)
+                    lora = part._modules.get("lora")
+                    if lora is not None:
+                        state += _attributes(lora)
+                        for ref in slots if "_slot_keys" in vars(lora) else ():
+                            state += _types(impl._slot_lora_tensors(lora, ref) or ())
     return state
+
+
+def _types(tensors: Iterable[Any], most: int | None = None) -> list[Any]:
+    return [(one.dtype, tuple(one.shape)) for one in islice(tensors, most) if one is not None]
 
 
 def _attributes(module: Any) -> list[Any]:
     held = vars(module)
     hooks = len(held["_forward_hooks"]), len(held["_forward_pre_hooks"])
-    return [*held.values(), *held["_parameters"].values(), *held["_modules"].values(), hooks]
+    return [
+        *held.values(),
+        *_types(held["_parameters"].values()),
+        *held["_modules"].values(),
+        hooks,
+    ]
 
 
 class _Columns(Sequence[Any]):
@@ -94,7 +101,7 @@ def floor(
         found: tuple[int, int] = original(hidden, rows, layers, shapes, segments)
         return found
     buckets = (gdn_memory.Bucket(_Columns(_core.gdn_schedule(segments.packing)), False),)
-    return rows * layers * hidden * 2, max(shape.pending(rows, buckets) for shape in shapes)
+    return rows * layers * hidden * 2, max(shape.pending(rows, buckets) for shape in {*shapes})
 
 
 def decide(

@@ -28,7 +28,6 @@ def seams() -> list[Seam]:
     return [
         Seam("packing", packing, "prefix_tree_pack_segments", pack_segments, read),
         Seam("packed tokens", packing, tokens, packed_tokens, read),
-        Seam("packed tensors", packing, "prefix_tree_pack", pack, read),
         Seam("packed layout", materializer, "materialize_prefix_tree_layout", pack_layout),
     ]
 
@@ -45,14 +44,6 @@ def packed_tokens(sequences: Iterable[Any], **options: Any) -> int:
     return _packing(_lines(sequences), **options).packed_tokens
 
 
-def pack(sequences: Iterable[Any], **options: Any) -> Any:
-    """Pack sequences."""
-    tokens = _lines(sequences)
-    if not any(map(len, tokens)):
-        raise Declined
-    return _pack(_packing(tokens, **options), tokens)
-
-
 def pack_layout(
     sequences: Sequence[Any], tree: Any, layout: Any, *, verify_shared_tokens: bool = True
 ) -> Any:
@@ -66,19 +57,19 @@ def pack_layout(
     ):
         raise Declined
     planned = getattr(layout, "_planned", None)
-    if planned is not None and SEARCH.trees is not None:
-        made = _pack(planned.packing, tree._tokens)
+    if planned is not None and SEARCH.planning:
+        made = make(planned.packing, tree._tokens)
         vars(made)["_planned"] = planned
         return made
     tokens = arrays(sequences)
     if tuple(map(len, tokens)) != tree.sequence_lengths:
         raise Declined
-    return _pack(tree._core.pack(layout._flags), tokens)
+    return make(tree._core.pack(layout._flags), tokens)
 
 
 def planned(pack: Any) -> Any:
     """Return what our search has counted of a pack of the plan being made, if it has."""
-    return None if SEARCH.trees is None else vars(pack).get("_planned")
+    return vars(pack).get("_planned") if SEARCH.planning else None
 
 
 def _lines(sequences: Iterable[Any]) -> list[Int64]:
@@ -123,23 +114,22 @@ def _segments(packed: _core.Packing) -> tuple[Any, ...]:
     return tuple(made)
 
 
-def _pack(packed: _core.Packing, tokens: list[Int64]) -> Any:
+def make(packed: _core.Packing, tokens: list[Int64]) -> Any:
+    """Make the other package's pack of one of our packings."""
     made = filled(pack_class, _packing=packed, _tokens=tokens)
-    if SEARCH.trees is None:
+    if not SEARCH.planning:
         made.tokens  # noqa: B018 - gathered now, whatever happens to the sequences later
     return made
 
 
 def _line(pack: Any) -> Any:
     """Return a line of the right length for a plan in the making."""
-    if SEARCH.trees is None:
-        return None
-    return _ZERO.expand(1, pack._packing.packed_tokens)
+    return _ZERO.expand(1, pack._packing.packed_tokens) if SEARCH.planning else None
 
 
 def _counted(pack: Any) -> Any:
     """Return segments that know their number, for a plan in the making."""
-    return None if SEARCH.trees is None else Segments(pack._packing)
+    return Segments(pack._packing) if SEARCH.planning else None
 
 
 class Segments(Sequence[Any]):

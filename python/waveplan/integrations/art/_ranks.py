@@ -15,7 +15,7 @@ from ._packs import pack_class, planned
 from ._seams import Declined, Seam
 from ._settings import gdn_settings, ownership_settings
 from ._shadow import twin
-from ._values import SEARCH, array, holds
+from ._values import array, holds, once
 
 
 def seams() -> list[Seam]:
@@ -87,12 +87,7 @@ def busiest_rank(rank: Any, batch: Any, *, topology: Any) -> int:
 def configurations(rank: Any) -> tuple[Any, Any]:
     """Return a rank's configurations of context parallelism and of gdn layers, if it has those:
     read once a search."""
-    facts, key = SEARCH.facts, id(rank.runtime)
-    if facts is None:
-        return _configurations(rank)
-    if key not in facts:
-        facts[key] = _configurations(rank)
-    found: tuple[Any, Any] = facts[key]
+    found: tuple[Any, Any] = once(id(rank.runtime), lambda: _configurations(rank))
     return found
 
 

@@ -7,8 +7,8 @@ its settings of ownership. What our rules cannot express is declined.
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,16 +29,19 @@ from ._ranks import configurations
 from ._seams import Declined
 from ._settings import gdn_settings, ownership_settings
 from ._trees import scoring
-from ._values import SEARCH, Int64, array
+from ._values import SEARCH, Int64, array, once
 
 Terms = tuple[int, tuple[tuple[int, int], ...]]
 """Bytes a token of an expert layer, and its further stages: (bytes a token, fixed bytes)."""
 CONTEXT = "art"
 _IDLE = np.zeros(1, np.int64)
 _UNREAD = (0, 0, 0, 0, 1, 0, 0, 0)
-_JOBS: weakref.WeakKeyDictionary[Any, Known] = weakref.WeakKeyDictionary()
-"""What is known of each rank. A job that is out of date is found out, too: the package prices two
-widths of each search by itself."""
+_KNOWN = "_waveplan_known"
+"""Attribute of a rank: what walks of its model found, and what they read."""
+_SIZES = attrgetter(
+    *("_hidden_size", "_param_dtype_size", "_gdn_layers", "_moe_layers", "_parallel_shape"),
+    *("_moe_output_bytes_per_token", "_moe_checkpoint_grad_bytes_per_token"),
+)
 
 
 class Job(NamedTuple):
@@ -72,16 +75,6 @@ class Job(NamedTuple):
     """Adapter gradients to be allocated: of each layer, and outside of them."""
 
 
-class Known(NamedTuple):
-    """What was read of a rank, while its model, adapters and place stay as they are."""
-
-    state: Any
-    job: Job
-    settings: _core.PlannerSettings
-    facts: dict[Any, Any]
-    """Of the search that read it."""
-
-
 class Reading(NamedTuple):
     """A pool with everything needed to search it."""
 
@@ -93,10 +86,8 @@ class Reading(NamedTuple):
     """Adapter slot, gradients and replay of each request; None if nothing is asked of it."""
 
 
-def read(
-    owner: Any, rank: Any, groups: Sequence[Sequence[Any]], unread: int, checkpoint: Any
-) -> Reading:
-    """Read requests by group, the job of a rank (and of its owner, which lives on), its profiles.
+def read(rank: Any, groups: Sequence[Sequence[Any]], unread: int, checkpoint: Any) -> Reading:
+    """Read requests by group, the job of a rank, its profiles.
 
     Of so many groups more nothing is read: an idle request of one token stands for each.
     """
@@ -107,20 +98,18 @@ def read(
     named = [ref for ref in slots if not _unnamed(ref)]
     gradient = bool(pool.gradient.any())
     pending = rank._pending_adapter_gradient_bytes(named) if named and gradient else ()
-    place = (rank._topology_key(), rank._dp_rank_and_size())
-    state = (shapes, gradient, pending, place, model_state(rank))
-    known, facts = _JOBS.get(owner), {} if SEARCH.facts is None else SEARCH.facts
-    if known is None or not _same(known.state, state):
-        job = _job(rank, slots, shapes, gradient, pending)
-        known = Known(state, job, _settings(rank, job, shapes), dict(facts))
-        _JOBS[owner] = known
-    facts.update(known.facts)
-    job = known.job
+    facts = {} if SEARCH.facts is None else SEARCH.facts
+    state = (shapes, rank._topology_key(), _SIZES(rank), model_state(rank, slots))
+    known, walks = vars(rank).get(_KNOWN, (None, {}))
+    if _same(known, state):
+        facts.update(walks)
+    job = _job(rank, slots, shapes, gradient, pending)
+    vars(rank)[_KNOWN] = state, {key: of for key, of in facts.items() if type(key) is tuple}
     firsts = dict(
         zip(reversed(pool.mix[: len(requests)].tolist()), reversed(requests), strict=True)
     )
     mixes = {impl._request_mix_key(one): pool.mixes[mix] for mix, one in firsts.items()}
-    engine = _core.Engine(pool, known.settings, _program(job))
+    engine = _core.Engine(pool, _settings(rank, job, shapes), _program(job))
     return Reading(pool, engine, _profiles(rank, job, shapes, mixes), tokens, keys)
 
 
@@ -134,7 +123,7 @@ def _same(one: Any, other: Any) -> bool:
 
 def forget(rank: Any) -> None:
     """Read a rank anew the next time: something about it has changed."""
-    _JOBS.pop(rank, None)
+    vars(rank).pop(_KNOWN, None)
 
 
 def _pool(
@@ -226,17 +215,7 @@ def _job(
     slots = slots or [None]
     _, tp, cp, pp = rank._topology_key()
     shape = rank._parallel_shape
-    terms = (
-        {
-            tuple(
-                _memory._moe_workspace_terms(rank, checkpoint_grad=with_gradient, slot_ref=ref)
-                for with_gradient in (False, True)
-            )
-            for ref in slots
-        }
-        if rank._moe_layers
-        else {((0, ()), (0, ()))}
-    )
+    terms = {_terms(rank, ref) for ref in slots} if rank._moe_layers else {((0, ()), (0, ()))}
     models = {_gdn_memory.model_shapes(rank, ref) for ref in slots} if gradient else {None}
     head = rank._head_workspace_bytes(1) > 0
     if (
@@ -284,6 +263,15 @@ def _job(
         modules=rank._lora_modules_per_layer,
         lora_rank=max((one[2] for one in adapters if len(one) == 5), default=8),
         pending=pending,
+    )
+
+
+def _terms(rank: Any, ref: Any) -> Any:
+    """Return what an expert layer needs: of packs without gradients, and with."""
+    price = functools.partial(_memory._moe_workspace_terms, rank, slot_ref=ref)
+    return once(
+        ("moe", id(rank.runtime), ref),
+        lambda: (price(checkpoint_grad=False), price(checkpoint_grad=True)),
     )
 
 

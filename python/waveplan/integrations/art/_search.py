@@ -20,8 +20,11 @@ from art.trainer_rank import _planner_evidence as evidence
 from waveplan import _core
 
 from ._alone import alone
+from ._packs import make
 from ._reader import forget, read
 from ._seams import Declined, Disagreed, Function, Passed, Seam
+from ._shadow import difference
+from ._trees import chosen
 from ._values import filled, late, planning, searching
 
 _KEPT = frozenset(
@@ -34,7 +37,7 @@ _KEPT = frozenset(
         *("_all_ranks_true", "_all_ranks_have_memory_profile", "_group_active_request_indices"),
     )
 )
-"""Methods that price: a rank with one of its own is left to it."""
+"""Methods that price: a rank, or a class of ranks, with one of its own is left to it."""
 _ESTIMATES = {
     "bound:unshared": (False, False),
     "bound:shared": (False, True),
@@ -83,25 +86,28 @@ def search(
 
 def propose(
     rank: Any, items: Sequence[Any], start: int, *, checkpoint: Any = impl.Unset
-) -> tuple[int, int]:
-    """Return the width of the next wave and its bytes on this rank; change nothing."""
+) -> Proposal:
+    """Search for the next wave of this rank; change nothing."""
     with searching():
-        proposal = Proposal(rank, items, start, checkpoint)
-    return proposal.width, proposal.last[proposal.width].required
+        return Proposal(rank, items, start, checkpoint)
 
 
 def _together() -> bool:
     return bool(impl.dist.is_available() and impl.dist.is_initialized())
 
 
-def _differ(ours: tuple[int, int], theirs: Any) -> str | None:
+def _differ(proposal: Proposal, theirs: Any) -> str | None:
     """Return how the package's wave differs from ours; other ranks may have made it narrower."""
+    width = proposal.width
     if type(theirs) is not impl._CandidateMicroBatch:
-        return f"a wave of {ours[0]}, not a refusal"
+        return f"a wave of {width}, not a refusal"
+    ours = (width, proposal.last[width].required)
     found = (theirs.stats_global_count, theirs.check.local_required_bytes)
-    if found == ours or (found[0] != ours[0] and _together()):
+    if found[0] != width and _together():
         return None
-    return f"width and bytes are {ours}, not {found}"
+    if found != ours:
+        return f"width and bytes are {ours}, not {found}"
+    return proposal.differs(theirs.plan)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,7 +147,12 @@ class Proposal:
     """Our search of one wave on this rank, and what the package says of its prices."""
 
     def __init__(self, rank: Any, items: Sequence[Any], start: int, checkpoint: Any) -> None:
-        if _KEPT & vars(rank).keys() or getattr(rank, "_allow_oversized_batches", False):
+        own, base = type(rank), impl.TrainerRank
+        if (
+            getattr(rank, "_allow_oversized_batches", False)
+            or _KEPT & vars(rank).keys()
+            or any(getattr(own, name) is not getattr(base, name) for name in _KEPT)
+        ):
             raise Declined
         if rank._forced_test_anchor() is not None:
             raise Declined
@@ -162,7 +173,7 @@ class Proposal:
                 unread -= 1
             # no more than widths up to those read, and their steps, depend on
             few = min(unread, max(1, _WIDE - len(self.groups), self.turn[1] - len(self.groups)))
-            self.reading = reading = read(rank, self.alone, self.groups, few, checkpoint)
+            self.reading = reading = read(self.alone, self.groups, few, checkpoint)
             found = reading.engine.session(0, available, hint, reading.profiles).alone()
             if all(probe.width <= len(self.groups) for probe in found.probes):
                 break
@@ -170,7 +181,7 @@ class Proposal:
         if found.kind != "wave":
             raise Declined  # splits are the package's own
         self._deal()
-        self.width, self.stop = found.width, found.stop_width
+        self.width, self.stop, self.wave = found.width, found.stop_width, found.plans
         self.rejected, self.cold = found.rejected, found.cold
         self.priced: dict[tuple[int, str], _Priced] = {}
         self.first: dict[int, str] = {}
@@ -281,20 +292,58 @@ class Proposal:
 
     def plan(self, requests: list[Any], minimal: bool) -> Any:
         """Return the package's plan, its check done, its tensors and fingerprints made late."""
-        chosen = self.chosen.get((len(requests), "full" if minimal else "optimal"))
-        heads = [] if chosen is None else chosen.measures.packs[:, _HEADS].tolist()
-        with planning() as trees:
-            self.alone._share.packs = [*zip(chosen.packs if chosen else (), heads, strict=True)]
+        share = self.alone._share
+        known = self.chosen.get((len(requests), "full" if minimal else "optimal"))
+        with planning():
+            share.packs = [] if known is None else _counted(known)
             plan = self.alone._plan_flat_forward(
                 requests,
                 checkpoint=self.checkpoint,
                 memory_minimal=minimal,
                 ensure_slots=False,
             )
+            if share.packs:
+                raise Declined
             required = self.bytes_of(plan)
-        plan = replace(plan, groups=tuple(_group(group, trees) for group in plan.groups))
+        plan = replace(plan, groups=tuple(map(_group, plan.groups)))
         self.required[id(plan)] = required
         return plan
+
+    def differs(self, plan: Any) -> str | None:
+        """Return where a plan of the package differs from the wave that our search has chosen:
+        fingerprints, packed tensors and segments, head tokens, tokens of the busiest rank."""
+        rank, packs = self.rank, [pair for part in self.wave for pair in _counted(part)]
+        groups = getattr(plan, "groups", ())
+        if len(packs) != len(groups):
+            return f"{len(packs)} packs, not {len(groups)}"
+        limit = impl._HEAD_CHUNK_TOKENS if rank._head_workspace_bytes(1) else 0
+        topology = rank._topology()
+        for number, ((pack, heads), group) in enumerate(zip(packs, groups, strict=True)):
+            tokens = [self.reading.tokens[i] for i in pack.requests]
+            tree, layout = chosen(pack, heads, tokens)
+            made, requests = group.packed, [item.request for item in group.items]
+            theirs = {
+                "pack": made,
+                "fingerprints": group.input_row_fingerprints,
+                "head tokens": rank._head_projection_rows(
+                    requests, positions=made.positions_by_sequence
+                ),
+                "busiest rank": rank._max_rank_model_tokens(made, topology=topology),
+            }
+            ours = {
+                "fingerprints": tuple(
+                    zip(tree.sequence_lengths, tree.row_fingerprints, strict=True)
+                ),
+                "pack": make(layout._planned.packing, tree._tokens),
+                "head tokens": min(limit, heads),
+                "busiest rank": pack.local_tokens,
+            }
+            if int(topology.tp) > 1:  # the package pads a pack before it counts
+                del ours["busiest rank"], theirs["busiest rank"]
+            what = difference(ours, theirs, f"pack {number}")
+            if what is not None:
+                return what
+        return None
 
     def bytes_of(self, plan: Any) -> int:
         """Return the bytes that the package's check asks for a plan of its own."""
@@ -318,13 +367,16 @@ class Proposal:
         return replace(found, plan=made, check=check)
 
 
-def _group(group: Any, trees: list[Any]) -> Any:
+def _counted(plan: _core.ForwardPlan) -> list[tuple[_core.Pack, int]]:
+    """Return the packs of a plan with their head tokens."""
+    return [*zip(plan.packs, plan.measures.packs[:, _HEADS].tolist(), strict=True)]
+
+
+def _group(group: Any) -> Any:
     """Return a group of a plan with the fingerprints of its tree still to be made."""
-    if all(fingerprint for _, fingerprint in group.input_row_fingerprints):
-        return group
-    given = {**vars(group), "_tree": trees.pop(0)}
-    del given["input_row_fingerprints"]
-    return filled(group_class, **given)
+    given = {**vars(group)}
+    (_, tree), *_ = given.pop("input_row_fingerprints")
+    return group if type(tree) is str else filled(group_class, **given, _tree=tree)
 
 
 def _group_part(group: Any, _: str) -> Any:

@@ -81,7 +81,10 @@ class Shadow:
         except Exception as error:
             self._report(seam, f"a result where the original raises {type(error).__name__}")
             raise
-        what = (seam.differ or difference)(ours, theirs)
+        try:
+            what = (seam.differ or difference)(ours, theirs)
+        except Exception as error:
+            what = f"cannot be compared: {error!r}"
         if what is None:
             with self._lock:
                 self.equal += 1

@@ -55,7 +55,7 @@ def build(sequences: Iterable[Any]) -> Any:
     return filled(
         tree_class,
         _core=_core.build_tree(tokens),
-        _tokens=tokens,
+        _tokens=_own(tokens),
         sequence_lengths=tuple(map(len, tokens)),
     )
 
@@ -202,7 +202,7 @@ def _layout(tree: Any, found: _core.Layout) -> Any:
 
 def chosen(pack: _core.Pack, heads: int, tokens: list[Int64]) -> tuple[Any, Any]:
     """Return tree and layout of a pack that our search has chosen, with its head tokens."""
-    core = pack.tree
+    core, tokens = pack.tree, _own(tokens)
     packing = core.pack(pack.shared)
     lengths = tuple(map(len, tokens))
     tree = filled(tree_class, _core=core, _tokens=tokens, sequence_lengths=lengths)
@@ -216,6 +216,11 @@ def chosen(pack: _core.Pack, heads: int, tokens: list[Int64]) -> tuple[Any, Any]
         _planned=Planned(packing, heads, pack.local_tokens),
     )
     return tree, layout
+
+
+def _own(tokens: list[Int64]) -> list[Int64]:
+    """Copy tokens that a tree is read from late: their tensors may change in place."""
+    return [sequence.copy() for sequence in tokens]
 
 
 def _tree_part(tree: Any, name: str) -> Any:
@@ -242,17 +247,14 @@ def _tree_part(tree: Any, name: str) -> Any:
     whole = planner._finalize_canonical_prefix_tree(
         sequence_lengths=tree.sequence_lengths,
         segments=tree.segments,
-        row_fingerprints=tree.row_fingerprints,
+        row_fingerprints=_fingerprints(tree._tokens),
     )
     return getattr(whole, name)
 
 
-def _later(tree: Any) -> tuple[str, ...] | None:
-    """Return nothing yet for a plan in the making, which gets them late."""
-    if SEARCH.trees is None:
-        return None
-    SEARCH.trees.append(tree)
-    return ("",) * len(tree.sequence_lengths)
+def _later(tree: Any) -> tuple[Any, ...] | None:
+    """Return the tree itself for each fingerprint of a plan in the making, which gets them late."""
+    return (tree,) * len(tree.sequence_lengths) if SEARCH.planning else None
 
 
 def _layout_part(layout: Any, name: str) -> Any:

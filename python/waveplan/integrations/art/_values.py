@@ -23,10 +23,10 @@ class Search(threading.local):
     """What one search of this thread has read already, in every part of a plan."""
 
     facts: dict[Any, Any] | None = None
-    """Shapes of the model's gdn layers by adapter slot, and configurations; None outside of a
+    """By key: configurations, and, by tuples, what walks of the model found; None outside of a
     search."""
-    trees: list[Any] | None = None
-    """Trees of the groups of the plan being made: its fingerprints and tensors are made late."""
+    planning = False
+    """A plan is being made: its fingerprints and tensors are made late."""
 
 
 SEARCH = Search()
@@ -42,15 +42,24 @@ def searching() -> Iterator[None]:
         SEARCH.facts = None
 
 
+def once(key: Any, read: Callable[[], Any]) -> Any:
+    """Return what this search has read by this key; outside of a search, read it."""
+    facts = SEARCH.facts
+    if facts is None:
+        return read()
+    if key not in facts:
+        facts[key] = read()
+    return facts[key]
+
+
 @contextlib.contextmanager
-def planning() -> Iterator[list[Any]]:
-    """Collect the trees of a plan's groups, and make nothing of them that can be made late."""
-    trees: list[Any] = []
-    SEARCH.trees = trees
+def planning() -> Iterator[None]:
+    """Make nothing of a plan that can be made late."""
+    SEARCH.planning = True
     try:
-        yield trees
+        yield
     finally:
-        SEARCH.trees = None
+        SEARCH.planning = False
 
 
 def array(tensor: Any) -> Int64:
