@@ -170,6 +170,12 @@ def test_a_fact_moves_what_it_stands_for(
 @pytest.mark.parametrize(
     ("ranks", "flip", "rules"),
     [
+        ({}, {"dp": 2, "sharding": Sharding("optimizer")}, {"resident.optimizer"}),
+        ({}, {"tp": 2}, {"kept.mlp", "resident.mlp"}),
+        ({}, {"cp": 2}, {"kept.residual"}),
+        ({}, {"pp": 2}, {"kept.residual", "resident.mixers"}),
+        ({"dp": 2}, {"ep": 2}, {"resident.experts"}),
+        ({"dp": 2}, {"etp": 2}, {"resident.experts"}),
         ({"tp": 2}, {"sequence_parallel": True}, {"kept.residual", "sequence_parallel.gather"}),
         ({"cp": 2}, {"cp_layout": "even"}, {"kept.residual"}),
         ({"pp": 4}, {"virtual": 3}, {"kept.residual", "pipeline.tensors"}),
@@ -188,7 +194,7 @@ def test_a_fact_moves_what_it_stands_for(
 def test_ranks_move_what_they_divide(
     ranks: dict[str, Any], flip: dict[str, Any], rules: set[str]
 ) -> None:
-    model = replace(DENSE, kv_groups=8)
+    model = MOE if flip.keys() & {"ep", "etp"} else replace(DENSE, kv_groups=8)
     before, after = charges(model, ranks, FULL), charges(model, {**ranks, **flip}, FULL)
     moved = {name for name in before.keys() | after if before.get(name, 0) != after.get(name, 0)}
     assert rules <= moved
@@ -230,8 +236,10 @@ def test_facts_of_the_step_the_first_backward_and_one_adapter() -> None:
     assert made(True) > made(False) == 0
 
 
-def test_every_fact_of_training_is_flipped() -> None:
+def test_every_fact_is_flipped() -> None:
     (table,) = [one.args[1] for one in test_a_fact_moves_what_it_stands_for.pytestmark]
+    (ranks,) = [one.args[1] for one in test_ranks_move_what_they_divide.pytestmark]
+    assert {field.name for field in fields(Topology)} == {name for row in ranks for name in row[1]}
     flipped = {name for row in table for name in row[3]}
     elsewhere = {"foreach_step", "gdn_output_rank", "gradients_pending", "microbatches"}
     assert {field.name for field in fields(Training)} == flipped | elsewhere

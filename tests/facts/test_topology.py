@@ -23,6 +23,7 @@ from waveplan import InputError, Sharding, Topology, models
         ({"virtual": 2}, "virtual is 2: it needs pp of at least 2"),
         ({"pp": 2, "stage_layers": (9,)}, r"stage_layers has 1 entries: pp \* virtual is 2"),
         ({"pp": 4, "virtual": 2, "virtual_group": 3}, "virtual_group is 3: it must be at least pp"),
+        ({"pp": 4, "virtual_group": 4}, "virtual_group is 4: it needs virtual of at least 2"),
         ({"sharding": "all"}, "sharding is 'all': it must be one of none, optimizer"),
         ({"dp": 3, "sharding": Sharding("optimizer", 2)}, "instances is 2: it must divide dp"),
     ],

@@ -525,8 +525,8 @@ RESIDENT = {*resident_rules().rules, *resident_rules().definitions} - READ_BY_CH
 def test_every_resident_entry_moves_what_waves_may_use(name: str) -> None:
     rules = default_rules()
     jobs = [
-        (MODEL_A, Topology(dp=2, ep=2), Training()),
-        (DENSE, Topology(), Training(hybridep_buffer=7 << 20, lora_rank=0)),
+        (MODEL_A, Topology(dp=2, ep=2), Training(hybridep_buffer=7 << 20)),
+        (DENSE, Topology(), Training(lora_rank=0)),
         (MODEL_A, Topology(dp=8, ep=2, sharding=Sharding("optimizer")), Training(lora_rank=0)),
         (LATENT, Topology(pp=2), Training(lora_rank=0, optimizer="adam8bit", **TRAINED)),
         (models.get("qwen3-1.7b"), Topology(), Training(modules_to_save="embedding,head")),

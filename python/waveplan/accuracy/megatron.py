@@ -73,6 +73,8 @@ def test_of(record: Mapping[str, Any]) -> Test:
     stated = "attention-backend" in arguments and job.training.attention != "auto"
     if not stated and job.training.kernels != "local":
         changes["attention"], sure = backend(platform, gpu)
+        # Without an unfused attention nothing is left of how its softmax would run.
+        changes["softmax_fusion"] = changes["attention"] != "unfused" or job.training.softmax_fusion
         agree = "" if sure else DIFFER
         assumed.append(f"attention {changes['attention']}, by platform{agree}")
     job = replace(job, training=replace(job.training, **changes))

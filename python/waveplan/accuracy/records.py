@@ -21,7 +21,7 @@ from waveplan.checks import integer
 from waveplan.errors import InputError, WaveplanError
 from waveplan.facts.model import Model
 from waveplan.facts.topology import Sharding, Topology
-from waveplan.facts.training import LORA_MODULES, Training
+from waveplan.facts.training import Training
 from waveplan.pricing import Measures, RuleSet, bind
 from waveplan.scoring import Scoring
 from waveplan.sequences.requests import Requests
@@ -153,25 +153,25 @@ def training_of(
         assumed.append(f"LoRA rank {rank}")
     return Training(
         recompute=granularity,
-        recompute_method=method,
-        recompute_num_layers=recompute.get("num_layers") or 1,
+        recompute_method=method if granularity == "full" else "uniform",
+        recompute_num_layers=(granularity == "full" and recompute.get("num_layers")) or 1,
         recompute_modules=(recompute.get("modules") or ()) if granularity == "selective" else (),
         lora_rank=rank,
         phase="forward+backward" if gradient else "forward",
-        **{"compiled": " compiled" in trainer, "lora_modules": _modules(record), **(stated or {})},
+        **{"compiled": " compiled" in trainer, **_modules(record, rank), **(stated or {})},
     )
 
 
-def _modules(record: Mapping[str, Any]) -> tuple[str, ...]:
+def _modules(record: Mapping[str, Any], rank: int) -> dict[str, Any]:
     """Modules with adapters, where the notes of a record name them."""
     notes = str(record.get("notes") or "")
     for pattern, modules in (
         (r"LoRA on q and v\b", ("attention.q", "attention.v")),
         (r"LoRA targets \(q, k, v\)", ("attention.q", "attention.k", "attention.v")),
     ):
-        if re.search(pattern, notes):
-            return modules
-    return LORA_MODULES
+        if rank and re.search(pattern, notes):
+            return {"lora_modules": modules}
+    return {}
 
 
 def job(record: Mapping[str, Any], rules: RuleSet | None = None) -> Job:

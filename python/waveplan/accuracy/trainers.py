@@ -99,6 +99,8 @@ def facts_of(record: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     if any(phrase.startswith("ZeRO") for phrase in phrases):
         found = {name: value for name, value in found.items() if name not in _MIXED}
         found["head"] = _UNDER_ZERO.get(found.get("head", "chunked"), found.get("head", "chunked"))
+    if found.get("optimizer", "adam") != "adam":  # its moments have a type of their own
+        found.pop("moment_dtype", None)
     if record.get("lora_rank") == 0:
         found.pop("modules_to_save", None)
     return found, unknown

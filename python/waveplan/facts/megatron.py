@@ -266,7 +266,8 @@ def _training(
     values: dict[str, Any] = {
         "kernels": "local" if local else "fused",
         "attention": attention,
-        "softmax_fusion": arguments.on("masked_softmax_fusion", True),
+        "softmax_fusion": attention not in ("auto", "unfused")
+        or arguments.on("masked_softmax_fusion", True),
         "head": _head(arguments),
         "sequence_length": batch["sequence"],
         "microbatches": microbatches,
@@ -291,7 +292,7 @@ def _training(
         values |= {
             "dispatcher": _dispatcher(arguments),
             "grouped_gemm": arguments.on("moe_grouped_gemm"),
-            "shared_overlap": arguments.on("moe_shared_expert_overlap"),
+            "shared_overlap": model.shared_ffn > 0 and arguments.on("moe_shared_expert_overlap"),
             "expert_overlap": arguments.on("overlap_moe_expert_parallel_comm"),
         }
     return Training(**values)

@@ -40,6 +40,24 @@ _PARTS = {
     "modules_to_save": ("saved", ("embedding", "head")),
 }
 
+_MODULES = {
+    "moe": "experts",
+    "moe_act": "experts",
+    "shared_experts": "shared_ffn",
+    "mla_up_proj": "kv_lora_rank",
+}
+_NEEDS = {
+    "experts": (
+        *("dispatcher", "hybridep_buffer", "grouped_gemm", "expert_overlap", "expert_path"),
+        *("routing", "expert_slots"),
+    ),
+    "shared_ffn": ("shared_overlap", "shared_recompute"),
+    "gdn_layers": ("gdn_output_rank",),
+    "gated_mlp": ("activation_fusion",),
+    "mtp_layers": ("mtp",),
+}
+"""Sizes of the model, and the facts of training that act on what they stand for."""
+
 
 def facts(model: Model, topology: Topology, training: Training, stage: int = 0) -> dict[str, int]:
     """Every fact known before any token is seen, by name. Booleans are 0 or 1, absent sizes 0.
@@ -79,14 +97,15 @@ def stages(model: Model, topology: Topology, training: Training) -> dict[int, di
 
 
 def _modules(model: Model, training: Training) -> None:
-    """Refuse modules that the model does not have."""
-    needs = {"moe": "experts", "moe_act": "experts", "shared_experts": "shared_ffn"}
-    needs["mla_up_proj"] = "kv_lora_rank"
+    """Refuse facts about what the model does not have."""
     for name in training.recompute_modules:
-        if not getattr(model, needs.get(name, "hidden")):
-            raise InputError(f"recompute_modules has {name!r}, but the model's {needs[name]} is 0")
-    if training.mtp and not model.mtp_layers:
-        raise InputError("mtp is set, but the model's mtp_layers is 0")
+        if not getattr(model, need := _MODULES.get(name, "hidden")):
+            raise InputError(f"recompute_modules has {name!r}, but the model's {need} is 0")
+    for need, names in _NEEDS.items():
+        if not getattr(model, need):
+            for name in filter(training.stated, names):
+                value = getattr(training, name)
+                raise InputError(f"{name} is {value!r}, but the model's {need} is 0")
 
 
 def _model(model: Model) -> dict[str, int]:
@@ -196,8 +215,6 @@ def _training(model: Model, topology: Topology, training: Training) -> dict[str,
     dispatcher = training.dispatcher
     if dispatcher == "auto":
         dispatcher = "hybridep" if topology.ep > 1 else "alltoall"
-    if dispatcher not in ("alltoall", "hybridep") and not model.experts:
-        raise InputError(f"dispatcher is {dispatcher!r}, but the model has no experts")
     table |= _adapters(model, training)
     table |= {
         "recompute_full": int(training.recompute == "full"),

@@ -114,6 +114,10 @@ class Topology:
             raise InputError(
                 f"stage_layers has {len(self.stage_layers)} entries: pp * virtual is {stages}"
             )
+        if self.virtual_group is not None and self.virtual == 1:
+            raise InputError(
+                f"virtual_group is {self.virtual_group}: it needs virtual of at least 2, not 1"
+            )
         if self.virtual_group is not None and self.virtual_group < self.pp:
             raise InputError(
                 f"virtual_group is {self.virtual_group}: it must be at least pp, which is {self.pp}"

@@ -74,6 +74,27 @@ in place (Megatron); the same with the fused loss; projection and loss in one ke
 BASES = {"bf16": 128, "fp8": 65, "int8": 65, "nf4": 36}
 """Bytes of 64 weights: with fp8 and int8 a scale a block or row, with nf4 an fp32 scale of 64."""
 
+_BACKWARD = {"phase": ("forward+backward",)}
+_ADAPTERS = {"adapters": (True,)}
+_NEEDS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "recompute_modules": {"recompute": ("selective",)},
+    "recompute_method": {"recompute": ("full",)},
+    "recompute_num_layers": {"recompute": ("full",)},
+    "lora_modules": _ADAPTERS,
+    "gdn_output_rank": _ADAPTERS,
+    "expert_slots": _ADAPTERS,
+    "expert_fc1_fused": {"expert_slots": (True,)},
+    "modules_to_save": _ADAPTERS,
+    "gradients_pending": _ADAPTERS | _BACKWARD,
+    "head_chunk": {"head": ("chunked",)},
+    "wgrad_deferral": {"head": tuple(HEADS[1:-1])} | _BACKWARD,
+    "softmax_fusion": {"attention": ("auto", "unfused")},
+    "moment_dtype": {"optimizer": ("adam",)},
+    "fused_optimizer": _BACKWARD,
+    "foreach_step": _BACKWARD,
+}
+"""What a fact acts on: the facts that must have one of these words where it is stated."""
+
 
 def _names(name: str, values: object) -> tuple[str, ...]:
     if isinstance(values, str):
@@ -307,29 +328,35 @@ class Training:
 
     def __post_init__(self) -> None:
         check(self)
-        names = self.recompute_modules
-        for name in names:
+        for name in self.recompute_modules:
             choice("recompute_modules", name, RECOMPUTE_MODULES)
-        if names and self.recompute != "selective":
-            raise InputError(
-                f"recompute_modules needs recompute='selective', not {self.recompute!r}"
-            )
+        for name in filter(self.stated, _NEEDS):
+            for other, words in _NEEDS[name].items():
+                if (value := getattr(self, other)) not in words:
+                    needed = " or ".join(map(repr, words))
+                    raise InputError(f"{name} needs {other}={needed}, not {value!r}")
         if self.recompute == "selective":
+            names = self.recompute_modules
             chosen = tuple(name for name in RECOMPUTE_MODULES if name in names)
             object.__setattr__(self, "recompute_modules", chosen or ("core_attn",))
         if self.full_finetuning and self.base not in ("auto", "bf16"):
             raise InputError(
                 f"base is {self.base!r}, but every parameter is trained: lora_rank is 0"
             )
-        for name in ("expert_slots", "modules_to_save", "gradients_pending"):
-            if getattr(self, name) and not self.lora_rank:
-                raise InputError(f"{name} needs adapters: lora_rank is 0")
-        if self.head_chunk != 512 and self.head != "chunked":
-            raise InputError(f"head_chunk needs head='chunked', not {self.head!r}")
         if self.fused_optimizer and (self.microbatches or 1) > 1:
             raise InputError(
                 f"fused_optimizer steps in every backward, but microbatches is {self.microbatches}"
             )
+
+    def stated(self, name: str) -> bool:
+        """A fact differs from its default, and from nothing at all where that is None."""
+        value, default = getattr(self, name), type(self).__dataclass_fields__[name].default
+        return bool(value) if default is None else value != default
+
+    @property
+    def adapters(self) -> bool:
+        """Adapters are trained: lora_rank is not 0."""
+        return not self.full_finetuning
 
     @property
     def backward(self) -> bool:

@@ -386,10 +386,10 @@ def _training(job: Job) -> Training:
     options: dict[str, Any] = {}
     if granularity == "selective" and modules:
         options["recompute_modules"] = tuple(sorted(modules))
+    if granularity == "full":
+        options |= {"recompute_method": method or "uniform", "recompute_num_layers": number or 1}
     return Training(
         recompute=granularity or "none",
-        recompute_method=method or "uniform",
-        recompute_num_layers=number or 1,
         output_layer=job.head,
         lora_rank=job.lora_rank,
         gdn_output_rank=0 if job.gdn_shape is None else job.gdn_shape.output_lora_rank,
