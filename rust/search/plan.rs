@@ -26,7 +26,7 @@ pub(super) const ROOM: i64 = 500;
 pub enum Mode {
     /// Least predicted work.
     Optimal,
-    /// Least predicted work among layouts short enough to fit.
+    /// Least predicted work among layouts short enough to fit, or to take less modelled time.
     Fitting,
     /// Everything shared.
     Full,

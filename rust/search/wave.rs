@@ -13,7 +13,7 @@ use super::{Engine, Profiles, Signature};
 use crate::error::{Error, Result};
 use crate::fields::result;
 use crate::measures::Measures;
-use crate::search::width::{self, Decisions, Geometry, Kind, Outcome, Stop};
+use crate::search::width::{self, Decisions, Geometry, Outcome, Stop};
 
 /// How a search ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -248,11 +248,8 @@ impl Session {
             Outcome::Split => return self.split(),
         };
         let executed = self.decisions.executed(width);
-        if executed == Kind::PlanBest {
-            self.prober.refine(width)?;
-        }
-        let least = self.prober.required(width, executed)?;
         let planned = self.prober.owned(width, executed, true)?;
+        let least = self.prober.required(width, executed)?;
         let decided = self.decisions.decided(width);
         let required = match decided {
             Some(kind) => self.prober.required(width, kind)?,
