@@ -58,16 +58,18 @@ class Stopped:
     """For "time" and "trust": what is slower or missing."""
     dp_rank: int | None = None
     """The data-parallel rank of the plan, where there are several."""
+    refused: int = 0
+    """Bytes of this rank's probe of that width, where it did not fit: it bounds what is fetched."""
 
     @property
     def required(self) -> int | None:
-        """Required bytes of that plan."""
-        return None if self.plan is None else self.plan.required
+        """Required bytes of that plan, or of its probe, whichever is more."""
+        return None if self.plan is None else max(self.plan.required, self.refused)
 
     @cached_property
     def binding(self) -> Binding | None:
         """Rule, rank and phase that decide the price; None where another rank stopped it."""
-        if self.plan is None or self.kind != "memory" or self.plan.required <= self.available:
+        if self.plan is None or self.kind != "memory" or (self.required or 0) <= self.available:
             return None
         return binding_of(self.plan)
 
@@ -76,10 +78,10 @@ class Stopped:
             return "end of the pool"
         if self.kind in ("time", "trust", "composed"):
             return f"{self.kind}: {self.reason}" if self.reason else self.kind
-        if self.plan is None:
+        if self.required is None:
             return f"memory: width {self.width} does not fit in {format_bytes(self.available)}"
-        requires = f"{format_bytes(self.plan.required)} of {format_bytes(self.available)}"
-        if self.plan.required <= self.available:
+        requires = f"{format_bytes(self.required)} of {format_bytes(self.available)}"
+        if self.required <= self.available:
             return (
                 f"memory: width {self.width} does not fit on another DP rank: its share stopped "
                 f"the wave, that of DP rank {self.dp_rank} requires {requires}"

@@ -285,4 +285,6 @@ class Waves:
         if kind == "time":
             reason = f"width {width} fits, but does less work in its modelled time"
         several = planner.topology.dp > 1
-        return Stopped(kind, width, available, plan, reason, dp_rank if several else None)
+        tried = [one.required for one in found.probes if one.width == width and not one.fits]
+        rank = dp_rank if several else None
+        return Stopped(kind, width, available, plan, reason, rank, max(tried, default=0))

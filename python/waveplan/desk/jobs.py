@@ -238,6 +238,12 @@ class Job(_Values):
         """Model, ranks and training mode, checked against each other."""
         model = self.read_model()
         ranks, training = self._of(Topology), self._of(Training)
+        if self.megatron is not None:  # how the file's recompute goes says nothing of another
+            stated = megatron_values(self.megatron, self.gpus, self.padded_vocab)
+            if stated["recompute"] != self.recompute:
+                for name in training.keys() & _TRAINING.keys():
+                    if name.startswith("recompute_") and training[name] == stated[name]:
+                        training[name] = _plain(_TRAINING[name].default)
         if self.full_finetuning:
             training["lora_rank"] = 0
         elif integer("lora_rank", self.lora_rank) == 0:

@@ -252,13 +252,13 @@ def reason(wave: Wave) -> str:
     elif stopped.kind == "composed":
         text = "composed with the others"
     elif stopped.kind == "time":
-        text = f"width {integer(stopped.width)} is slower for its work"
-    elif stopped.plan is None:
+        text = f"width {integer(stopped.width)} fits, but is slower for its work"
+    elif stopped.required is None:
         text = f"width {integer(stopped.width)} does not fit"
-    elif stopped.plan.required <= stopped.available:
+    elif stopped.required <= stopped.available:
         text = f"width {integer(stopped.width)} does not fit on another DP rank"
     else:
-        text = f"width {integer(stopped.width)} requires {format_bytes(stopped.plan.required)}"
+        text = f"width {integer(stopped.width)} requires {format_bytes(stopped.required)}"
     parts = len(wave.plan.forwards)
     return f"{text}; runs as {parts} forwards" if parts > 1 else text
 
@@ -275,12 +275,12 @@ def count(number: int, what: str) -> str:
 
 def _why_not_wider(wave: Wave, unit: str) -> str:
     stopped, binding = wave.stopped, wave.stopped.binding
-    if stopped.kind != "memory" or stopped.plan is None:
+    if stopped.kind != "memory" or stopped.required is None:
         return ""
     wider = f"; {count(stopped.width, unit)}"
-    if stopped.plan.required <= stopped.available:
+    if stopped.required <= stopped.available:
         return f"{wider} do not fit on another DP rank"
-    text = f"{wider} would require {format_bytes(stopped.plan.required)}"
+    text = f"{wider} would require {format_bytes(stopped.required)}"
     if binding is None:
         return text
     term = f"{binding.term or 'outputs'}, {format_bytes(binding.bytes)}"
