@@ -196,7 +196,10 @@ def check_agreement(agreement: object, dp: int) -> Agreement:
     size = integer("agreement.size", agreement.size, 1, MOST_PROCESSES)
     integer("agreement.rank", agreement.rank, 0, size - 1)
     if integer("agreement.dp_rank", agreement.dp_rank) >= dp:
-        raise InputError(f"agreement.dp_rank is {agreement.dp_rank}: it must be below dp, {dp}")
+        raise InputError(
+            f"agreement.dp_rank is {agreement.dp_rank}: it must be below dp, {dp}: where ranks "
+            "share requests (TP, CP, PP), pass dp_rank=, the data-parallel rank"
+        )
     if size < dp and not isinstance(agreement, Alone):
         raise InputError(
             f"agreement connects {size} processes for dp = {dp}: every data-parallel rank needs one"

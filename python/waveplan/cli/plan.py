@@ -21,6 +21,7 @@ from waveplan.files import write_text
 from waveplan.refusal import cut
 from waveplan.report.summary import (
     answer,
+    assumed,
     explanation,
     figures,
     memory,
@@ -123,7 +124,7 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
         *summary(waves, found, elapsed),
         *((option,) if option else ()),
         memory_table(parts, place, found.doubtful),
-        f"assumed: {planner.training.assumed()}\n{job.model_text()}",
+        f"{assumed(planner, waves)}\n{job.model_text()}",
         out=out,
     )
     options.report_empty(requests, out)

@@ -14,7 +14,16 @@ from waveplan.cli.parser import tokens, whole
 from waveplan.desk.hints import UNBOUNDED, helps
 from waveplan.errors import InputError
 from waveplan.pricing import bind, price
-from waveplan.report.summary import charges, count, doubts, memory, memory_table, setting, states
+from waveplan.report.summary import (
+    assumed,
+    charges,
+    count,
+    doubts,
+    memory,
+    memory_table,
+    setting,
+    states,
+)
 from waveplan.report.table import integer, show
 
 if TYPE_CHECKING:
@@ -118,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
         charges(priced),
         *doubts(doubtful),
         *((priced.explain(),) if args.explain else ()),
-        f"assumed: {planner.training.assumed()}\n{job.model_text()}",
+        f"{assumed(planner)}\n{job.model_text()}",
         out=out,
     )
     options.report_empty(requests, out)

@@ -367,7 +367,10 @@ def _vocab(arguments: Arguments, padded_vocab: int | None, notes: list[str]) -> 
     if stated := arguments.number("padded_vocab_size"):
         return stated
     if arguments.values.get("vocab_size") is None:
-        arguments.missing.append(f"{option('vocab_size')} or {option('padded_vocab_size')}")
+        arguments.missing.append(
+            f"{option('vocab_size')} or {option('padded_vocab_size')} (or give --padded-vocab, the "
+            "rows of the embedding)"
+        )
         return 1
     vocab = arguments.need("vocab_size")
     tp = arguments.number("tensor_model_parallel_size", 1, 1)

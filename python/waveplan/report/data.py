@@ -14,6 +14,7 @@ from waveplan.pricing import Measures, Price, price
 from waveplan.report.summary import (
     RESIDENT,
     answer,
+    assumed,
     count,
     figures,
     least_waves,
@@ -67,7 +68,7 @@ def collect(
             setting(job, planner, held),
             f"{job.model}: {found['text']}",
             *found["notes"],
-            f"assumed: {planner.training.assumed()}",
+            assumed(planner, waves),
             *pads_text(run.pool, waves),
         ],
         "requests": len(run.pool),

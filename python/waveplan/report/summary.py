@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RESIDENT",
     "answer",
+    "assumed",
     "charges",
     "count",
     "doubts",
@@ -261,6 +262,17 @@ def reason(wave: Wave) -> str:
         text = f"width {integer(stopped.width)} requires {format_bytes(stopped.required)}"
     parts = len(wave.plan.forwards)
     return f"{text}; runs as {parts} forwards" if parts > 1 else text
+
+
+def assumed(planner: Planner, waves: Sequence[Wave] = ()) -> str:
+    """Return what prices and plans take for granted unless they are told."""
+    parts = [planner.training.assumed()]
+    if any(wave.plan.packed_tokens < wave.plan.logical_tokens for wave in waves):
+        parts.append("shared prefixes stored once (--no-sharing for a trainer that repeats them)")
+    if planner.topology.pp > 1:
+        held = max(planner.topology.in_flight(0, planner.training.microbatches))
+        parts.append(f"activations of {held} micro-batches on the first stage (--microbatches)")
+    return f"assumed: {', '.join(parts)}"
 
 
 def unit_of(pool: Requests) -> str:
