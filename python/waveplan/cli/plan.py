@@ -108,7 +108,8 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
     planner = options.planner_of(job)
     requests = options.read(source, planner.model, strict=job.strict)
     start = time.perf_counter()
-    found = job.waves(planner, requests)
+    with Progress("planning", len(requests.group_sizes)):  # a composition looks at all of them
+        found = job.waves(planner, requests)
     out: TextIO = sys.stderr if args.json else sys.stdout
     waves: list[Wave] = []
     interrupted = _collect(found, waves)
