@@ -59,7 +59,7 @@ class Stopped:
     dp_rank: int | None = None
     """The data-parallel rank of the plan, where there are several."""
     refused: int = 0
-    """Bytes of this rank's probe of that width, where it did not fit: it bounds what is fetched."""
+    """Bytes of the least probe of that width that did not fit: it bounds what is fetched."""
 
     @property
     def required(self) -> int | None:

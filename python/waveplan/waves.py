@@ -287,4 +287,4 @@ class Waves:
         several = planner.topology.dp > 1
         tried = [one.required for one in found.probes if one.width == width and not one.fits]
         rank = dp_rank if several else None
-        return Stopped(kind, width, available, plan, reason, rank, max(tried, default=0))
+        return Stopped(kind, width, available, plan, reason, rank, min(tried, default=0))
