@@ -171,6 +171,15 @@ def test_a_group_that_fits_in_no_wave_is_refused() -> None:
         plans.compose(tied)
 
 
+def test_the_fewest_waves_of_those_that_no_order_beats() -> None:
+    sequences = [np.arange(n) + i * 10_000 for i, n in enumerate([6_000] * 3 + [4_000] * 3)]
+    requests, plans = Requests(sequences), planner(1024)
+    plans.available = plans.plan(Requests(sequences[2:4])).required
+    kept, made = (plans.compose(requests, order=order) for order in ("keep", "free"))
+    assert (kept.waves, made.waves, made.bound) == (4, 3, 3)
+    assert made.total_ms <= kept.total_ms
+
+
 def test_multiples_and_fixed_time() -> None:
     requests, plans = pool(), planner(4, dp=2)
     assert plans.compose(requests, multiple=4).waves % 4 == 0

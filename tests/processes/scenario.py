@@ -137,7 +137,8 @@ class Scenario:
         return (14 if self.name == "unequal" else 6) * GIB
 
     def pool(self) -> Any:
-        pool: list[Any] = sequences(5 if self.name == "empty" else 24)
+        count = {"empty": 5, "recomposed": 12 * self.dp}.get(self.name, 24)
+        pool: list[Any] = sequences(count)
         if self.name == "bad tokens" and self.odd:
             pool[-1] = [3, -1]
         if self.name == "other pool" and self.odd:
@@ -158,9 +159,10 @@ class Scenario:
     def plan(self, planner: Planner) -> None:
         if self.name == "planning raises" and self.odd:
             spoil(planner)
-        waves = planner.waves(self.pool())
+        free = self.name == "recomposed"
+        waves = planner.waves(self.pool(), order="free" if free else None)
         for wave in waves:
-            self.waves.append(told(wave))
+            self.waves.append(told(wave) | ({"version": waves.composition.version} if free else {}))
             self.step(planner, wave)
 
     def step(self, planner: Planner, wave: Any) -> None:
@@ -171,6 +173,8 @@ class Scenario:
             raise ValueError("the loss is not finite")
         if self.name == "killed" and self.odd:
             os._exit(9)
+        if self.name == "recomposed" and len(self.waves) == 1:
+            planner.observe(wave, peak_bytes=wave.available * 3 // 2 + self.rank)
         if self.name in ("peers", "observed"):
             planner.observe(wave, peak_bytes=GIB + self.rank)
 

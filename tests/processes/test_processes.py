@@ -94,6 +94,16 @@ def same_plans(results: Results) -> None:
             assert seen.setdefault((wave["dp_rank"], wave["start"]), mine) == mine
 
 
+def recomposed(results: Results) -> None:
+    """As `all_waves`; after the first wave, which needed more, the rest was composed again."""
+    all_waves(results)
+    for result in results:
+        assert result is not None
+        versions = [wave["version"] for wave in result["waves"]]
+        assert len(versions) > 1
+        assert versions == [1, *[2] * (len(versions) - 1)]
+
+
 def available_differs(results: Results) -> None:
     """As `all_waves`, each rank with its own available bytes."""
     all_waves(results)
@@ -179,6 +189,7 @@ SCENARIOS: dict[str, Check] = {
     "memory": available_differs,
     "peers": same_plans,
     "observed": all_waves,
+    "recomposed": recomposed,
     "slow": all_waves,
     "refused": refused,
     "bad tokens": fails("InputError", "-1"),

@@ -293,7 +293,7 @@ impl<'a, P: Price> Shop<'a, P> {
         if tokens > bin.room {
             return Ok(false);
         }
-        if !tokens <= self.unpriced && tokens > bin.checked {
+        if tokens > self.unpriced.max(bin.checked) {
             bin.atoms.push(atom);
             let left = self.left(&bin.atoms)?;
             bin.atoms.pop();

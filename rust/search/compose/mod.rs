@@ -67,9 +67,14 @@ impl Waves {
         self.bins.iter().flatten().map(|bin| bin.0.len()).sum()
     }
 
-    /// Less is better.
-    fn key(&self) -> (i64, usize, i64) {
-        (self.time, self.bins.len(), self.tokens)
+    /// Less is better. Times up to `ideal` are equal: what no order beats.
+    fn key(&self, ideal: i64) -> (i64, usize, i64, i64) {
+        (
+            self.time.max(ideal),
+            self.bins.len(),
+            self.time,
+            self.tokens,
+        )
     }
 }
 
@@ -129,29 +134,27 @@ fn search_in<P: Price>(shop: &mut Shop<'_, P>, problem: &Problem<'_>) -> Result<
     found.keep = waves_of(shop, &problem.keep, fixed)?;
     let complete = |made: &Waves| made.bins.len() % multiple == 0 && made.atoms() == placed.len();
     let mut best = Some(found.keep.clone()).filter(complete);
+    let ideal = bounds.time.div_euclid(dp as i64);
+    let near = if fixed == 0 { ideal + ideal / 500 } else { 0 }; // nothing to gain by less
+    let slowest = best.as_ref().map_or(i64::MAX, |keep| keep.time);
     let offer = |best: &mut Option<Waves>, made: Waves| {
-        let better = |best: &Waves| made.key() < best.key();
-        if complete(&made) && best.as_ref().is_none_or(better) {
+        let better = |best: &Waves| made.key(near) < best.key(near);
+        if made.time <= slowest && complete(&made) && best.as_ref().is_none_or(better) {
             *best = Some(made);
         }
     };
     if let Some(window) = problem.window {
         let lists = windowed(shop, &placed, dp, window)?;
-        let made = waves_of(shop, &lists, fixed)?;
-        offer(
-            &mut best,
-            Waves {
-                by: "window",
-                ..made
-            },
-        );
+        let mut made = waves_of(shop, &lists, fixed)?;
+        made.by = "window";
+        offer(&mut best, made);
     }
     let segments: usize = atoms.segments.iter().map(Vec::len).sum();
     let many = segments > MOST_SEGMENTS;
-    let ideal = bounds.time.div_euclid(dp as i64);
-    let ended = |time: i64| fixed == 0 && time <= ideal + ideal / 500; // nothing to gain
     let candidates = match problem.window {
-        _ if best.as_ref().is_some_and(|best| ended(best.time)) => Vec::new(),
+        _ if (best.as_ref()).is_some_and(|best| best.key(near) <= (near, found.waves, near, 0)) => {
+            Vec::new()
+        }
         None if problem.free && !many => build_all(shop, &placed)?,
         None if best.is_none() => vec![("runs", build::runs(shop, &placed)?)],
         _ => Vec::new(),
@@ -166,7 +169,7 @@ fn search_in<P: Price>(shop: &mut Shop<'_, P>, problem: &Problem<'_>) -> Result<
     let mut finalists: Vec<(i64, &'static str, Vec<Bin>)> = Vec::new();
     for count in counts.filter(|_| !candidates.is_empty()) {
         let before = finalists.iter().map(|one| one.0).min();
-        if before.is_some_and(ended) {
+        if before.is_some_and(|time| time <= near) {
             break;
         }
         let mut tried = attempts(shop, &candidates, &placed, (count * dp, dp), many)?;
@@ -183,11 +186,17 @@ fn search_in<P: Price>(shop: &mut Shop<'_, P>, problem: &Problem<'_>) -> Result<
             break; // more waves take no less
         }
     }
-    finalists.sort_by_key(|&(time, _, ref bins)| (time, bins.len()));
-    for (time, by, made) in finalists {
-        if best.as_ref().is_some_and(|best| best.time <= time) {
+    let key =
+        |(time, _, bins): &(i64, _, Vec<Bin>)| (near.max(*time), bins.len().div_ceil(dp), *time, 0);
+    finalists.sort_by_key(key);
+    for one in finalists {
+        if best
+            .as_ref()
+            .is_some_and(|best| best.key(near) <= key(&one))
+        {
             break; // no layout takes less than full sharing
         }
+        let (_, by, made) = one;
         let made = waves_of(shop, &in_waves(made, dp), fixed)?;
         offer(&mut best, Waves { by, ..made });
     }
