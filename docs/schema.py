@@ -76,7 +76,7 @@ COMMANDS = {
     "price": f"{JOB}memory?: #memory; doubtful?: #doubt[]; fits?: boolean|null; dp_rank?: integer; "
     "empty?: string[]; plan?: #plan; price?: #price",
     "sweep": "source?: #source; models?: #model[]; results?: #result[]; assumed?: string; "
-    "best?: integer|null",
+    "best?: integer[]",
     "inspect": "model?: #model|null; source?: #source; files? labels? unused? odd?: string[]; "
     "columns?: {string}; sequences? tokens? labelled? pads?: integer; groups?: integer|null; "
     "lengths?: #lengths; sharing?: #sharing; empty?: #empty",

@@ -97,8 +97,8 @@ def search(wave: Wave) -> str:
 
 
 PAGES = {
-    "plan": (1460, "plan rollouts.npz --gpus 8 --cp 4 --ep 2 --gpu H100 --colocated 19GiB"),
-    "sweep": (760, "sweep rollouts.npz --gpus 8 --tp 1,2 --cp 1,2,4 --ep 1,8 --gpu H100"),
+    "plan": (2420, "plan rollouts.npz --gpus 8 --cp 4 --ep 2 --gpu H100 --colocated 19GiB"),
+    "sweep": (1660, "sweep rollouts.npz --gpus 8 --tp 1,2 --cp 1,2,4 --ep 1,8,16 --gpu H100"),
 }
 """Height in pixels and command of each page that is shown."""
 
@@ -115,7 +115,7 @@ def pages(folder: Path, data: Path) -> None:
             done = subprocess.run([sys.executable, "-m", "waveplan", *words], cwd=made, check=False)
             assert done.returncode in (0, 1)
             shown = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-            shown += [f"--user-data-dir={made}/profile", f"--window-size=1000,{height}"]
+            shown += [f"--user-data-dir={made}/profile", f"--window-size=1100,{height}"]
             shown += [f"--screenshot={folder.absolute() / name}.png", f"{made}/{name}.html"]
             subprocess.run(shown, check=True, capture_output=True)
 

@@ -125,7 +125,7 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
         *summary(waves, found, elapsed),
         *((option,) if option else ()),
         memory_table(parts, place, found.doubtful),
-        f"{assumed(planner, waves)}\n{job.model_text()}",
+        f"{assumed(job, planner, waves)}\n{job.model_text()}",
         out=out,
     )
     options.report_empty(requests, out)

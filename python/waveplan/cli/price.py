@@ -127,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
         charges(priced),
         *doubts(doubtful),
         *((priced.explain(),) if args.explain else ()),
-        f"{assumed(planner)}\n{job.model_text()}",
+        f"{assumed(job, planner)}\n{job.model_text()}",
         out=out,
     )
     options.report_empty(requests, out)

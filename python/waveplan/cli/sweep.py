@@ -175,6 +175,8 @@ def _text(data: dict[str, Any], most: int | None) -> list[Table | str]:
     if more := len(data["rows"]) - len(table.rows):
         table.add("...", f"{integer(more)} more: --all", *[""] * (len(names) - 2))
     parts: list[Table | str] = [data["answer"], *([table] if table.rows else [])]
+    if data["notes"]:
+        parts.append("\n".join(data["notes"]))
     if data["impossible"]:
         number = sum(item["number"] for item in data["impossible"])
         lines = [f"impossible: {count(number, 'configuration')}"]

@@ -70,12 +70,15 @@ class Outcome:
     tokens_per_gpu: float = 0.0
 
 
-def best(results: Sequence[tuple[Job, Outcome]]) -> int | None:
-    """Position of the outcome with the least modelled time a token, of those that plan every
-    request; then the one with fewer GPUs, then with less required. None if there is none."""
-    whole = [i for i, (_, outcome) in enumerate(results) if outcome.status == "ok"]
-    rank = {i: (out.us_per_token, out.gpus, out.required) for i, (_, out) in enumerate(results)}
-    return min(whole, key=rank.__getitem__, default=None)
+def best(results: Sequence[tuple[Job, Outcome]]) -> list[int]:
+    """Position of the outcome of each model with the least modelled time a token, of those that
+    plan every request; then the one with fewer GPUs, then with less required."""
+    found: dict[str, int] = {}
+    rank = [(out.us_per_token, out.gpus, out.required) for _, out in results]
+    for i, (job, outcome) in enumerate(results):
+        if outcome.status == "ok":
+            found[job.model] = min(found.get(job.model, i), i, key=rank.__getitem__)
+    return list(found.values())
 
 
 def jobs(axes: Mapping[str, Sequence[Any]]) -> list[Job]:

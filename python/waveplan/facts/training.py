@@ -384,8 +384,9 @@ class Training:
             return self.kernels
         return "eager" if self.lora_rank else "fused"
 
-    def assumed(self) -> str:
-        """How layers run, in a few words: what prices take for granted unless they are told."""
+    def assumed(self, *, gpu: bool = True) -> str:
+        """How layers run, in a few words: what prices take for granted unless they are told, with
+        the GPU's kind where asked."""
         parts = [f"{self.kernels_of} layers", f"{self.head} head", f"{self.attention} attention"]
         if self.attention_dropout or self.hidden_dropout:
             parts.append("dropout")
@@ -394,7 +395,8 @@ class Training:
         if self.backward:
             moments = DTYPE_BYTES[self.moment_dtype] if self.optimizer == "adam" else 0
             parts.append(self.optimizer + (" in 16 bits" if moments == 2 else ""))
-        parts.append(f"{self.gpu} GPU")
+        if gpu:
+            parts.append(f"{self.gpu} GPU")
         return ", ".join(part.replace("_", "-") for part in parts)
 
     @property

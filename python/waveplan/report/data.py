@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from waveplan.budget import format_bytes
 from waveplan.desk.hints import hints
 from waveplan.pricing import Measures, Price, price
 from waveplan.report.summary import (
@@ -65,19 +66,20 @@ def collect(
         "title": f"waveplan: {job.model} on {job.ranks_text()}",
         "answer": answer(waves, run, run.start >= run.groups),
         "job": [
-            setting(job, planner, held),
+            setting(job, planner, held, model=False),
             f"{job.model}: {found['text']}",
             *found["notes"],
-            assumed(planner, waves),
+            assumed(job, planner, waves),
             *pads_text(run.pool, waves),
         ],
         "requests": len(run.pool),
         "gpus": planner.topology.world,
         "available": run.available,
         "dp": job.dp,
+        "cp": job.cp,
         "least_waves": least_waves(waves, run),
         "tightest": None if at is None else at + 1,
-        "card": _card(held, run, tightest),
+        "card": _card(planner, held, run, tightest),
         "more": None if at is None else _more(job, planner, waves, run),
         "waves": [
             {"number": i + 1, **figures(wave), "stopped": reason(wave), "shares": _shares(wave)}
@@ -118,29 +120,42 @@ def collect(
     }
 
 
-def _card(found: dict[str, Any], run: Waves, wave: Wave | None) -> dict[str, Any]:
+def _card(planner: Planner, found: dict[str, Any], run: Waves, wave: Wave | None) -> dict[str, Any]:
     """The memory of one GPU while a wave runs: parts that add up to the whole."""
+    doubtful = [state.name for state in run.doubtful]
+    named = ", ".join(doubtful) if len(doubtful) <= 4 else "see Details"
     rows: list[tuple[str, str, int, str]] = [
         ("resident", kind, size, RESIDENT.get(kind, "of your own rules"))
         for kind, size in found["resident_kinds"].items()
     ]
+    rows += [
+        ("colocated", "colocated", found["colocated"], "held by other processes"),
+        (
+            "reserve",
+            "reserve",
+            found["reserve"] or 0,
+            f"{planner.budget.reserve:.0%} of the device, never used",
+        ),
+        (
+            "margin",
+            "margin",
+            found["margin"],
+            f"{planner.margin:.0%} of {format_bytes(found['before_margin'])}, kept back for "
+            f"{count(len(doubtful), 'rule')} in doubt: {named}",
+        ),
+    ]
     if wave is not None:
         shown, rest, margin, factor = parts(wave.plan.price, SHOWN_RULES)
+        smaller = sum(size > 0 for size in wave.plan.price.terms.values()) - len(shown)
         rules = wave.plan.price.bound.rules.rules
         for name, size in shown:
             rows.append(("wave", name, size, short(rules[name].why) if name in rules else ""))
         rows += [
-            ("wave", "smaller charges", rest, ""),
+            ("wave", "smaller charges", rest, f"of {count(smaller, 'rule')} together"),
             ("wave", "other forwards", wave.required - wave.plan.price.required, "of the split"),
-            ("wave", "safety factor", factor, "on what the rules charge"),
+            ("wave", "safety factor", factor, "added to all that the rules charge"),
             ("wave", "allowance", margin, "stands in for uncharged rules"),
         ]
-    doubtful = count(len(run.doubtful), "rule")
-    rows += [
-        ("colocated", "colocated", found["colocated"], "held by other processes"),
-        ("reserve", "reserve", found["reserve"] or 0, "of the device, never used"),
-        ("margin", "margin", found["margin"], f"kept back for {doubtful} in doubt"),
-    ]
     used = found["wave"] or 0
     rows.append(("free", "free", found["available"] - used, "left beside the wave" if wave else ""))
     return {
@@ -148,6 +163,7 @@ def _card(found: dict[str, Any], run: Waves, wave: Wave | None) -> dict[str, Any
         "device": found["device"] is not None,
         "wave": used,
         "resident": found["resident"],
+        "available": found["available"],
         "dp_rank": 0 if wave is None else wave.dp_rank,
         "parts": [
             {"kind": kind, "name": name, "bytes": size, "why": why}
@@ -176,22 +192,33 @@ def _more(job: Job, planner: Planner, waves: Sequence[Wave], run: Waves) -> dict
         "now": wave.required,
         "required": stop.required,
         "dp_rank": stop.dp_rank,
+        "now_dp_rank": wave.dp_rank,
         "binding": None,
+        "grown": [],
         "changes": [],
     }
     if stop.kind == "memory" and stop.plan is not None and stop.plan.required > stop.available:
         binding = stop.binding
         assert binding is not None
-        rule = planner.bound.rules.rules.get(binding.term)
-        made["binding"] = {
-            "rank": binding.rank,
-            "phase": binding.phase,
-            "term": binding.term,
-            "bytes": binding.bytes,
-            "why": short(rule.why) if rule else "",
-        }
+        made["binding"] = {"rank": binding.rank, "phase": binding.phase}
+        shares = wave.shares or (wave,)
+        made["grown"] = _grown(shares[stop.dp_rank or 0].plan.price, stop.plan.price)
         made["changes"] = _changes(job, planner, run.pool, stop.plan)
     return made
+
+
+def _grown(now: Price, wider: Price) -> list[dict[str, Any]]:
+    """What each rule charges at a wave's width and at the next, those that grow most first."""
+    charged: list[tuple[str, int, int]] = [
+        (name, now.terms.get(name, 0), wider.terms.get(name, 0))
+        for name in dict.fromkeys((*wider.terms, *now.terms))
+    ]
+    charged.sort(key=lambda item: (item[1] - item[2], item[0]))
+    shown = [item for item in charged if item[2] != item[1]][:SHOWN_RULES]
+    before = now.required - sum(item[1] for item in shown)
+    after = wider.required - sum(item[2] for item in shown)
+    lines = [*shown, ("all else, safety factor included", before, after)]
+    return [{"rule": name, "now": before, "then": after} for name, before, after in lines]
 
 
 def _changes(job: Job, planner: Planner, pool: Requests, plan: Plan) -> list[dict[str, Any]]:

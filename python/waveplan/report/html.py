@@ -19,13 +19,14 @@ from waveplan.report.page import (
     table,
     tiles,
 )
-from waveplan.report.summary import count
+from waveplan.report.summary import count, share
 from waveplan.report.table import Markup
 
 __all__ = ["page", "part_colours"]
 
 GIB = 1 << 30
-RESIDENT = ("#46566b", "#5d6f87", "#7889a1", "#93a3b8", "#aebccd")
+TAKEN = ("resident", "colocated", "reserve", "margin")
+RESIDENT = ("#34435a", "#7d93ad", "#51657f", "#a9bacd", "#67808f", "#c9d4e0")
 FIXED = {
     "smaller charges": "#b9a88f",
     "other forwards": "#7a6a53",
@@ -42,6 +43,21 @@ TREE = {
     "own": ("#56b4e9", "of one sequence alone"),
     "again": ("#999999", "shared, but repeated: cheaper than one more level"),
 }
+WORDS = {
+    "resident": "what a GPU holds between waves",
+    "available": "what is left for waves: the device less resident, colocated, reserve and margin",
+    "required": "what a wave needs of it, with the safety factor of the rule set",
+    "margin": "kept back only while a rule that matters for these requests is in doubt",
+    "rule": "a formula for the bytes of one thing; a rule in doubt is unmeasured (used beyond where "
+    "it was checked) or uncharged (no formula holds)",
+    "wave": "the requests that run between two optimizer steps or weight syncs, split over DP ranks",
+    "DP, TP, CP, EP rank": "the parts of data, tensor, context and expert parallelism; a GPU has "
+    "one rank of each, and expert ranks span the others",
+    "packed": "tokens once shared prefixes are stored once; a pack is one line of them",
+    "layout": "which shared prefixes a pack stores once",
+    "width": "how many requests (or groups of them) the search puts in a wave",
+}
+"""What the words of the page mean."""
 LABELLED = 0.075, 0.045
 """The least width and height of a box with its label inside."""
 
@@ -89,28 +105,40 @@ def _head(data: dict[str, Any]) -> str:
         least = "" if bound is None else f"; no order needs fewer than {bound:,} waves"
         card = data["card"]
         facts = [
-            (f"{widest:,}", "requests in the widest wave", f"of {data['requests']:,} in the pool"),
             (
-                f"{len(waves):,}",
-                "wave" if len(waves) == 1 else "waves",
-                f"{planned:,} of {data['requests']:,} requests planned{least}",
+                f"{planned:,} of {data['requests']:,}",
+                f"requests fit, in {count(len(waves), 'wave')}",
+                f"{widest:,} in the widest{least}",
             ),
             (
                 f"{1 - packed / logical if logical else 0:.0%}",
-                "of all tokens saved by sharing",
-                f"{packed:,} packed of {logical:,}",
+                "fewer tokens by sharing prefixes",
+                f"{packed:,} stay of {logical:,}",
             ),
             (
                 format_bytes(card["wave"]),
-                "for the tightest wave",
+                "required by the tightest wave",
                 f"of {format_bytes(data['available'])} available on each GPU",
             ),
+            *_next(data["more"]),
         ]
     return (
         f'<header><p class="brand">{escape(data["title"])}, {count(data["gpus"], "GPU")}</p>'
         f"<h1>{escape(data['answer'])}</h1>{tiles(facts)}"
         f'<div class="job">{lines}</div></header>'
     )
+
+
+def _next(more: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """What a wider wave would take, as a figure."""
+    fit = [one for one in more["changes"] if one["fits"]]
+    if not fit:
+        return []
+    options = [one["change"] for one in fit if one["change"].startswith("-")]
+    what = f"would fit {count(more['width'], more['unit'])} in wave {more['wave']}"
+    amount, _, rest = fit[0]["change"].partition(" more ")
+    note = f"or {options[0]}" if options else ""
+    return [(f"{amount} more", f"{rest} {what}", note)] if rest else [(options[0], what, "")]
 
 
 def _card(data: dict[str, Any]) -> str:
@@ -122,7 +150,7 @@ def _card(data: dict[str, Any]) -> str:
         (f"{part['name']}: {format_bytes(part['bytes'])}", part["bytes"], colour)
         for part, colour in zip(parts, colours, strict=True)
     ]
-    groups: list[list[Any]] = []
+    groups: list[Any] = []
     for part in parts:
         if groups and groups[-1][0] == part["kind"]:
             groups[-1][1] += part["bytes"]
@@ -133,28 +161,40 @@ def _card(data: dict[str, Any]) -> str:
         f"{f'<b>{kind}</b> {format_bytes(size)}' if size > 0.09 * over else ''}</span>"
         for kind, size in groups
     )
-    rows = [
-        (
-            Markup(f'<b class="dot" style="background:{colour}"></b>'),
-            part["kind"] if i == 0 or parts[i - 1]["kind"] != part["kind"] else "",
-            part["name"] if part["name"] != part["kind"] else "",
-            format_bytes(part["bytes"]),
-            f"{part['bytes'] / whole:.0%}",
-            part["why"],
-        )
-        for i, (part, colour) in enumerate(zip(parts, colours, strict=True))
-    ]
+    sizes = dict[str, int](groups)
+    several = {part["kind"] for part in parts if part["kind"] != part["name"]}
+    rows = list[Sequence[object]]()
+    for i, (part, colour) in enumerate(zip(parts, colours, strict=True)):
+        kind, dot = part["kind"], Markup(f'<b class="dot" style="background:{colour}"></b>')
+        if kind in several and (i == 0 or parts[i - 1]["kind"] != kind):
+            whose = "of which" if kind == "wave" else "between waves, of which"
+            rows.append(_line("", Markup(f"<b>{kind}</b>"), sizes[kind], whole, whose))
+        name = part["name"] if kind in several else Markup(f"<b>{kind}</b>")
+        rows.append(_line(dot, name, part["bytes"], whole, part["why"]))
     tightest = data["tightest"]
     text = f"A GPU of {'' if card['device'] else 'at least '}{format_bytes(whole)}. "
     if tightest is not None:
-        place = f" on DP rank {card['dp_rank']}" if data["dp"] > 1 else ""
-        text += f"The bar is wave {tightest}, the tightest, on its busiest CP rank{place}."
+        place = f"DP rank {card['dp_rank']}, which requires most" if data["dp"] > 1 else ""
+        rank = "its busiest CP rank" if data["cp"] > 1 else ""
+        where = ", and there on ".join(part for part in (place, rank) if part)
+        text += f"The bar is wave {tightest}, the tightest{f', on {where}' if where else ''}. "
+    off = [f" - {kind} {format_bytes(sizes[kind])}" for kind in TAKEN if kind in sizes]
+    text += (
+        f"Available: device {format_bytes(whole)}{''.join(off)} = "
+        f"{format_bytes(card['available'])}."
+        if card["device"]
+        else f"Available: {format_bytes(card['available'])}, as stated."
+    )
     return section(
         "Memory of one GPU",
         text,
         f'<div class="card"><div class="over">{names}</div>{bar(labels, over)}</div>',
-        f'<div class="parts">{table(("", "what", "part", "bytes", "share", "for"), rows, ("bytes", "share"), 99)}</div>',
+        f'<div class="parts">{table(("", "part", "bytes", "share", "for"), rows, ("bytes", "share"), 99)}</div>',
     )
+
+
+def _line(dot: str, name: str, size: int, whole: int, why: str) -> Sequence[object]:
+    return dot, name, format_bytes(size), share(size, whole), why
 
 
 def _more(data: dict[str, Any]) -> str:
@@ -176,35 +216,65 @@ def _more(data: dict[str, Any]) -> str:
             title, f"The waves of the whole pool were composed together: {more['composed']}."
         )
     if more["binding"] is None:
-        text = {
+        why = {
             "time": "it would fit, but does less work in its modelled time; "
             "--objective widest takes it"
         }.get(more["kind"], more["text"])
         return section(
             title,
-            f"{wave.capitalize()} has {count(more['current'], more['unit'])}. With {one}: {text}.",
+            f"{wave.capitalize()} has {count(more['current'], more['unit'])}. With {one}: {why}.",
         )
     binding = more["binding"]
     full = max(more["required"], more["available"]) * 1.06
     lacks = more["required"] - more["available"]
+    current = count(more["current"], more["unit"])
+    now, then = (
+        "" if rank is None or data["dp"] == 1 else f", on DP rank {rank}"
+        for rank in (more["now_dp_rank"], more["dp_rank"])
+    )
     rows = [
-        (count(more["current"], more["unit"]), more["now"], "#009e73", "fits"),
-        (one, more["required"], "#d55e00", f"{format_bytes(lacks)} too much"),
+        (current, more["now"], "#009e73", f"fits{now}"),
+        (one, more["required"], "#d55e00", f"{format_bytes(lacks)} too much{then}"),
     ]
     bars = "".join(
         f'<div class="row"><span>{escape(name)}</span>{bar([(name, size, colour)], full, more["available"])}'
         f'<span class="v">{format_bytes(size)}<small>{escape(verdict)}</small></span></div>'
         for name, size, colour, verdict in rows
     )
-    where = "" if more["dp_rank"] is None else f"DP rank {more['dp_rank']}, "
-    why = f": {binding['why'].removesuffix('.')}" if binding["why"] else ""
-    text = (
-        f"{wave.capitalize()} has {count(more['current'], more['unit'])}. The next width, {one}, "
-        f"requires {format_bytes(more['required'])}, but only {available} are available (the red "
-        f"line). The peak is in the {binding['phase']} on {where}CP rank {binding['rank']}; the "
-        f"largest charge is {binding['term']} with {format_bytes(binding['bytes'])}{why}."
+    step = more["width"] - more["current"]
+    each = (
+        f" (a wave grows by a request for each of the {data['dp']} DP ranks, so not "
+        f"{more['current'] + 1:,})"
+        if data["dp"] > 1 and step == data["dp"]
+        else ""
     )
-    return section(title, text, bars, _changes(more["changes"], one))
+    rank = f", on CP rank {binding['rank']}" if data["cp"] > 1 else ""
+    text = (
+        f"{wave.capitalize()} has {current}. The next width, {one}{each}, requires "
+        f"{format_bytes(more['required'])}{then}; {available} are available. It would peak in the "
+        f"{binding['phase']}{rank}."
+    )
+    lines = [
+        (
+            Markup(f"<code>{escape(one['rule'])}</code>") if "." in one["rule"] else one["rule"],
+            format_bytes(one["now"]),
+            format_bytes(one["then"]),
+            ("+" if one["then"] >= one["now"] else "-")
+            + format_bytes(abs(one["then"] - one["now"])),
+        )
+        for one in more["grown"]
+    ]
+    head = ("rule", f"at {more['current']:,}", f"at {more['width']:,}", "change")
+    place = then.removeprefix(", ")
+    return section(
+        title,
+        text,
+        bars,
+        key([(f"available: {available}", "var(--red)")]),
+        _changes(more["changes"], one),
+        f"<h3>What grows from {current} to {more['width']:,}{f' {place}' if place else ''}</h3>",
+        f'<div class="records">{table(head, lines, head[1:])}</div>',
+    )
 
 
 def _changes(changes: Sequence[dict[str, Any]], what: str) -> str:
@@ -229,7 +299,7 @@ def _changes(changes: Sequence[dict[str, Any]], what: str) -> str:
     ]
     head = ("change", f"{what} then", "required", "available", "GPUs")
     title = f"What would let {what} fit, one change at a time"
-    return f"<h3>{escape(title)}</h3>" + table(head, rows, head[2:])
+    return f'<h3>{escape(title)}</h3><div class="records">{table(head, rows, head[2:])}</div>'
 
 
 def _waves(data: dict[str, Any]) -> str:
@@ -442,6 +512,8 @@ def _details(data: dict[str, Any]) -> str:
                 table(head, rows, right),
             )
         )
+    named = "".join(f"<dt>{word}</dt><dd>{text}</dd>" for word, text in WORDS.items())
+    parts.append(folded("Words", "", f"<dl>{named}</dl>"))
     return section("Details", "", *parts)
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "parts",
     "reason",
     "setting",
+    "share",
     "short",
     "states",
     "summary",
@@ -81,7 +82,7 @@ def memory_table(parts: dict[str, Any], what: str, doubtful: Sequence[Status] = 
 
     def add(name: str, size: int | None, text: str, least: int = 1) -> None:
         if size is not None and size >= least:
-            table.add(name, format_bytes(size), f"{size / total:.0%}", text)
+            table.add(name, format_bytes(size), share(size, total), text)
 
     how = "between waves, by the rules" if parts["resident_terms"] else "between waves, as stated"
     add("resident", parts["resident"], how)
@@ -111,9 +112,15 @@ RESIDENT = {
 }
 
 
-def setting(job: Job, planner: Planner, parts: dict[str, Any]) -> str:
-    """Return what an answer assumes, in one line: devices, ranks, memory, training mode, model."""
-    topology, training, model = planner.topology, planner.training, planner.model
+def share(size: int, whole: int) -> str:
+    """12%, and <1% where rounding would leave nothing."""
+    return "<1%" if 0 < size * 200 < whole else f"{size / max(1, whole):.0%}"
+
+
+def setting(job: Job, planner: Planner, parts: dict[str, Any], *, model: bool = True) -> str:
+    """Return what an answer assumes, in one line: devices, ranks, memory, training mode, and the
+    model where asked."""
+    topology, training, of = planner.topology, planner.training, planner.model
     ranks = f" ({topology})" if str(topology) != "one rank" else ""
     devices = f"{topology.world:,} x {job.device}" if job.device else count(topology.world, "GPU")
     if parts["device"] is not None:
@@ -122,14 +129,17 @@ def setting(job: Job, planner: Planner, parts: dict[str, Any]) -> str:
         held = f"{_gib(parts['before_margin'])} GiB available"
     else:
         held = f"{_gib(parts['resident'])} GiB resident"
+    if parts["colocated"]:
+        held += f", {_gib(parts['colocated'])} colocated"
     if parts["margin"]:
         held += f", margin {planner.margin:.0%}"
     mode = f"LoRA {training.lora_rank}" if training.lora_rank else "full fine-tuning"
-    experts = f", {model.experts:,} experts" if model.experts else ""
-    return (
-        f"on {devices}{ranks}; {held}, {mode}, {training.recompute} recompute; "
-        f"{job.model}: {model.layers:,} layers{experts}, {model.parameters / 1e9:.1f} B parameters"
-    )
+    text = f"on {devices}{ranks}; {held}, {mode}, {training.recompute} recompute"
+    if not model:
+        return text
+    experts = f", {of.experts:,} experts" if of.experts else ""
+    size = f"{of.parameters / 1e9:.1f} B parameters"
+    return f"{text}; {job.model}: {of.layers:,} layers{experts}, {size}"
 
 
 def _gib(size: int) -> str:
@@ -264,9 +274,9 @@ def reason(wave: Wave) -> str:
     return f"{text}; runs as {parts} forwards" if parts > 1 else text
 
 
-def assumed(planner: Planner, waves: Sequence[Wave] = ()) -> str:
+def assumed(job: Job, planner: Planner, waves: Sequence[Wave] = ()) -> str:
     """Return what prices and plans take for granted unless they are told."""
-    parts = [planner.training.assumed()]
+    parts = [planner.training.assumed(gpu=job.device is None)]
     if any(wave.plan.packed_tokens < wave.plan.logical_tokens for wave in waves):
         parts.append("shared prefixes stored once (--no-sharing for a trainer that repeats them)")
     if planner.topology.pp > 1:
@@ -364,16 +374,15 @@ def charges(price: Price) -> Table:
     ]
     for value, name, why in rows:
         if value > 0:
-            table.add(format_bytes(value), f"{value / max(1, price.required):.0%}", name, why)
+            table.add(format_bytes(value), share(value, price.required), name, why)
     peak = f"in {price.explanation.phase}"
     table.add(format_bytes(price.required), "100%", "required", f"the peak is {peak}")
     return table
 
 
-def short(text: str, most: int = 72) -> str:
-    """The first clause of a sentence, cut at a word."""
-    first = text.split(";")[0]
-    return first if len(first) <= most else f"{first[: most - 4].rsplit(' ', 1)[0]} ..."
+def short(text: str) -> str:
+    """The first clause of a sentence."""
+    return text.split(";")[0].removesuffix(".")
 
 
 def explanation(wave: Wave, number: int) -> list[Table | Tree | str]:

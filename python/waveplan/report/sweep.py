@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from waveplan.budget import format_bytes
 from waveplan.desk.step import ASSUMED
 from waveplan.desk.sweep import best
-from waveplan.report.page import bar, document, folded, origin, section, table, tiles
+from waveplan.report.page import bar, document, origin, section, table, tiles
 from waveplan.report.summary import count
 from waveplan.report.table import Markup, integer
 
@@ -35,28 +35,30 @@ FIGURES: Sequence[tuple[str, Callable[[Outcome], str]]] = (
     ("GPUs", lambda out: integer(out.gpus)),
     ("us/token", lambda out: f"{out.us_per_token:,.1f}" if out.waves else ""),
     ("waves", lambda out: integer(out.waves)),
-    ("requests/GPU", lambda out: f"{out.requests_per_gpu:,.2f}"),
-    ("tokens/GPU", lambda out: f"{out.tokens_per_gpu:,.0f}"),
+    ("requests/GPU", lambda out: f"{out.requests_per_gpu:,.2f}" if out.waves else ""),
+    ("tokens/GPU", lambda out: f"{out.tokens_per_gpu:,.0f}" if out.waves else ""),
     ("required", lambda out: format_bytes(out.required) if out.waves else ""),
-    ("DP time", lambda out: f"{out.dp_time:.2f}"),
-    ("refused", lambda out: integer(out.refused)),
-    ("doubt", lambda out: integer(out.doubtful)),
+    ("available", lambda out: format_bytes(out.available)),
+    ("DP time", lambda out: f"{out.dp_time:.2f}" if out.waves else ""),
+    ("planned", lambda out: f"{out.planned:,} of {out.planned + out.refused:,}"),
+    ("doubt", lambda out: integer(out.doubtful) if out.waves else ""),
 )
 OPTIONAL = (
     "doubt",
     "DP time",
+    "available",
     "GPUs",
     "tokens/GPU",
     "requests/GPU",
     "waves",
     "required",
-    "refused",
+    "planned",
 )
 """Columns that go where the terminal is narrow, the first first."""
 ABOUT = {
     "us/token": "modelled microseconds of one GPU for a token",
     "requests/GPU": "of the mean wave",
-    "tokens/GPU": "of the mean wave",
+    "tokens/GPU": "of the mean wave, before prefixes are shared",
     "DP time": "modelled time of the slowest DP rank, over the mean",
     "doubt": "rules unmeasured or uncharged",
 }
@@ -69,7 +71,7 @@ def collect(
     provenance: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return the data of a sweep: JSON types only. Rows that plan every request come first, by
-    modelled time a token; the best is marked."""
+    modelled time a token, model by model; the best of each is marked."""
     axes = [
         (name, value)
         for name, value in AXES
@@ -79,18 +81,26 @@ def collect(
     figures = [
         (name, value)
         for name, value in FIGURES
-        if (name != "refused" or any(out.refused for _, out in results))
+        if (name != "planned" or any(out.refused for _, out in results))
+        and (name != "available" or len({out.available for _, out in results if out.gpus}) > 1)
         and (name != "DP time" or any(out.dp_time != 1 for _, out in results))
         and (name != "GPUs" or len({out.gpus for _, out in results if out.waves}) > 1)
     ]
     order = [i for i, (_, out) in enumerate(results) if out.status != "impossible"]
-    order.sort(key=lambda i: (results[i][1].refused, results[i][1].us_per_token))
+    models_ = list(dict.fromkeys(job.model for job, _ in results))
+    order.sort(
+        key=lambda i: (
+            models_.index(results[i][0].model),
+            results[i][1].refused,
+            results[i][1].us_per_token,
+        )
+    )
     rows = []
     for i in order:
         job, out = results[i]
-        mark = "best" if i == chosen else "" if out.status == "ok" else out.status
+        mark = "best" if i in chosen else "" if out.status == "ok" else out.status
         cells = [mark, *(value(job) for _, value in axes), *(value(out) for _, value in figures)]
-        rows.append({"cells": cells, "best": i == chosen, "name": _name(job, axes), **asdict(out)})
+        rows.append({"cells": cells, "best": i in chosen, "name": _name(job, axes), **asdict(out)})
     impossible: dict[str, dict[str, int]] = {}
     for job, out in results:
         if out.status == "impossible":
@@ -113,6 +123,8 @@ def collect(
         ],
         "total": len(results),
         "about": {name: ABOUT[name] for name, _ in figures if name in ABOUT},
+        "setting": _setting(results),
+        "notes": _notes(results),
         "assumed": ASSUMED,
         "models": list(models),
         "provenance": dict(provenance or {}),
@@ -124,66 +136,95 @@ def _name(job: Job, axes: Sequence[tuple[str, Callable[[Job], str]]]) -> str:
     return ", ".join(words.get(name, value(job)) for name, value in axes)
 
 
+def _setting(results: Sequence[tuple[Job, Outcome]]) -> list[str]:
+    """What all configurations have in common: requests, devices, training mode."""
+    lines: list[str] = []
+    possible = [(job, out) for job, out in results if out.status != "impossible"]
+    for _, out in possible:
+        if out.status == "ok" or not lines:
+            tokens = f", {count(out.logical_tokens, 'token')}" if out.status == "ok" else ""
+            lines = [f"{count(out.planned + out.refused, 'request')}{tokens}"]
+    gpus, memory = {out.gpus for _, out in possible}, {job.memory_text() for job, _ in possible}
+    if len(gpus) == len(memory) == 1:
+        lines.append(f"{count(gpus.pop(), 'GPU')}, each {memory.pop()}")
+    training = {job.training_text() for job, _ in possible}
+    return ["; ".join(lines)] * bool(lines) + (list(training) if len(training) == 1 else [])
+
+
+def _notes(results: Sequence[tuple[Job, Outcome]]) -> list[str]:
+    """What to know of these configurations."""
+    jobs, lines = [job for job, _ in results], list[str]()
+    if any(out.refused for _, out in results):
+        lines.append("partial: some requests can never fit; refused: none fits")
+    if any(job.ep > 1 for job in jobs):
+        lines.append("EP takes no GPUs of its own: expert ranks span DP, TP and CP ranks")
+    if any(job.tp > 1 and not job.sequence_parallel for job in jobs):
+        lines.append(
+            "TP runs without --sequence-parallel: each of its ranks holds the inputs of all layers"
+        )
+    if any(job.available is not None for job in jobs):
+        lines.append("--available takes for granted that what is resident fits; --gpu checks it")
+    return lines
+
+
 def _answer(
     results: Sequence[tuple[Job, Outcome]],
-    chosen: int | None,
+    chosen: Sequence[int],
     axes: Sequence[tuple[str, Callable[[Job], str]]],
 ) -> str:
     whole = sum(out.status == "ok" for _, out in results)
     of = count(len(results), "configuration")
-    if chosen is None:
+    if not chosen:
         return f"none of {of} plans every request"
-    job, out = results[chosen]
     several = {name for name, _ in axes}
-    memory = "" if "memory" in several else f" ({job.memory_text()})"
-    model = "" if "model" in several else f"{job.model} on "
-    return (
-        f"best of {of}: {model}{count(out.gpus, 'GPU')}{memory}, {_name(job, axes)}: "
-        f"{out.us_per_token:,.1f} us a token and GPU, {count(out.waves, 'wave')}; {whole:,} plan "
-        "every request"
-    )
+    found = []
+    for job, out in (results[i] for i in chosen):
+        memory = "" if "memory" in several else f" ({job.memory_text()})"
+        model = "" if "model" in several else f"{job.model} on "
+        found.append(
+            f"{model}{count(out.gpus, 'GPU')}{memory}, {_name(job, axes)}: "
+            f"{out.us_per_token:,.1f} us a token and GPU, {count(out.waves, 'wave')}"
+        )
+    return f"best of {of}: {'; '.join(found)}; {whole:,} plan every request"
 
 
 def page(data: dict[str, Any]) -> str:
     """Return the page of a sweep."""
-    return document(
-        data["title"],
-        [_head(data), _times(data), _impossible(data), _assumed(data)],
-        data,
-    )
+    return document(data["title"], [_head(data), _times(data), _assumed(data)], data)
 
 
 def _head(data: dict[str, Any]) -> str:
-    first = next((row for row in data["rows"] if row["best"]), None)
-    facts = []
-    if first is not None:
-        facts = [
+    first = [row for row in data["rows"] if row["best"]]
+    facts = [
+        (
+            f"{row['us_per_token']:,.1f} us",
+            "of GPU time for a token, modelled",
+            "the least of all" if len(first) == 1 else row["name"],
+        )
+        for row in first
+    ]
+    for row in first if len(first) == 1 else ():
+        facts += [
             (
-                f"{first['us_per_token']:,.1f} us",
-                "of one GPU a token",
-                "modelled, the least of all",
+                count(row["waves"], "wave"),
+                f"for {count(row['planned'], 'request')}",
+                f"on {count(row['gpus'], 'GPU')}",
             ),
             (
-                f"{first['waves']:,}",
-                "waves" if first["waves"] != 1 else "wave",
-                "for every request",
+                f"{row['requests_per_gpu']:,.2f}",
+                "requests for each GPU in a wave",
+                f"{row['tokens_per_gpu']:,.0f} tokens, before prefixes are shared",
             ),
             (
-                f"{first['requests_per_gpu']:,.2f}",
-                "requests a wave and GPU",
-                f"{first['tokens_per_gpu']:,.0f} tokens",
-            ),
-            (
-                format_bytes(first["required"]),
-                "for its tightest wave",
-                f"of {format_bytes(first['available'])} available on each GPU",
+                format_bytes(row["required"]),
+                "required by its tightest wave",
+                f"of {format_bytes(row['available'])} available on each GPU",
             ),
         ]
     whole = sum(row["status"] == "ok" for row in data["rows"])
-    title = (
-        f"Best: {first['name']}" if first is not None else "No configuration plans every request"
-    )
-    lines = "".join(f"<p>{escape(line)}</p>" for line in data["models"])
+    best = "; ".join(row["name"] for row in first)
+    title = f"Best: {best}" if first else "No configuration plans every request"
+    lines = "".join(f"<p>{escape(line)}</p>" for line in (*data["setting"], *data["models"]))
     of = f"{whole:,} of {count(data['total'], 'configuration')} plan every request"
     return (
         f'<header><p class="brand">{escape(data["title"])}: {of}</p>'
@@ -194,35 +235,41 @@ def _head(data: dict[str, Any]) -> str:
 
 def _times(data: dict[str, Any]) -> str:
     names = data["columns"]
-    whole = [row for row in data["rows"] if row["status"] == "ok"] or data["rows"]
-    slowest = max((row["us_per_token"] for row in whole), default=0) or 1
-    full = max((row["available"] for row in data["rows"]), default=0) or 1
-    at = names.index("us/token"), names.index("required")
-    head = list(names)
-    head[at[0] + 1 : at[0] + 1] = [" "]
-    head[at[1] + 2 : at[1] + 2] = ["  "]
+    slowest = max((row["us_per_token"] for row in data["rows"] if row["status"] == "ok"), default=0)
+    full = 1.03 * max((row["available"] for row in data["rows"]), default=0) or 1
+    time, held = names.index("us/token"), names.index("required")
     rows = []
     for row in data["rows"]:
-        colour = "#009e73" if row["best"] else "#0072b2" if row["status"] == "ok" else "#999999"
+        whole = row["status"] == "ok"
+        colour = "#009e73" if row["best"] else "#0072b2" if whole else "#999999"
         cells: list[object] = list(row["cells"])
-        if row["best"]:
-            cells[0] = Markup('<span class="yes">best</span>')
-        elif cells[0]:
-            cells[0] = Markup(f'<span class="no">{cells[0]}</span>')
-        shown = min(slowest, row["us_per_token"])
-        time = bar([(row["cells"][at[0]], shown, colour)], slowest)
-        held = bar([(row["cells"][at[1]], row["required"], colour)], full, row["available"])
-        cells[at[0] + 1 : at[0] + 1] = [time]
-        cells[at[1] + 2 : at[1] + 2] = [held]
+        if cells[0]:
+            kind = "yes" if row["best"] else "no"
+            cells[0] = Markup(f'<span class="{kind}">{cells[0]}</span>')
+        if whole:
+            drawn = bar([("", row["us_per_token"], colour)], slowest)
+            cells[time] = Markup(f"{cells[time]}{drawn}")
+        else:
+            # A row of its own under the row.
+            cells[-1] = Markup(
+                f'{cells[-1]}</td></tr><tr class="note"><td></td><td colspan="{len(names) - 1}">'
+                f"{escape(row['reason'])}"
+            )
+        if row["waves"]:
+            drawn = bar([("", row["required"], colour)], full, row["available"])
+            cells[held] = Markup(f"{cells[held]}{drawn}")
         rows.append(cells)
     right = {*names} - {"", "ranks", *data["axes"]}
+    lines = [f"{name}: {text}" for name, text in data["about"].items()] + data["notes"]
+    below = "".join(f"<p>{escape(line)}</p>" for line in lines)
     return section(
         "Configurations",
-        "Fastest first; those that leave requests unplanned last, in grey. The red line is what is "
-        "available to waves. "
-        + "; ".join(f"{name}: {text}" for name, text in data["about"].items())
-        + ".",
-        f'<div class="sweep">{table(head, rows, tuple(right))}</div>',
+        "Fastest first; those that leave requests unplanned last, with the reason. Bars under "
+        "us/token go from 0 to the slowest that plans every request; the red line over what is "
+        "required is what is available.",
+        f'<div class="sweep records">{table(names, rows, tuple(right), SHOWN)}</div>',
+        f'<div class="job">{below}</div>',
+        _impossible(data),
     )
 
 
@@ -231,11 +278,8 @@ def _impossible(data: dict[str, Any]) -> str:
         return ""
     rows = [("; ".join(item["configurations"]), item["reason"]) for item in data["impossible"]]
     number = sum(item["number"] for item in data["impossible"])
-    return folded(
-        f"{count(number, 'configuration')} cannot be",
-        "Each with its reason.",
-        f'<div class="long">{table(("configurations", "why"), rows, ())}</div>',
-    )
+    text = f"<h3>{count(number, 'configuration')} cannot be</h3>"
+    return f'{text}<div class="long">{table(("configurations", "why"), rows, ())}</div>'
 
 
 def _assumed(data: dict[str, Any]) -> str:

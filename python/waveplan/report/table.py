@@ -147,7 +147,9 @@ class Table:
             made = []
             for name, cell in zip(self.columns, cells, strict=True):
                 kind = ' class="n"' if name in self.right else ""
+                kind += f' data-name="{escape(name)}"' if tag == "td" else ""
                 text = cell if isinstance(cell, Markup) else escape(cell)
+                text = text if tag == "td" else text.replace("/", "/<wbr>")
                 made.append(f"<{tag}{kind}>{text}</{tag}>")
             return f"<tr>{''.join(made)}</tr>"
 
