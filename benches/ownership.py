@@ -195,7 +195,7 @@ def page(rows: list[Any], rules: RuleSet) -> str:
             figures(plans, requests)["waves"],
             *(f"{100 * slower(*of):+.1f}%" for of in (one, two, ({}, alike, known))),
         )
-    return f"{table.markdown()}\n{overall(rows)}\n"
+    return f"{table.markdown().rstrip()}\n\n{overall(rows)}\n"
 
 
 def slower(_: dict[str, Any], equal: dict[str, Any], known: dict[str, Any]) -> float:
