@@ -312,7 +312,7 @@ def check(case: Case, rules: RuleSet) -> None:
     # One reading: the profile learns it without outputs, and gives it back with what is apart.
     peak, kept = output + 7_000_003, output + 5_000_001
     planner.observe(wave, peak, kept)
-    (warm,) = planner.plan(pool).forwards
+    (warm,) = planner.wave(pool).plan.forwards
     check_forward(planner, warm, (peak, kept))
     check_ranks(planner, warm)
     least = bound_measures(cold.measures)

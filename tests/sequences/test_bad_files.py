@@ -314,7 +314,7 @@ READERS: dict[str, tuple[Callable[[Path], object], Any, bytes, str]] = {
         check,
         json.loads((data_folder() / "peaks.json").read_text())[:1],
         b"{}",
-        "a list of records",
+        "no record is an object with an id",
     ),
     "profiles": (
         Profiles.load,

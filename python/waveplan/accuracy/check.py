@@ -63,7 +63,10 @@ def check(
     unpriced: list[Unpriced] = []
     bases: set[tuple[Any, ...]] = set()
     if table and not any(isinstance(record, Mapping) and "id" in record for record in table):
-        raise InputError("no record is an object with an id: this is no file of measured peaks")
+        where = f"{records}: " if isinstance(records, str | os.PathLike) else ""
+        raise InputError(
+            f"{where}no record is an object with an id: this is no file of measured peaks"
+        )
     for index, record in enumerate(table):
         name = _id(index, record)
         if lacking := _lacking(record):
