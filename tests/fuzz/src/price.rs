@@ -88,7 +88,7 @@ fn per_pack(nodes: &[Node]) -> Option<Vec<bool>> {
     for node in nodes {
         let used: Vec<u32> = match *node {
             Node::Const(_) | Node::Plan(_) | Node::Pack(_) => vec![],
-            Node::Scale(a, _) | Node::SumPacks(a) | Node::MaxPacks(a) => vec![a],
+            Node::Scale(a, _) | Node::SumPacks(a) | Node::MaxPacks(a) | Node::Mark(a, _) => vec![a],
             Node::Choose(a, b, c) => vec![a, b, c],
             Node::Add(a, b)
             | Node::Sub(a, b)
@@ -134,7 +134,7 @@ fn node(draw: &mut Draw<'_>, i: u32, hostile: bool) -> Node {
     let kind = if i == 0 {
         draw.below(3)
     } else {
-        draw.below(18)
+        draw.below(19)
     };
     let mut at = || index(draw, i, hostile);
     match kind {
@@ -159,6 +159,10 @@ fn node(draw: &mut Draw<'_>, i: u32, hostile: bool) -> Node {
         }
         16 => Node::SumPacks(at()),
         17 => Node::MaxPacks(at()),
+        18 => {
+            let a = at();
+            Node::Mark(a, draw.below(3) as u32)
+        }
         0 => match draw.below(4) {
             3 => Node::Const(draw.wild()),
             _ => Node::Const(draw.between(-4, 1_000)),

@@ -92,6 +92,7 @@ impl<'a> Slow<'a> {
                 }
                 product.trunc() as i128
             }
+            Node::Mark(a, _) => i128::from(self.value(a, pack)?),
             Node::SumPacks(a) => {
                 let mut sum = 0_i64;
                 for value in self.each(a)? {
