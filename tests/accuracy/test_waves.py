@@ -117,6 +117,8 @@ def test_own_rules_price_own_waves(requests: Requests) -> None:
     (ours,) = check([record], rules).rows
     (plain,) = check([record]).rows
     assert ours.estimate == wave.price.estimate > plain.estimate
+    assert ours.assumed == ()
+    assert "recorded under other rules" in plain.assumed[0]
 
 
 def test_what_cannot_be_recorded(requests: Requests) -> None:

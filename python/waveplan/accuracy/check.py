@@ -16,7 +16,7 @@ from typing import Any
 
 from waveplan.accuracy import megatron, waves
 from waveplan.accuracy.records import Job, Unusable, figure_of, job, model_of, topology_of
-from waveplan.accuracy.report import STEP, Report, Row, Unpriced
+from waveplan.accuracy.report import OTHER_RULES, STEP, Report, Row, Unpriced
 from waveplan.budget import MARGIN
 from waveplan.checks import integer
 from waveplan.errors import InputError, one_line
@@ -108,7 +108,7 @@ def _row(record: Mapping[str, Any], rules: RuleSet) -> Row:
     if megatron.describes(record):
         return _test(record, rules)
     if waves.describes(record):
-        return _priced(record, _own(record), rules, record["peak_bytes"], "own waves")
+        return _priced(record, _own(record, rules), rules, record["peak_bytes"], "own waves")
     made = job(record, rules)
     if figure_of(record) != "increment":
         return _absolute(record, made, rules)
@@ -116,14 +116,15 @@ def _row(record: Mapping[str, Any], rules: RuleSet) -> Row:
     return _priced(record, made, rules, observed, _group(record, made))
 
 
-def _own(record: Mapping[str, Any]) -> Job:
+def _own(record: Mapping[str, Any], rules: RuleSet) -> Job:
     """Return the job of a record that a planner wrote."""
     facts, measures = waves.facts_of(record)
     made = measures.to_dict()
     packs, cold = made["packs"], bool(made["plan"]["cold"])
     gradient = any(pack["gradient"] for pack in packs)
     tokens = max(pack["local_tokens"] for pack in packs)
-    return Job(*facts, measures, gradient, cold, tokens, ())
+    notes = () if record.get("rules") == rules.name else (OTHER_RULES,)
+    return Job(*facts, measures, gradient, cold, tokens, notes)
 
 
 def _test(record: Mapping[str, Any], rules: RuleSet) -> Row:

@@ -143,6 +143,8 @@ class Row:
 
 def cause(row: Row) -> str:
     """Return why a row is below parity or outside its target, as far as its own fields tell."""
+    if OTHER_RULES in row.assumed:
+        return OTHER_RULES
     if row.class_name == "own waves, resident":
         return "more is allocated between waves than the rules of what is resident charge"
     if row.class_name == "resident":
@@ -174,6 +176,8 @@ FEW = 500
 """Tokens of a rank below which what a first call allocates counts."""
 
 
+OTHER_RULES = "it was recorded under other rules than these: see --rules"
+"""Note of a wave whose price was another when it ran."""
 STEP = "the peak is the optimizer's step"
 """Note of a record whose figure says nothing of tokens."""
 STRAIGHT = 2
