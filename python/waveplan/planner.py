@@ -494,12 +494,13 @@ class Planner:
         """Hashes of what decides plans besides the requests, which must be equal on all ranks."""
         settings = self._settings.replace(dp_rank=0)
         decided = settings, self.mode, self.trust, self.margin, self.strict
+        rules = self.bound.rules.read()
         return {
             "model facts": digest(replace(self.model, name="", family="")),
             "topology": digest(self.topology),
             "training": digest(self.training),
             "settings": digest(decided),
-            "pricing rules": digest((self.bound.rules, self.bound.rules.resident)),
+            "pricing rules": digest((rules, rules.resident)),
         }
 
 

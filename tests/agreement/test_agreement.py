@@ -30,7 +30,7 @@ from waveplan import (
     models,
 )
 from waveplan.agreement.protocol import Ranks
-from waveplan.pricing import default_rules
+from waveplan.pricing import RuleSet, default_rules
 from waveplan.profiles import Observed
 
 MODEL = models.get("Qwen3.6-35B-A3B")
@@ -414,6 +414,24 @@ def test_a_process_with_other_content_is_named_with_what_differs(
         assert isinstance(result, RankError), result
         assert result.rank == 1
         assert f": process 1 differs from the others in {says}" in str(result)
+
+
+def test_rules_are_equal_however_many_of_their_formulas_were_read() -> None:
+    def unread() -> RuleSet:
+        parts = ("bytes", "where", "checked", "applies")
+        known = default_rules().rules.items()
+        rules = {
+            name: replace(rule, **{part: str(rule.formula(part)) for part in parts})
+            for name, rule in known
+        }
+        return replace(default_rules(), rules=rules)
+
+    one, other = unread(), unread()
+    other.check()
+    assert repr(one) != repr(other)
+    facts = MODEL, Topology(), Training(), 4 * GIB
+    digests = [Planner(*facts, rules=rules).digests for rules in (one, other)]
+    assert digests[0] == digests[1]
 
 
 def test_the_tokens_are_hashed_once_a_pool_and_only_for_other_processes() -> None:

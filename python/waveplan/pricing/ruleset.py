@@ -194,6 +194,13 @@ class RuleSet:
         self._check_total(reached)
         self._check_safety(reached)
 
+    def read(self) -> RuleSet:
+        """This set with every formula read: it then prints as every equal set does."""
+        for rule in self.all_rules.values():
+            for part in _FORMULAS:
+                rule.formula(part)
+        return self
+
     @property
     def all_rules(self) -> Mapping[str, Rule]:
         """The rules of waves and of what is resident, by name."""
