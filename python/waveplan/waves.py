@@ -286,5 +286,5 @@ class Waves:
             reason = f"width {width} fits, but does less work in its modelled time"
         several = planner.topology.dp > 1
         tried = [one.required for one in found.probes if one.width == width and not one.fits]
-        rank = dp_rank if several else None
-        return Stopped(kind, width, available, plan, reason, rank, min(tried, default=0))
+        refused = min(tried, default=0) if kind == "memory" else 0
+        return Stopped(kind, width, available, plan, reason, dp_rank if several else None, refused)
