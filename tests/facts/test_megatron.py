@@ -261,6 +261,28 @@ def test_what_a_script_does_beside(tmp_path: Path) -> None:
         read_megatron(script)
 
 
+def test_what_of_a_script_is_left_out_is_said(tmp_path: Path) -> None:
+    """Options of other programs, and variables that stand alone and are not set."""
+    script = tmp_path / "run.sh"
+    sizes = "--num-layers 12 --hidden-size 1024 --num-attention-heads 16 --vocab-size 32000"
+    text = f"""
+    docker run --gpus all --shm-size 16g image
+    SIZES="{sizes} --position-embedding-type rope"
+    torchrun run.py $SIZES --bf16 $EXTRA "$@" --seq-length 64
+    """
+    script.write_text(text)
+    job = read_megatron(script)
+    assert (job.model.layers, job.sequence) == (12, 64)
+    assert job.notes[:3] == (
+        "not read, another program's: 'docker run --gpus all --shm-size 16g image'",
+        "$EXTRA is not set in the script: taken as empty",
+        "$@ is not set in the script: taken as empty",
+    )
+    script.write_text(text.replace("$EXTRA", "--my-own-flag 3"))
+    with pytest.raises(InputError, match=r"--my-own-flag: not known .*; give a copy"):
+        read_megatron(script)
+
+
 def test_a_launcher_of_slime() -> None:
     """It sets the type, the distributed optimizer and the dispatcher itself."""
     ranks = "--actor-num-nodes 2 --actor-num-gpus-per-node 8 --colocate --micro-batch-size 1"

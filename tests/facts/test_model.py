@@ -131,9 +131,28 @@ def test_dense_27b() -> None:
     assert count(model).total * 2 / 2 == pytest.approx(26.90e9, rel=1e-3)
 
 
-def test_unknown_name_lists_the_known() -> None:
-    with pytest.raises(InputError, match=r"no bundled model is called 'gpt-9'.*qwen3-8b"):
-        models.get("gpt-9")
+@pytest.mark.parametrize(
+    ("name", "bundled"),
+    [
+        ("qwen3_32b", "qwen3-32b"),
+        ("Qwen/Qwen3-4B-Instruct-2507", "qwen3-4b"),
+        ("QWEN3.6_35B_A3B", "qwen3.6-35b-a3b"),
+        ("qwen3-5-4b", "qwen3.5-4b"),
+        ("Llama-3.1-8B-Instruct", "llama-3.1-8b"),
+        ("meta-llama/Meta-Llama-3.1-8B", "llama-3.1-8b"),
+        ("llama3.1 8b", "llama-3.1-8b"),
+        ("gemma3-4b-it", "gemma-3-4b"),
+    ],
+)
+def test_names_are_spelled_as_people_do(name: str, bundled: str) -> None:
+    assert models.get(name).name == bundled
+
+
+def test_an_unknown_name_is_answered_with_those_close() -> None:
+    with pytest.raises(InputError, match=r"no bundled .* 'qwen3-9b'; did you mean qwen3.5-9b or"):
+        models.get("qwen3-9b")
+    with pytest.raises(InputError, match=r"no bundled .* 'zephyr'; known: .*qwen3-8b"):
+        models.get("zephyr")
     assert models.names() == sorted(models.names())
 
 

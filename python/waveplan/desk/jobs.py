@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import MISSING, Field, field, fields, make_dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -39,18 +38,17 @@ def model_named(name: str, like: str | None = None) -> Model:
     from waveplan.facts import models
     from waveplan.facts.model import Model
 
-    if (key := models.find(text("model", name))) is not None:
-        return models.get(key)
-    path = Path(name)
-    if path.suffix == ".json" or kind(path) is not None or name.startswith(("http:", "https:")):
+    path = Path(text("model", name))
+    if models.find(name) is None and (
+        path.suffix == ".json" or kind(path) is not None or name.startswith(("http:", "https:"))
+    ):
         return Model.from_hf(name if "://" in name else path, like)
-    last = name[:100].lower().rpartition("/")[2]
-    close = difflib.get_close_matches(last, models.names(), n=3, cutoff=0.5)
-    known = f"did you mean {' or '.join(close)}" if close else ", ".join(models.names())
-    raise InputError(
-        f"model {shown(name)} is neither a file nor bundled: {known}; or give its config.json, the "
-        "folder of its checkpoint, or --megatron FILE"
-    )
+    try:
+        return models.get(name)
+    except InputError as error:
+        raise InputError(
+            f"{error} Or give its config.json, the folder of its checkpoint, or --megatron FILE"
+        ) from None
 
 
 @lru_cache(maxsize=64)

@@ -6,10 +6,11 @@ Every argument is read, known to be harmless, or refused by name; ``megatron.jso
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -47,8 +48,9 @@ def option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def table(source: Source) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Arguments that are read, by name with underscores, and the options known to be harmless.
+def table(source: Source) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
+    """Arguments that are read, by name with underscores, the options known to be harmless, and what
+    of a launch script was left out.
 
     Raises:
         InputError: an argument is unknown, or one that changes memory in a way that is not read.
@@ -56,8 +58,8 @@ def table(source: Source) -> tuple[dict[str, Any], tuple[str, ...]]:
     found: dict[str, Any] = {}
     harmless: dict[str, None] = {}
     unknown: list[str] = []
-    known, slime = flags(), False
-    for given, value in _pairs(source):
+    known, slime, left_out = flags(), False, list[str]()
+    for given, value in _pairs(source, left_out):
         slime |= given.startswith("actor_num_")
         name, opposite = given, False
         if (alias := known["aliases"].get(given)) is not None:
@@ -85,7 +87,7 @@ def table(source: Source) -> tuple[dict[str, Any], tuple[str, ...]]:
         found["create_attention_mask_in_dataloader"] = False
         if found.get("moe_token_dispatcher_type", "allgather") == "allgather":
             found["moe_token_dispatcher_type"] = "alltoall"
-    return found, tuple(harmless)
+    return found, tuple(harmless), tuple(left_out)
 
 
 def _unknown(names: list[str]) -> str:
@@ -95,8 +97,8 @@ def _unknown(names: list[str]) -> str:
     listed = ", ".join(option(name) for name in dict.fromkeys(names[:8]))
     more = f" and {len(names) - 8} more" if len(names) > 8 else ""
     return (
-        f"{listed}{more}: not known to be read or harmless{hint}; leave out what does not change "
-        "the model or its memory"
+        f"{listed}{more}: not known to be read or harmless{hint}; give a copy of the arguments "
+        "without what changes neither the model nor its memory"
     )
 
 
@@ -111,9 +113,9 @@ def _on(name: str, value: Any) -> bool:
 # -- sources ------------------------------------------------------------------------------------
 
 
-def _pairs(source: Source) -> list[tuple[str, Any]]:
+def _pairs(source: Source, left_out: list[str]) -> list[tuple[str, Any]]:
     if isinstance(source, str | os.PathLike):
-        return _file(source)
+        return _file(source, left_out)
     if isinstance(source, Mapping):
         return _items(source)
     if hasattr(source, "__dict__") and not isinstance(source, Iterable):
@@ -145,7 +147,7 @@ def _items(values: Mapping[Any, Any]) -> list[tuple[str, Any]]:
     return pairs
 
 
-def _file(path: str | os.PathLike[str]) -> list[tuple[str, Any]]:
+def _file(path: str | os.PathLike[str], left_out: list[str]) -> list[tuple[str, Any]]:
     if kind(path) == "folder":
         raise InputError(f"{path} is a folder: give the file of arguments in it")
     if isinstance(path, str) and path.lstrip().startswith("--"):
@@ -159,7 +161,7 @@ def _file(path: str | os.PathLike[str]) -> list[tuple[str, Any]]:
             if not isinstance(value, dict):
                 raise InputError("it must hold the arguments by name, or a list of words")
             return _items(value)
-        pairs = _words(_script(read_text(path)))
+        pairs = _words(_script(read_text(path), left_out))
         first: dict[str, Any] = {}
         for name, given in pairs:
             if first.setdefault(name, given) != given and name in flags()["values"]:
@@ -204,8 +206,9 @@ def _words(words: list[str]) -> list[tuple[str, Any]]:
     return pairs
 
 
-def _script(script: str) -> list[str]:
-    """The words of a launch script: arrays and variables that it sets are put in."""
+def _script(script: str, left_out: list[str]) -> list[str]:
+    """The words of a launch script: arrays and variables that it sets are put in; what it does not
+    set, and options of other programs, are left out."""
     plain = re.sub(r"\\\r?\n", " ", script)
     plain = re.sub(r"\s\d?>&\d", " ", plain)
     plain = re.sub(
@@ -233,7 +236,33 @@ def _script(script: str) -> list[str]:
             variables[name] = value if variables.get(name, value) == value else ""
         else:
             left.append(word)
-    return [part for word in left for part in _expanded(word, variables).split()]
+    made = list[str]()
+    for end, run in itertools.groupby(left, lambda word: word == _END):
+        words = [part for word in run for part in _expanded(word, variables).split()]
+        made += [_END] if end else _arguments(words, variables.keys(), left_out)
+    return made
+
+
+def _arguments(words: list[str], known: Collection[str], left_out: list[str]) -> list[str]:
+    """The words of one command or array without what nothing is known of, which is noted."""
+    options = [_name(word.partition("=")[0]) for word in words if word[:2] == "--"]
+    lists = flags()
+    read = {*lists["switches"], *lists["values"], *lists["aliases"]}
+    trains = not read.isdisjoint(options) or any(word.endswith(".py") for word in words)
+    if not trains and "".join(words[:1])[:2] != "--":
+        if options:
+            left_out.append(f"not read, another program's: {shown(' '.join(words))}")
+        return []
+    made = list[str]()
+    for i, word in enumerate(words):
+        before = words[i - 1] if i else ""
+        valued = before[:2] == "--" and "=" not in before and _name(before) not in lists["switches"]
+        unset = re.fullmatch(r"\$\{?([@*]|\w+)(\[[@*]\])?\}?", word)
+        if unset is None or valued or unset[1] in known:
+            made.append(word)
+        else:  # the shell puts nothing there
+            left_out.append(f"{word} is not set in the script: taken as empty")
+    return made
 
 
 def _expanded(word: str, variables: dict[str, str]) -> str:

@@ -65,12 +65,12 @@ def read_megatron(
     Raises:
         InputError: an argument is unknown, missing (all are listed), or has a wrong value.
     """
-    values, harmless = table(source)
+    values, harmless, left_out = table(source)
     made, notes = sizes(values, padded_vocab)
     arguments = Arguments(values)
     context = arguments.number("max_position_embeddings") or arguments.number("seq_length")
     model = Model(**made, context=context)
-    notes_of = list(notes)
+    notes_of = [*left_out, *notes]
     topology = _topology(arguments, model, world, notes_of)
     batch = {
         name: arguments.number(key) or None

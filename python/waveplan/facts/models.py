@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from dataclasses import replace
@@ -9,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from waveplan.checks import shown
 from waveplan.errors import InputError
 from waveplan.facts.model import Model
 
@@ -29,27 +31,36 @@ def names() -> list[str]:
 
 def find(name: str) -> str | None:
     """The bundled name of a model that is called so, alone or as the last part of ``org/Name``."""
-    return next(
-        (key for key in (name.lower(), _plain(name)) if len(key) < 200 and key in _table()), None
-    )
+    return _spelled().get(_plain(name))
+
+
+@cache
+def _spelled() -> dict[str, str]:
+    return {_plain(name): name for name in _table()}
 
 
 def _plain(name: str) -> str:
-    """The last part of an address, without endings that say how a model was trained on."""
-    last = name.lower().rpartition("/")[2] if name.count("/") == 1 else ""
-    last = re.sub(r"^(meta-)?(?=llama)", "", last)
-    return re.sub(r"(-(base|instruct|it|pt|thinking|2507|v0\.1))+$", "", last)
+    """A name as names are compared: without its organisation, case, kinds of separators, and the
+    endings that say how a model was trained on."""
+    last = name[:200].lower()
+    last = last.rpartition("/")[2] if last.count("/") == 1 else last
+    last = re.sub(r"^(meta-)?(?=llama)", "", re.sub("[-_. ]+", "-", last))
+    last = re.sub(r"(-(base|instruct|it|pt|thinking|2507|v0-1))+$", "", last)
+    return re.sub("(?<=[a-z])-(?=[0-9])", "", last)  # Llama3 is Llama-3
 
 
 def get(name: str) -> Model:
-    """A bundled model by name; case does not matter.
+    """A bundled model by name, however it is spelled.
 
     Raises:
-        InputError: no bundled model has this name.
+        InputError: no bundled model has this name; the message has those that are close.
     """
-    key = str(name).lower()
-    if key not in _table():
-        raise InputError(f"no bundled model is called {name!r}: known are {', '.join(names())}")
+    key = find(str(name))
+    if key is None:
+        last = str(name)[:100].lower().rpartition("/")[2]
+        close = difflib.get_close_matches(last, names(), n=3, cutoff=0.5)
+        known = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names())}"
+        raise InputError(f"no bundled model is called {shown(name)}; {known}")
     return _model(key)
 
 
