@@ -207,9 +207,11 @@ class Planner:
 
     def resident(self) -> Resident:
         """Return what stays allocated between waves by the rules, whatever the budget states."""
-        from waveplan.pricing.resident import resident
+        from waveplan.pricing.resident import resident_of
 
-        return resident(self.model, self.topology, self.training, self.bound.rules)
+        bound = self.bound
+        stages = {stage: one.facts for stage, one in bound.compilers.items()}
+        return resident_of(stages, bound.rules.resident or bound.rules)
 
     def _available_now(self) -> int:
         if not self.budget.needs_resident:  # what a step needs beside it is not known then

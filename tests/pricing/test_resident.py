@@ -66,13 +66,7 @@ def test_weights_of_one_rank_are_all_parameters(name: str) -> None:
 def test_stages_together_hold_the_model(name: str) -> None:
     model = models.get(name)
     topology = Topology(pp=4)
-    from waveplan.facts.table import facts
-    from waveplan.pricing import resident_rules
-    from waveplan.pricing.resident import _stage
-
-    stages = [
-        _stage(facts(model, topology, FROZEN, stage), resident_rules(), stage) for stage in range(4)
-    ]
+    stages = [resident(model, topology, FROZEN, stage=stage) for stage in range(4)]
     copies = model.vocab * model.hidden if model.tied_embeddings else 0
     assert sum(map(_weights, stages)) == 2 * (count(model).total + copies)
     assert resident(model, topology, FROZEN).total == max(stage.total for stage in stages)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
+from collections.abc import Callable
+from functools import cache, partial
 
 from waveplan.checks import instance, integer
 from waveplan.errors import InputError
@@ -33,7 +35,8 @@ _TRAINING_SIZES = (
 )
 _WORDS = {"head": HEADS, "optimizer": ("adam8bit", "muon"), "gpu": ("ampere", "hopper")}
 """Facts of training that are one word: those words that rules read, as flags."""
-_OF_STAGE = ("stage_", "held_", "in_flight")
+_Layer = tuple[str, bool | None]
+"""Mixer of a layer, and its entry of `Model.feed_forward`."""
 _PARTS = {
     "recompute_modules": ("recompute", RECOMPUTE_MODULES),
     "offload": ("offload", ("activations", "optimizer")),
@@ -76,7 +79,7 @@ def facts(model: Model, topology: Topology, training: Training, stage: int = 0) 
         **layer_parameters(model),
         **_topology(model, topology),
         **_training(model, topology, training),
-        **_stage(model, topology, training, stage),
+        **_stages(model, topology, training)(stage),
     }
 
 
@@ -86,10 +89,10 @@ def stages(model: Model, topology: Topology, training: Training) -> dict[int, di
     A stage that has no more of anything than another is left out: with equal layers the first two
     and the last remain.
     """
-    table = facts(model, topology, training)
-    parts = {0: {name: table[name] for name in table if name.startswith(_OF_STAGE)}}
-    for stage in range(1, topology.pp):
-        made = _stage(model, topology, training, stage)
+    table, made_for = facts(model, topology, training), _stages(model, topology, training)
+    parts: dict[int, dict[str, int]] = {}
+    for stage in range(topology.pp):
+        made = made_for(stage)
         counts = made.values()
         if not any(all(map(operator.le, counts, other.values())) for other in parts.values()):
             parts[stage] = made
@@ -123,62 +126,71 @@ def _model(model: Model) -> dict[str, int]:
     }
 
 
-def _stage(model: Model, topology: Topology, training: Training, stage: int) -> dict[str, int]:
-    """Layers of one pipeline stage by kind, at most so many where their order is unknown; those
-    held count once for each micro-batch whose activations the stage holds."""
-    chunks = topology.chunks(model.layers, stage)
-    held = topology.in_flight(stage, training.microbatches)
-    if training.expert_overlap and topology.virtual > 1:
-        held[-1] += 1
-    count = sum(map(len, chunks))
+def _stages(
+    model: Model, topology: Topology, training: Training
+) -> Callable[[int], dict[str, int]]:
+    """Return what counts the layers of a pipeline stage by kind, at most so many where their order
+    is unknown; those held count once for each micro-batch whose activations the stage holds."""
     known, parts = model.layer_kinds, model.feed_forward
-    here: Counter[tuple[str, bool | None]] = Counter()
-    flying: Counter[tuple[str, bool | None]] = Counter()
-    units: Counter[bool | None] = Counter()
-    held_units: Counter[bool | None] = Counter()
-    for chunk, times in zip(chunks, held, strict=True):
-        for layer in chunk:
-            units[parts[layer]] += 1
-            held_units[parts[layer]] += times
-            if known:
-                here[known[layer], parts[layer]] += 1
-                flying[known[layer], parts[layer]] += times
-    if not known:
-        for kind, layers in ((GDN, model.gdn_layers), (ATTENTION, model.attention_layers)):
-            here[kind, bool(units[True])] = min(count, layers)
-            flying[kind, bool(units[True])] = min(count, layers) * max(held)
+    layers = tuple(zip(known or ("",) * model.layers, parts, strict=True))
+    elements = cache(partial(layer_elements, model, topology, training))
     others = {
         kind: -(-split // topology.tp) + whole for kind, split, whole in model.mixer_parameters
     }
-    extra = sum(number for _, number in model.extra_parameters)
-    elements = sum(
-        number * layer_elements(model, topology, training, kind=kind, moe=one)
-        for (kind, one), number in here.items()
-    )
-    last = stage == topology.pp - 1
-    return {
-        "stage_first": int(stage == 0),
-        "stage_last": int(last),
-        "stage_layers": count,
-        "stage_attention_layers": _attending(here),
-        "stage_gdn_layers": sum(n for (kind, _), n in here.items() if kind == GDN),
-        "stage_moe_layers": units[True],
-        "stage_dense_layers": units[False],
-        "stage_mtp_layers": model.mtp_layers if training.mtp and last else 0,
-        "stage_other_elements": sum(n * others.get(kind, 0) for (kind, _), n in here.items())
-        + -(-extra // topology.pp),
-        "stage_adapter_elements": elements,
-        "held_layers": held_units.total(),
-        "held_attention_layers": _attending(flying),
-        "held_gdn_layers": sum(n for (kind, _), n in flying.items() if kind == GDN),
-        "held_moe_layers": held_units[True],
-        "held_dense_layers": held_units[False],
-        "in_flight": max(held),
-    }
+    extra = -(-sum(number for _, number in model.extra_parameters) // topology.pp)
+
+    def counted(stage: int) -> dict[str, int]:
+        held = topology.in_flight(stage, training.microbatches)
+        if training.expert_overlap and topology.virtual > 1:
+            held[-1] += 1
+        here: Counter[_Layer] = Counter()
+        flying: Counter[_Layer] = Counter()
+        for chunk, times in zip(topology.chunks(model.layers, stage), held, strict=True):
+            for layer, number in Counter(layers[chunk.start : chunk.stop]).items():
+                here[layer] += number
+                flying[layer] += number * times
+        units, held_units = _by_unit(here), _by_unit(flying)
+        if not known:
+            moe, most = bool(units[True]), here.total()
+            kinds = {GDN: model.gdn_layers, ATTENTION: model.attention_layers}
+            here = Counter({(kind, moe): min(most, number) for kind, number in kinds.items()})
+            flying = Counter({layer: number * max(held) for layer, number in here.items()})
+        last = stage == topology.pp - 1
+        return {
+            "stage_first": int(stage == 0),
+            "stage_last": int(last),
+            "stage_layers": units.total(),
+            "stage_attention_layers": _of_kind(here, ATTENTION, SLIDING),
+            "stage_gdn_layers": _of_kind(here, GDN),
+            "stage_moe_layers": units[True],
+            "stage_dense_layers": units[False],
+            "stage_mtp_layers": model.mtp_layers if training.mtp and last else 0,
+            "stage_other_elements": extra
+            + sum(number * others.get(kind, 0) for (kind, _), number in here.items()),
+            "stage_adapter_elements": sum(
+                number * elements(kind=kind, moe=moe) for (kind, moe), number in here.items()
+            ),
+            "held_layers": held_units.total(),
+            "held_attention_layers": _of_kind(flying, ATTENTION, SLIDING),
+            "held_gdn_layers": _of_kind(flying, GDN),
+            "held_moe_layers": held_units[True],
+            "held_dense_layers": held_units[False],
+            "in_flight": max(held),
+        }
+
+    return counted
 
 
-def _attending(layers: Counter[tuple[str, bool | None]]) -> int:
-    return sum(number for (kind, _), number in layers.items() if kind in (ATTENTION, SLIDING))
+def _of_kind(layers: Counter[_Layer], *kinds: str) -> int:
+    return sum(number for (kind, _), number in layers.items() if kind in kinds)
+
+
+def _by_unit(layers: Counter[_Layer]) -> Counter[bool | None]:
+    """Layers by their feed-forward part: experts, dense, or None."""
+    found: Counter[bool | None] = Counter()
+    for (_, moe), number in layers.items():
+        found[moe] += number
+    return found
 
 
 def _topology(model: Model, topology: Topology) -> dict[str, int]:
@@ -278,7 +290,7 @@ def _adapters(model: Model, training: Training) -> dict[str, int]:
     }
 
 
-def _layers(model: Model) -> set[tuple[str, bool | None]]:
+def _layers(model: Model) -> set[_Layer]:
     """Kinds of layers: (mixer kind, has experts)."""
     if model.layer_kinds:
         return set(zip(model.layer_kinds, model.feed_forward, strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -27,6 +27,8 @@ __all__ = [
     *("bind", "bind_facts", "program"),
 ]
 
+Env = tuple[tuple[str, int], ...]
+"""Names that stand for nodes, sorted."""
 _LIMIT = 1 << 63
 MAX_NODES = 100_000
 """Operations of one price: rules that mention one another with replacements multiply."""
@@ -72,28 +74,47 @@ class Compiler:
     def __init__(
         self, rules: RuleSet, facts: Mapping[str, int], beside: Compiler | None = None
     ) -> None:
-        """``beside``: a compiler whose nodes are added to."""
+        """``beside``: a compiler whose nodes are added to, and shared where no fact differs."""
         self.rules, self._folds = rules, rules.folds
         self.facts = facts
+        self._beside, self._differs = beside, 0
         self.nodes: list[tuple[Any, ...]] = [] if beside is None else beside.nodes
         self._ids: dict[tuple[Any, ...], int] = {} if beside is None else beside._ids
-        self._positive: list[bool] = [] if beside is None else beside._positive
+        self._consts: dict[int, int] = {} if beside is None else beside._consts
         self._values: list[int | None] = [] if beside is None else beside._values
-        self._done: dict[tuple[Expr, tuple[tuple[str, int], ...]], int] = {}
+        self._done: dict[object, int] = {}
         self.marks: Mapping[str, int] = {}
+        if beside is not None:
+            masks = rules.masks
+            self._differs = masks.of(name for name in facts if facts[name] != beside.facts[name])
         self.states = {name: self._status(rule) for name, rule in rules.rules.items()}
-        self.charged = {name for name, state in self.states.items() if state.state in _CHARGED}
+        self._charge(name for name, state in self.states.items() if state.state in _CHARGED)
+
+    def _charge(self, names: Iterable[str]) -> None:
+        """Charge these rules alone; mark those whose charge differs from the one ``beside``."""
+        self.charged = set(names)
+        if self._beside is None:
+            return
+        rules, masks = self.rules.rules, self.rules.masks
+        self._differs |= masks.of(self.charged ^ self._beside.charged)
+        same = self.charged & self._beside.charged
+        while moved := [one for one in same if masks[rules[one].formula()] & self._differs]:
+            self._differs |= masks.of(moved)
+            same.difference_update(moved)
 
     def as_if(self) -> Compiler:
         """A compiler into the same nodes that charges uncharged rules too."""
         other = copy.copy(self)
-        other._done = {}
-        other.charged = {
+        other._done, other._beside, other._differs = {}, self, 0
+        other._charge(
             name for name, state in self.states.items() if state.state != "does not apply"
-        }
+        )
         return other
 
     def _status(self, rule: Rule) -> Status:
+        beside = self._beside
+        if beside is not None and not self._differs & self.rules.reads[rule.name]:
+            return beside.states[rule.name]
         if not self.predicate(rule.formula("applies")):
             return Status(rule.name, "does not apply")
         for part, state in (("where", "uncharged"), ("checked", "unmeasured")):
@@ -112,30 +133,34 @@ class Compiler:
                 raise InputError(f"the rules expand to more than {MAX_NODES:,} operations")
             found = self._ids[node] = len(self.nodes)
             self.nodes.append(node)
-            self._positive.append(self._never_negative(op, args))
             self._values.append(int(args[0]) if op == "const" else None)
         return found
 
     def const(self, value: int, at: Expr | None = None) -> int:
         """The node of a number."""
-        if abs(value) >= _LIMIT:
-            place = at.at if at is not None else ""
-            raise InputError(f"{place}{value} does not fit in 64 bits: the model is too large")
-        return self.emit("const", value)
+        found = self._consts.get(value)
+        if found is None:
+            if abs(value) >= _LIMIT:
+                place = at.at if at is not None else ""
+                raise InputError(f"{place}{value} does not fit in 64 bits: the model is too large")
+            found = self._consts[value] = self.emit("const", value)
+        return found
 
     def value(self, index: int) -> int | None:
         """The number of a constant node."""
         return self._values[index]
 
-    def _never_negative(self, op: str, args: Sequence[Any]) -> bool:
+    def _never_negative(self, index: int) -> bool:
+        op, *args = self.nodes[index]
         if op == "const":
             return bool(args[0] >= 0)
         if op in ("plan", "pack", "<", "==", "max_packs"):
             return True
         if op == "-":
             return False
-        of = args[:1] if op in ("scale", "mark", "sum_packs") else args[-2:]
-        known = [self._positive[i] for i in of]
+        known = map(
+            self._never_negative, args[:1] if op in ("scale", "mark", "sum_packs") else args[-2:]
+        )
         return any(known) if op == "max" else all(known)
 
     def binary(self, op: str, a: int, b: int, at: Expr | None = None) -> int:
@@ -160,9 +185,9 @@ class Compiler:
         if op in ("min", "max"):
             if a == b:
                 return a
-            if x == 0 and self._positive[b]:
+            if x == 0 and self._never_negative(b):
                 return b if op == "max" else a
-            if y == 0 and self._positive[a]:
+            if y == 0 and self._never_negative(a):
                 return a if op == "max" else b
         if op in ("+", "*", "min", "max", "==") and a > b:
             a, b = b, a
@@ -170,14 +195,18 @@ class Compiler:
 
     # -- formulas ---------------------------------------------------------------------------
 
-    def compile(self, expr: Expr, env: tuple[tuple[str, int], ...] = ()) -> int:
+    def compile(self, expr: Expr, env: Env = ()) -> int:
         """The node of ``expr`` where the names in ``env`` stand for other nodes.
 
         Recursion is bounded: formulas and chains of definitions have limited depth.
         """
-        key = (expr, env)
+        key: object = expr if expr.op != "name" else expr.value
+        if env:
+            key = key, env
         found = self._done.get(key)
         if found is None:
+            if self._beside and not self.rules.masks[expr] & self._differs:
+                return self._beside.compile(expr, env)
             if len(self._done) >= MAX_NODES:
                 raise InputError(f"the rules expand to more than {MAX_NODES:,} operations")
             known = self._known(expr, env)
@@ -185,7 +214,12 @@ class Compiler:
             self._done[key] = found
         return found
 
-    def _known(self, expr: Expr, env: tuple[tuple[str, int], ...] = ()) -> int | None:
+    def named(self, name: str) -> int:
+        """The node of a rule, definition, fact or measure."""
+        found = self._done.get(name)
+        return self.compile(Expr("name", value=name)) if found is None else found
+
+    def _known(self, expr: Expr, env: Env = ()) -> int | None:
         """The value of a formula of facts alone; None of others."""
         fold = self._folds[expr]
         if fold is None or (env and any(name in self.facts for name, _ in env)):
@@ -195,18 +229,15 @@ class Compiler:
         except ZeroDivisionError:  # told with its place, if a branch that counts divides
             return None
 
-    def replaced(self, expr: Expr, env: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+    def replaced(self, expr: Expr, env: Env) -> Env:
         """Return the nodes of replaced names inside a call."""
         if expr.op != "given":
             return env
         new = {key: self.compile(arg, env) for key, arg in zip(expr.names, expr.args, strict=True)}
         return tuple(sorted({**dict(env), **new}.items()))
 
-    def _build(self, expr: Expr, env: tuple[tuple[str, int], ...]) -> int:
+    def _build(self, expr: Expr, env: Env) -> int:
         op = expr.op
-        if op in ("+", "-", "*"):
-            a, b = expr.args
-            return self.binary(op, self.compile(a, env), self.compile(b, env), expr)
         if op in ("name", "given"):
             return self._name(expr, self.replaced(expr, env))
         if op in ("const", "bytes"):
@@ -246,7 +277,7 @@ class Compiler:
     def _is_zero(self, index: int) -> int:
         return self.binary("==", index, self.const(0))
 
-    def _choose(self, expr: Expr, env: tuple[tuple[str, int], ...]) -> int:
+    def _choose(self, expr: Expr, env: Env) -> int:
         condition = self.compile(expr.args[0], env)
         known = self.value(condition)
         if known is not None:
@@ -254,7 +285,7 @@ class Compiler:
         then, other = (self.compile(arg, env) for arg in expr.args[1:])
         return then if then == other else self.emit("choose", condition, then, other)
 
-    def _both(self, expr: Expr, env: tuple[tuple[str, int], ...]) -> int:
+    def _both(self, expr: Expr, env: Env) -> int:
         """The node of "and" or "or": 1 or 0, later parts only where the first do not decide."""
         decided = int(expr.op == "or")
         open_parts: list[int] = []
@@ -277,7 +308,7 @@ class Compiler:
             result = self.emit("choose", index, *branches)
         return result
 
-    def _name(self, expr: Expr, env: tuple[tuple[str, int], ...]) -> int:
+    def _name(self, expr: Expr, env: Env) -> int:
         name = str(expr.value)
         for key, node in env:
             if key == name:
@@ -473,8 +504,7 @@ def _roots(compilers: Sequence[Compiler], rules: RuleSet, *, second: bool) -> li
     compiler = compilers[0]
 
     def named(of: Sequence[Compiler], name: str) -> int:
-        formula = rules.definitions[name].formula
-        result, *others = [one.compile(formula) for one in of]
+        result, *others = [one.named(name) for one in of]
         for node in others:
             result = compiler.binary("max", result, node)
         return result

@@ -21,7 +21,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from waveplan._core import PACK_MEASURES, PLAN_MEASURES
 from waveplan.errors import InputError
@@ -42,7 +42,7 @@ MAX_DEPTH = 100
 MAX_NESTING = 150
 """The same through all definitions: what walks over them is recursive."""
 
-_BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//"}
+_BINARY = {ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//"}
 _COMPARE = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _FUNCTIONS = {
@@ -125,6 +125,10 @@ _Parts = tuple[str, Sequence[ast.expr], int | float | str, tuple[str, ...]]
 def _parts(node: ast.expr, source: str) -> _Parts:
     """Operation, arguments, value and replaced names of one node."""
     match node:
+        case ast.Name(id=name):
+            return ("bytes", (), _UNITS[name], ()) if name in _UNITS else ("name", (), name, ())
+        case ast.Attribute():
+            return "name", (), _dotted(node, source), ()
         case ast.Constant(value=bool()):
             raise _misread(node, source, "write 1 or 0")
         case ast.Constant(value=int() as value):
@@ -136,10 +140,12 @@ def _parts(node: ast.expr, source: str) -> _Parts:
             if not value < 1e6:
                 raise _misread(node, source, f"a factor of {value}: give one from 0 to a million")
             return "factor", (), value, ()
-        case ast.Name(id=name) if name in _UNITS:
-            return "bytes", (), _UNITS[name], ()
-        case ast.Name() | ast.Attribute():
-            return "name", (), _dotted(node, source), ()
+        case ast.BinOp(left=a, op=ast.Add(), right=b):
+            terms = [b]
+            while isinstance(a, ast.BinOp) and isinstance(a.op, ast.Add):
+                terms.append(a.right)
+                a = a.left
+            return "+", (a, *reversed(terms)), 0, ()
         case ast.BinOp(left=a, op=op, right=b) if type(op) in _BINARY:
             return _BINARY[type(op)], (a, b), 0, ()
         case ast.UnaryOp(op=ast.Not(), operand=a):
@@ -278,7 +284,7 @@ class Folds(dict[Expr, Fold | None]):
         self._rules, self._formula = rules, formula
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Folds, (self._rules, self._formula)  # functions are made again
+        return type(self), (self._rules, self._formula)  # functions are made again
 
     def __missing__(self, expr: Expr) -> Fold | None:
         made = self[expr] = self._make(expr)
@@ -321,6 +327,34 @@ def _joined(op: str, a: Fold, b: Fold) -> Fold:
         return lambda facts: bool(a(facts) or b(facts))
     operation = OPERATIONS[op]
     return lambda facts: operation(a(facts), b(facts))
+
+
+class Masks(dict[Expr, int]):
+    """Of formulas the facts and rules that they mention, through definitions, as bits."""
+
+    def __init__(self, definitions: Mapping[str, Any]) -> None:
+        self._definitions, self._bits = definitions, dict[str, int]()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self._definitions,)
+
+    def of(self, names: Iterable[str]) -> int:
+        """The bits of these facts and rules."""
+        bits, mask = self._bits, 0
+        for name in names:
+            mask |= bits.setdefault(name, 1 << len(bits))
+        return mask
+
+    def __missing__(self, expr: Expr) -> int:
+        mask = 0
+        for arg in expr.args:
+            mask |= self[arg]
+        if expr.op in ("name", "given", "charged"):
+            name = str(expr.value)
+            known = self._definitions.get(name)
+            mask |= self.of((name,)) if known is None else self[known.formula]
+        self[expr] = mask
+        return mask
 
 
 NUMBER, BYTES, FACTOR, ZERO = "a plain number", "bytes", "a factor", "zero"

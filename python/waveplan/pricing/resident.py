@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from waveplan._core import Measures
 from waveplan.errors import InputError
 from waveplan.facts.model import Model
-from waveplan.facts.table import facts
+from waveplan.facts.table import facts, stages
 from waveplan.facts.topology import Topology
 from waveplan.facts.training import Training
-from waveplan.pricing.bind import Compiler, Status, program
-from waveplan.pricing.language import parse
+from waveplan.pricing.bind import Compiler, Status
 from waveplan.pricing.rules import resident_rules
 
 if TYPE_CHECKING:
     from waveplan.pricing.ruleset import RuleSet
 
-__all__ = ["KINDS", "Resident", "Term", "resident"]
+__all__ = ["KINDS", "Resident", "Term", "resident", "resident_of"]
 
 
 KINDS = {
@@ -95,32 +94,38 @@ def resident(
         InputError: the topology cannot divide the model.
     """
     chosen = resident_rules() if rules is None else rules.resident or rules
-    # Most stages are alike: one of each kind is enough.
-    kinds: dict[tuple[int, ...], tuple[dict[str, int], int]] = {}
-    for at in range(topology.pp) if stage is None else (stage,):
-        table = facts(model, topology, training, at)
-        kinds.setdefault(tuple(table.values()), (table, at))
-    stages = (_stage(table, chosen, at) for table, at in kinds.values())
-    return max(stages, key=lambda one: one.total)
+    if stage is None:
+        return resident_of(stages(model, topology, training), chosen)
+    return resident_of({stage: facts(model, topology, training, stage)}, chosen)
 
 
-def _stage(table: dict[str, int], rules: RuleSet, stage: int) -> Resident:
-    compiler = Compiler(rules, table)
-    states = compiler.states
-    totals = ("resident", "resident_allocated", "after_step", "at_step")
-    names = (*(name for name in totals if name in rules.definitions), *rules.rules)
-    nodes = [compiler.compile(parse(name)) for name in names]
-    for name, node in zip(names, nodes, strict=True):
-        if compiler.value(node) is None:
+def resident_of(stages: Mapping[int, Mapping[str, int]], rules: RuleSet) -> Resident:
+    """`resident` from the facts of pipeline stages (see `waveplan.facts.table`)."""
+    compilers: dict[int, Compiler] = {}
+    for stage, table in stages.items():
+        compilers[stage] = Compiler(rules, table, next(iter(compilers.values()), None))
+    return max((_stage(stage, one) for stage, one in compilers.items()), key=lambda one: one.total)
+
+
+def _stage(stage: int, compiler: Compiler) -> Resident:
+    rules, states = compiler.rules, compiler.states
+
+    def charge(name: str) -> int:
+        value = compiler.value(compiler.named(name))
+        if value is None:
             raise InputError(f"{name} depends on a plan: a resident rule may read facts only")
-    made = program(compiler.nodes, nodes).evaluate(Measures.of())
-    charges = made[-len(rules.rules) :]
-    total, allocated = made[:2]
-    terms = (
-        Term(rule.name, charge, rule.why, states[rule.name].state)
-        for rule, charge in zip(rules.rules.values(), charges, strict=True)
-        if charge
+        return value
+
+    charges = {name: charge(name) for name in rules.rules}
+    total, allocated = charge("resident"), charge("resident_allocated")
+    later = ("after_step", "at_step")
+    after_step, at_step = (
+        charge(name) if name in rules.definitions else allocated for name in later
     )
-    after_step, at_step = made[2:4] if "at_step" in rules.definitions else (allocated, allocated)
+    terms = tuple(
+        Term(name, size, rules.rules[name].why, states[name].state)
+        for name, size in charges.items()
+        if size
+    )
     uncharged = tuple(one for one in states.values() if one.state == "uncharged")
-    return Resident(stage, total, allocated, after_step, at_step, tuple(terms), uncharged)
+    return Resident(stage, total, allocated, after_step, at_step, terms, uncharged)

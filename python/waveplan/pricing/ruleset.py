@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any, Literal
 
@@ -174,6 +175,19 @@ class RuleSet:
     def folds(self) -> lang.Folds:
         """What formulas of facts alone are where facts are known."""
         return lang.Folds(self.rules, self.formula)
+
+    @cached_property
+    def masks(self) -> lang.Masks:
+        """What facts and rules formulas mention."""
+        return lang.Masks(self.definitions)
+
+    @cached_property
+    def reads(self) -> Mapping[str, int]:
+        """By rule, what facts its predicates read, as a mask."""
+        return {
+            name: reduce(operator.or_, (self.masks[rule.formula(one)] for one in _PREDICATES))
+            for name, rule in self.rules.items()
+        }
 
     def formula(self, name: str) -> Expr | None:
         """The formula of a rule or definition."""
