@@ -167,6 +167,28 @@ impl Workspace {
         Ok(Some(layout))
     }
 
+    /// Up to three layouts between full sharing and the cheapest, of growing tokens: what prices on
+    /// tokens find.
+    pub fn between(&mut self, tree: &Tree, scoring: &Scoring) -> Result<Vec<Layout>> {
+        let weights = scoring.weights();
+        let cheapest = self.choose(tree, scoring, &Options::default())?;
+        let least = self.flags(&cheapest.shared);
+        let full = vec![true; least.len()];
+        let (forest, tables) = (&self.forest, &mut self.tables);
+        let mut next =
+            |under: &[bool], over: &[bool]| exact::between(forest, &weights, tables, (under, over));
+        let mut found = Vec::new();
+        if let Some(middle) = next(&full, &least)? {
+            let (low, high) = (next(&full, &middle)?, next(&middle, &least)?);
+            found.extend([low, Some(middle), high].into_iter().flatten());
+        }
+        let layout = |chosen: &Vec<bool>| Layout {
+            bound: cheapest.bound,
+            ..finish(tree, &self.forest, &weights, chosen)
+        };
+        Ok(found.iter().map(layout).collect())
+    }
+
     /// One flag a decision, from one a tree segment.
     fn flags(&self, shared: &[bool]) -> Vec<bool> {
         let decisions = &self.forest.tree_segment;

@@ -208,7 +208,7 @@ fn exact_is_never_worse_than_the_reference() {
 #[test]
 fn fits_is_what_trying_all_layouts_under_the_limit_finds() {
     let mut dice = Dice(13);
-    let (mut proven, mut tried) = (0, 0);
+    let (mut proven, mut tried, mut between) = (0, 0, [0; 4]);
     while tried < 500 {
         let tree = tree(&any_sequences(&mut dice));
         let scoring = any_scoring(&mut dice);
@@ -234,8 +234,20 @@ fn fits_is_what_trying_all_layouts_under_the_limit_finds() {
                 (score, list)
             );
         }
+        // Those that a price finds are the cheapest of their tokens, up to rounding.
+        let parts = workspace.between(&tree, &scoring).unwrap();
+        let cheapest = workspace.fits(&tree, &scoring, full + room).unwrap();
+        let most = cheapest.unwrap().packed_tokens;
+        assert!(parts.is_sorted_by(|a, b| a.packed_tokens < b.packed_tokens));
+        for part in &parts {
+            assert!(full < part.packed_tokens && part.packed_tokens < most);
+            let (score, _) = exhaustive(&forest, &weights, part.packed_tokens).unwrap();
+            assert!(!weights.is_linear() || part.score.work == score.work);
+        }
+        between[parts.len()] += 1;
     }
     assert_eq!(proven, tried);
+    assert!(between.iter().all(|&trees| trees > 10), "{between:?}");
 }
 
 #[test]

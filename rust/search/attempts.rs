@@ -80,7 +80,7 @@ impl Pricer {
         probes: &mut Vec<Probe>,
     ) -> Result<Fallback> {
         let mut attempts = Vec::new();
-        let (mut full, mut whole) = (None, None::<(ForwardPlan, i64)>);
+        let mut full = None;
         for &mode in self.engine.unsplit_modes() {
             let plan = self.plan(share, mode, ROOM)?;
             let fits = plan.required() <= available;
@@ -90,27 +90,16 @@ impl Pricer {
                 kind: mode.name().to_owned(),
                 required: plan.required(),
             });
-            let alike = !self.engine.times_layouts() || !share.shares_less(&plan);
             if fits {
-                let least = plan.required();
-                let mut plan = plan;
-                self.own(share, &mut plan, None, true, &|plan| {
-                    plan.required() <= available
-                })?;
-                if whole.as_ref().is_none_or(|best| plan.faster(&best.0)) {
-                    whole = Some((plan, least));
-                }
-            } else if mode == Mode::Full {
+                let (plan, least) = self.refine(share, plan, None, available, probes)?;
+                return Ok(Fallback::Whole(Box::new(plan), least));
+            }
+            if mode == Mode::Full {
                 full = Some(plan);
             }
-            if whole.is_some() && (alike || mode != Mode::Optimal)
-                || self.engine.strategy() == Strategy::Best && !share.sharing()
-            {
-                break; // only full sharing may be faster, or every mode packs alike
+            if self.engine.strategy() == Strategy::Best && !share.sharing() {
+                break; // every mode packs alike
             }
-        }
-        if let Some((plan, least)) = whole {
-            return Ok(Fallback::Whole(Box::new(plan), least));
         }
         let mut plan = match full {
             Some(plan) => plan,

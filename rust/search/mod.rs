@@ -265,6 +265,15 @@ impl Engine {
         }
     }
 
+    /// The score of layouts of packs with gradients, or without.
+    fn scoring(&self, gradient: bool) -> &Scoring {
+        if gradient {
+            &self.settings.scoring
+        } else {
+            &self.forward_scoring
+        }
+    }
+
     /// Modelled times decide between layouts that fit.
     fn times_layouts(&self) -> bool {
         !self.settings.reference && self.parallel()

@@ -5,7 +5,8 @@
 
 use super::Settings;
 use super::forest::{Costs, MILLISECOND};
-use super::plan::{ForwardPlan, Pack, Pricer, Share};
+use super::plan::{ForwardPlan, Mode, Pack, Pricer, Share};
+use super::probe::Probe;
 use crate::cancel;
 use crate::error::Result;
 use crate::gdn::{self, Gdn};
@@ -84,6 +85,49 @@ struct Problem {
 }
 
 impl Pricer {
+    /// Owns a plan that runs, and returns it with the bytes of its even share, of which it was priced.
+    /// Where the same requests take less modelled time in another layout that fits, it is that: least
+    /// work is not always least time. `known` are the owners that the plan began from, if it was timed.
+    pub(super) fn refine(
+        &mut self,
+        share: &Share,
+        mut plan: ForwardPlan,
+        known: Option<Fastest>,
+        available: i64,
+        probes: &mut Vec<Probe>,
+    ) -> Result<(ForwardPlan, i64)> {
+        let fits = |plan: &ForwardPlan| plan.required() <= available;
+        let mut others = Vec::new();
+        if self.engine.times_layouts() && share.sharing() {
+            others = self.others(share, &plan)?;
+        }
+        let least = plan.required();
+        self.own(share, &mut plan, known, true, &fits)?;
+        let mut best = None;
+        let mut time = plan.milliseconds();
+        for even in others {
+            if even.mode == Mode::Fitting {
+                probes.push(Probe::of_plan(0, &even, fits(&even)));
+            }
+            if even.fit(available).usable() && even.covered >= plan.covered {
+                let mut timed = even.clone();
+                let known = self.own(share, &mut timed, None, false, &fits)?;
+                if timed.milliseconds() < time {
+                    time = timed.milliseconds();
+                    best = Some((even, known));
+                }
+            }
+        }
+        if let Some((even, known)) = best {
+            let mut proven = even.clone();
+            self.own(share, &mut proven, Some(known), true, &fits)?;
+            if proven.milliseconds() < plan.milliseconds() {
+                return Ok((proven, even.required()));
+            }
+        }
+        Ok((plan, least))
+    }
+
     /// Gives the packs of a plan the fastest owners found with which it still `fits`, and the
     /// times of an even share where nothing faster does. `prove` looks closer, from the owners
     /// that are `known` on, and runs the programme that bounds. Returns the owners it began from.

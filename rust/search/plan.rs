@@ -314,8 +314,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Chooses a pack's layout. `room` is how far, in thousandths, a fitting layout may go from
-    /// full sharing to the cost-optimal layout's tokens.
+    /// Chooses a pack's layout.
     fn choose(
         &mut self,
         tree: &Tree,
@@ -418,12 +417,31 @@ impl Pricer {
         signature.sorted()
     }
 
+    /// Chooses the layout of every pack. `room` is how far, in thousandths, a fitting layout may go
+    /// from full sharing to the cost-optimal layout's tokens.
+    fn layouts(&mut self, share: &Share, mode: Mode, room: i64) -> Result<Vec<Layout>> {
+        let reference = self.engine.settings.reference;
+        let work = &mut self.work;
+        (share.trees.iter().enumerate())
+            .map(|(g, tree)| {
+                let scoring = self.engine.scoring(share.packs.key(g).gradient);
+                work.choose(tree, scoring, mode, reference, room)
+            })
+            .collect()
+    }
+
     /// Chooses layouts for a share and prices the plan.
     pub(super) fn plan(&mut self, share: &Share, mode: Mode, room: i64) -> Result<ForwardPlan> {
+        let layouts = self.layouts(share, mode, room)?;
+        self.plan_of(share, mode, layouts)
+    }
+
+    /// Prices the plan of these layouts.
+    fn plan_of(&mut self, share: &Share, mode: Mode, layouts: Vec<Layout>) -> Result<ForwardPlan> {
         self.work.measures.clone_from(&share.base);
-        let mut packs = Vec::with_capacity(share.packs.len());
-        for g in 0..share.packs.len() {
-            packs.push(self.pack(share, g, mode, room, HeadCount::Union)?);
+        let mut packs = Vec::with_capacity(layouts.len());
+        for (g, layout) in layouts.into_iter().enumerate() {
+            packs.push(self.pack(share, g, layout, HeadCount::Union)?);
         }
         let (estimate, covered) = self.finish(share, false)?;
         for (pack, measures) in packs.iter_mut().zip(&self.work.measures.packs) {
@@ -442,11 +460,47 @@ impl Pricer {
         })
     }
 
+    /// Plans of the same requests that another takes the time of less work for: with everything
+    /// shared and, with gdn layers, with a part of it, as the score of layouts does not see how
+    /// segments fall on ranks. Each other than `plan`, and than those before it.
+    pub(super) fn others(&mut self, share: &Share, plan: &ForwardPlan) -> Result<Vec<ForwardPlan>> {
+        let mut made = vec![(Mode::Full, self.layouts(share, Mode::Full, 0)?)];
+        if self.engine.settings.gdn.is_some() {
+            let mut parts = Vec::new();
+            for (g, tree) in share.trees.iter().enumerate() {
+                let scoring = self.engine.scoring(share.packs.key(g).gradient);
+                parts.push(self.work.layout.between(tree, scoring)?);
+            }
+            let most = parts.iter().map(Vec::len).max().unwrap_or(0);
+            for at in 0..most {
+                // A pack with fewer layouts stays with the last; one with none shares everything.
+                let of = |(part, full): (&Vec<Layout>, &Layout)| {
+                    part.get(at).or(part.last()).unwrap_or(full).clone()
+                };
+                let layouts = parts.iter().zip(&made[0].1).map(of).collect();
+                made.push((Mode::Fitting, layouts));
+            }
+        }
+        let shared = |layouts: &[Layout]| layouts.iter().map(|one| one.shared.clone()).collect();
+        let mut seen: Vec<Vec<Vec<bool>>> =
+            vec![plan.packs.iter().map(|pack| pack.shared.clone()).collect()];
+        let mut plans = Vec::new();
+        for (mode, layouts) in made {
+            let shared = shared(&layouts);
+            if !seen.contains(&shared) {
+                seen.push(shared);
+                plans.push(self.plan_of(share, mode, layouts)?);
+            }
+        }
+        Ok(plans)
+    }
+
     /// Prices layouts as the reference CP 1 probe does, without a plan.
     pub(super) fn estimate(&mut self, share: &Share, mode: Mode) -> Result<Estimate> {
+        let layouts = self.layouts(share, mode, 0)?;
         self.work.measures.clone_from(&share.base);
-        for g in 0..share.packs.len() {
-            self.pack(share, g, mode, 0, HeadCount::UnionOrSum)?;
+        for (g, layout) in layouts.into_iter().enumerate() {
+            self.pack(share, g, layout, HeadCount::UnionOrSum)?;
         }
         Ok(self.finish(share, false)?.0)
     }
@@ -543,25 +597,10 @@ impl Pricer {
         Ok(())
     }
 
-    fn pack(
-        &mut self,
-        share: &Share,
-        g: usize,
-        mode: Mode,
-        room: i64,
-        head: HeadCount,
-    ) -> Result<Pack> {
+    fn pack(&mut self, share: &Share, g: usize, chosen: Layout, head: HeadCount) -> Result<Pack> {
         let engine = Arc::clone(&self.engine);
         let (settings, pool) = (&engine.settings, &engine.pool);
         let (tree, key) = (&share.trees[g], share.packs.key(g));
-        let scoring = if key.gradient {
-            &settings.scoring
-        } else {
-            &engine.forward_scoring
-        };
-        let chosen = self
-            .work
-            .choose(tree, scoring, mode, settings.reference, room)?;
         let shape = layout::shape(tree, &chosen.shared)?;
         let segments = &shape.segments;
         let (mut ownership, mut gdn, mut time_ms) = (None, None, None);

@@ -33,10 +33,6 @@ settings! {
     }
 }
 
-/// How far from full sharing to the cost-optimal layout others are timed in a model with gdn
-/// layers, in thousandths: the score of layouts does not see how segments fall on ranks.
-const GDN_ROOMS: [i64; 3] = [250, 500, 750];
-
 /// The name of a bound or an estimate.
 fn name(kind: Kind) -> &'static str {
     match kind {
@@ -135,90 +131,68 @@ impl Prober {
         }
     }
 
-    /// The plan of a width with the fastest owners that its memory allows; proven where it runs.
-    /// Least work is not always least time: where its layout shares less, full sharing is timed.
-    pub(super) fn owned(&mut self, width: usize, kind: Kind, prove: bool) -> Result<ForwardPlan> {
+    /// The plan of a width to be compared by its modelled time, with the fastest owners that its
+    /// memory allows. Least work is not always least time: where its layout shares less, full
+    /// sharing is timed.
+    pub(super) fn timed(&mut self, width: usize, kind: Kind) -> Result<&ForwardPlan> {
+        let mut mode = self.executed(width, kind)?;
+        self.own(width, mode)?;
+        let compares = self.pricer.engine.times_layouts() && self.compared.insert(width);
+        if compares
+            && self.share.shares_less(&self.timed[&(width, mode)].0)
+            && self.priced(width, Mode::Full)?.usable()
+        {
+            self.own(width, Mode::Full)?;
+            if self.timed[&(width, Mode::Full)]
+                .0
+                .faster(&self.timed[&(width, mode)].0)
+            {
+                self.best.insert(width, Mode::Full);
+                mode = Mode::Full;
+            }
+        }
+        Ok(&self.timed[&(width, mode)].0)
+    }
+
+    /// The plan of a width that runs, and its bytes at an even share; see [`Pricer::refine`].
+    pub(super) fn run(&mut self, width: usize, kind: Kind) -> Result<(ForwardPlan, i64)> {
+        let mode = self.executed(width, kind)?;
+        let plan = self.plan(width, mode)?.clone();
+        let known = self.timed.remove(&(width, mode)).map(|(_, known)| known);
+        self.share(width)?;
+        let first = self.probes.len();
+        let Self {
+            pricer,
+            share,
+            available,
+            probes,
+            ..
+        } = self;
+        let made = pricer.refine(share, plan, known, *available, probes)?;
+        for probe in &mut probes[first..] {
+            probe.width = width;
+        }
+        Ok(made)
+    }
+
+    /// The mode of the plan that is executed at a width.
+    fn executed(&mut self, width: usize, kind: Kind) -> Result<Mode> {
         if kind == Kind::PlanBest {
             self.refine(width)?;
         }
-        let mode = self.mode(width, kind)?;
-        let mut plan = self.own(width, mode, prove)?;
-        let engine = Arc::clone(&self.pricer.engine);
-        let compares = engine.times_layouts() && self.compared.insert(width);
-        if compares && self.share.shares_less(&plan) && self.priced(width, Mode::Full)?.usable() {
-            let full = self.own(width, Mode::Full, prove)?;
-            if full.faster(&plan) {
-                self.best.insert(width, Mode::Full);
-                plan = full;
-            }
-        }
-        if prove && engine.times_layouts() {
-            return self.faster(width, plan);
-        }
-        Ok(plan)
+        self.mode(width, kind)
     }
 
-    /// The plan that runs, or the same requests with everything shared, or in a model with gdn
-    /// layers with a part of it, where that takes less modelled time.
-    fn faster(&mut self, width: usize, plan: ForwardPlan) -> Result<ForwardPlan> {
-        self.share(width)?;
-        let optimal = self.plans.get(&(width, Mode::Optimal));
-        if !optimal.is_some_and(|optimal| self.share.shares_less(optimal)) {
-            return Ok(plan);
+    fn own(&mut self, width: usize, mode: Mode) -> Result<()> {
+        if !self.timed.contains_key(&(width, mode)) {
+            let mut plan = self.plan(width, mode)?.clone();
+            self.share(width)?;
+            let available = self.available;
+            let fits = |plan: &ForwardPlan| plan.required() <= available;
+            let fastest = (self.pricer).own(&self.share, &mut plan, None, false, &fits)?;
+            self.timed.insert((width, mode), (plan, fastest));
         }
-        let mut layouts = Vec::new();
-        if plan.mode != Mode::Full {
-            layouts.push((Mode::Full, 0));
-        }
-        if self.pricer.engine.settings().gdn.is_some() {
-            layouts.extend(GDN_ROOMS.map(|room| (Mode::Fitting, room)));
-        }
-        let available = self.available;
-        let fits = |plan: &ForwardPlan| plan.required() <= available;
-        let mut best = None;
-        let mut least = plan.milliseconds();
-        for (mode, room) in layouts {
-            let even = self.pricer.plan(&self.share, mode, room)?;
-            if mode == Mode::Fitting {
-                self.probes.push(Probe::of_plan(width, &even, fits(&even)));
-            }
-            if even.fit(available).usable() && even.covered >= plan.covered {
-                let mut timed = even.clone();
-                let known = (self.pricer).own(&self.share, &mut timed, None, false, &fits)?;
-                if timed.milliseconds() < least {
-                    least = timed.milliseconds();
-                    best = Some((even, known));
-                }
-            }
-        }
-        let Some((even, known)) = best else {
-            return Ok(plan);
-        };
-        let mut proven = even.clone();
-        (self.pricer).own(&self.share, &mut proven, Some(known), true, &fits)?;
-        if proven.milliseconds() >= plan.milliseconds() {
-            return Ok(plan);
-        }
-        self.best.insert(width, even.mode);
-        self.plans.insert((width, even.mode), even);
-        Ok(proven)
-    }
-
-    fn own(&mut self, width: usize, mode: Mode, prove: bool) -> Result<ForwardPlan> {
-        let timed = self.timed.remove(&(width, mode));
-        if let (Some((plan, _)), false) = (&timed, prove) {
-            return Ok(plan.clone());
-        }
-        let mut plan = self.plan(width, mode)?.clone();
-        self.share(width)?;
-        let available = self.available;
-        let fits = |plan: &ForwardPlan| plan.required() <= available;
-        let known = timed.map(|(_, known)| known);
-        let fastest = (self.pricer).own(&self.share, &mut plan, known, prove, &fits)?;
-        if !prove {
-            self.timed.insert((width, mode), (plan.clone(), fastest));
-        }
-        Ok(plan)
+        Ok(())
     }
 
     /// The plan of a width that does not run, with the times of an even share.

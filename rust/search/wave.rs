@@ -186,7 +186,7 @@ impl Session {
         let mut times = Vec::new();
         for width in self.timed() {
             let kind = self.decisions.executed(width);
-            let plan = self.prober.owned(width, kind, false)?;
+            let plan = self.prober.timed(width, kind)?;
             times.push(-(plan.milliseconds().unwrap_or(0.0) * 1e6).round() as i64);
         }
         Ok(times)
@@ -248,8 +248,7 @@ impl Session {
             Outcome::Split => return self.split(),
         };
         let executed = self.decisions.executed(width);
-        let planned = self.prober.owned(width, executed, true)?;
-        let least = self.prober.required(width, executed)?;
+        let (planned, least) = self.prober.run(width, executed)?;
         let decided = self.decisions.decided(width);
         let required = match decided {
             Some(kind) => self.prober.required(width, kind)?,
@@ -258,7 +257,7 @@ impl Session {
         let stopped = match stop {
             Stop::Time(at) => {
                 let executed = self.decisions.executed(at);
-                Some(self.prober.owned(at, executed, false)?)
+                Some(self.prober.timed(at, executed)?.clone())
             }
             Stop::Memory(at) | Stop::Trust(at) if at != width => {
                 let executed = self.decisions.executed(at);

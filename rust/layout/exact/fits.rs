@@ -81,6 +81,28 @@ pub(in crate::layout) fn fits(
     }
 }
 
+/// The layout that a price on tokens finds between two others, the first of more work and fewer
+/// tokens: at the price at which both cost the same it costs less. None where no layout does.
+pub(in crate::layout) fn between(
+    forest: &Forest,
+    weights: &Weights,
+    tables: &mut Tables,
+    (under, over): (&[bool], &[bool]),
+) -> Result<Option<Vec<bool>>> {
+    let (under, over) = (forest.measure(under), forest.measure(over));
+    let times = i128::from(over.tokens - under.tokens);
+    let price = weights.sum(&under) - weights.sum(&over);
+    if times <= 0 || price <= 0 {
+        return Ok(None);
+    }
+    let Some(priced) = weights.priced(times, price) else {
+        return Ok(None);
+    };
+    let found = tables.sum(forest, &priced, false, 0)?.map(|sum| sum.chosen);
+    let ends = priced.sum(&under).min(priced.sum(&over));
+    Ok(found.filter(|chosen| priced.sum(&forest.measure(chosen)) < ends))
+}
+
 fn scored(weights: &Weights, found: &SearchResult) -> Best {
     Best {
         chosen: found.chosen.clone(),

@@ -11,7 +11,7 @@ mod search;
 mod window;
 
 pub(super) use costs::Unit;
-pub(super) use fits::fits;
+pub(super) use fits::{between, fits};
 
 use super::scoring::Weights;
 use super::{Forest, Score};
