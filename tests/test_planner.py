@@ -230,6 +230,20 @@ def test_expert_parallelism_switches_splitting_off() -> None:
     assert {tried.parts for tried in caught.value.attempts} == {1}
 
 
+def test_a_bound_of_the_reference_has_no_growth_of_buffers() -> None:
+    options: dict[str, Any] = {"mode": "reference", "margin": None, "agreement": Alone(dp_rank=0)}
+    rules, pool = reference_rules(), Requests(grpo(), gradient=False)
+    bounds, plans = [], []
+    for one in (rules, rules.without("hybridep.buffer")):
+        made = Planner(MODEL, Topology(dp=2, ep=2), Training(), "24GiB", rules=one, **options)
+        (bound,) = made.wave(pool).probes
+        assert bound.kind == "bound:unshared"
+        bounds.append(bound.required)
+        plans.append(made.plan(pool).required)
+    assert bounds[0] == bounds[1]
+    assert plans[0] > plans[1]
+
+
 def test_a_plan_owns_its_stages() -> None:
     sequences = grpo()
     plan = planner(cp=2).plan(

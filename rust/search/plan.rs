@@ -549,6 +549,10 @@ impl Pricer {
     pub(super) fn lower_cost(&mut self, share: &Share) -> Result<Cost> {
         self.bound(share, Bound::Split)?;
         let mut lower = self.cost(share);
+        if self.engine.settings.reference {
+            lower.required -= self.growth();
+            lower.hybridep_growth = 0;
+        }
         let roots = self.work.values.roots();
         let loose = share.profile.is_some_and(|p| {
             let unshared = self.work.measures.plan[plan::UNSHARED];
@@ -559,6 +563,11 @@ impl Pricer {
             lower.retained = (lower.retained).min(scaled(floor, self.work.scale.safety));
         }
         Ok(lower)
+    }
+
+    /// What communication buffers grow by in the price evaluated last, with the safety factor.
+    pub(super) fn growth(&self) -> i64 {
+        scaled(self.work.values.root(root::BUFFERS), self.work.scale.safety)
     }
 
     /// The price evaluated last, as part of a split.

@@ -324,12 +324,13 @@ impl Prober {
             return Ok(*known);
         }
         self.share(width)?;
-        let made = match kind {
+        let mut made = match kind {
             Kind::Unshared => self.pricer.bound(&self.share, |_| Bound::NoSharing)?,
             Kind::Shared => self.pricer.bound(&self.share, Bound::FullSharing)?,
             Kind::Full => self.pricer.estimate(&self.share, Mode::Full)?,
             _ => self.pricer.estimate(&self.share, Mode::Optimal)?,
         };
+        made.required -= self.pricer.growth(); // only a plan has it
         self.estimates.insert((width, kind), made);
         self.probes.push(Probe {
             width,

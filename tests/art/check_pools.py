@@ -28,6 +28,12 @@ ROLLOUTS = (
     ("coding_open.npz", 12),
     ("math_grpo_open.npz", 32),
 )
+HYBRIDEP = {
+    "no buffer": {},
+    "a small buffer": {"held": 512},
+    "a large buffer": {"held": 1 << 20},
+    "live graphs": {"held": 1024, "combined": 200_000},
+}
 
 
 def one_of(rng, *values):
@@ -79,9 +85,13 @@ def draw_case(rng, sequences):
         "top_k": column(None, None, None, 4, mixed=0.2),
         "logits": column(False, False, False, True, mixed=0.2),
         "hidden": column(False, False, True, mixed=0.2),
+        "ep": int(one_of(rng, 1, 1, 2, 4)),
+        "hybridep": HYBRIDEP[one_of(rng, *HYBRIDEP)],
         # from far too little for one sequence to enough for all
         "available": int((6e9 + 2.4e5 * total) * float(rng.uniform(0.05, 1.6))),
     }
+    if case["cp"] * dp % case["ep"]:
+        case["ep"] = 1
     if rng.random() < 0.75:
         case["profile"] = {
             "bytes_per_token": float(one_of(rng, 0.0, 1e3, 1e5)),
@@ -98,6 +108,7 @@ def draw_case(rng, sequences):
         case["item_size"] = int(one_of(rng, 4, n))
         case.pop("start", None)
         case["dp"] = [0, 1]
+        case["ep"] = min(case["ep"], case["cp"])
         # little stays between forwards, as a profile may have seen: splitting can help
         case["profile"] = {
             "bytes_per_token": 0.0,
@@ -198,6 +209,20 @@ def check_tensor_parallel(tp, cp, gdn):
         sequences = draw_sequences(np.random.default_rng([141_421, seed]))
         total = sum(map(len, sequences))
         case = {"tp": tp, "cp": cp, "gdn": gdn, "available": int(4e9 + 2e5 * total / cp)}
+        case["profile"] = {"bytes_per_token": 1e3, "packed_tokens": total}
+        assert outcome(compare(case, sequences)) == "wave"
+
+
+@pytest.mark.parametrize("kind", HYBRIDEP)
+@pytest.mark.parametrize("ranks", [(1, 2), (2, 2), (2, 4), (4, 2), (4, 4)])
+def check_expert_parallel(ranks, kind):
+    """Buffers of HybridEP: none yet, some, enough; and graphs that are alive."""
+    cp, ep = ranks
+    for seed in range(6):
+        sequences = draw_sequences(np.random.default_rng([223_606, seed]))
+        total = sum(map(len, sequences))
+        case = {"cp": cp, "ep": ep, "dp": (0, max(1, ep // cp)), "gdn": seed % 2 == 0}
+        case |= {"hybridep": HYBRIDEP[kind], "available": int(4.4e9 + 1.2e5 * total / cp)}
         case["profile"] = {"bytes_per_token": 1e3, "packed_tokens": total}
         assert outcome(compare(case, sequences)) == "wave"
 

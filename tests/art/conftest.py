@@ -80,6 +80,7 @@ COUNTED = {
     "check_pool": "random pools",
     "check_slots": "adapter slots",
     "check_tensor_parallel": "tensor parallel",
+    "check_expert_parallel": "expert parallel",
     "check_two_processes": "processes",
     "check_rollouts": "rollouts",
 }

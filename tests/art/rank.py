@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -19,6 +20,7 @@ from art.megatron.gdn import gdn_prefix_tree as gdn
 from art.megatron.lora import LoRA, LoRASlotRef
 from art.trainer_rank import ForwardInput, _impl, _planner_cost
 from art.trainer_rank import _prefix_tree_planner as planner
+from megatron.core.transformer.moe import fused_a2a
 
 from waveplan.bench import reference
 
@@ -90,12 +92,12 @@ def gdn_config(given):
 
 
 def planning_rank(
-    cp=1, available=1 << 60, score="h200", head=True, gdn_layers=True, dp=(0, 1), tp=1
+    cp=1, available=1 << 60, score="h200", head=True, gdn_layers=True, dp=(0, 1), tp=1, ep=1
 ):
     """A rank over a model of its own (a rank changes its model), with so many bytes free."""
-    rank = reference.planning_rank(cp, available, dp=tuple(dp), head=head, gdn=gdn_layers)
+    rank = reference.planning_rank(cp, available, dp=tuple(dp), head=head, gdn=gdn_layers, ep=ep)
     # the expert layer is priced only if the package recognises every part of it
-    assert rank._moe_output_bytes_per_token == 192_512
+    assert rank._moe_output_bytes_per_token == (192_512 if ep == 1 else 286_720)
     chosen = scoring(score, cp)
     rank._coefficient_version, rank._coefficient_table = chosen.version, chosen.table_id
     rank._planner_coefficients, rank._planner_reranker = chosen.coefficients, chosen.reranker
@@ -183,6 +185,17 @@ def load_slot(rank, trained):
                 _slot_modules={"slot_0": slot},
                 lora_slot_params=lambda _, pair=pair: pair,
             )
+
+
+def hold(rank, held=None, combined=None):
+    """Buffers of HybridEP that hold so many tokens, and graphs alive that combine so many."""
+    buffer = SimpleNamespace(max_num_of_tokens_per_rank=held)
+    held_now = None if held is None else SimpleNamespace(buffer_config=buffer)
+    fused_a2a._hybrid_ep_buffer = held_now and SimpleNamespace(configurer=held_now)
+    if combined is not None:
+        rank.alive = torch.zeros(1)
+        rank._pending_hybridep_graphs = [weakref.ref(rank.alive)]
+        rank._hybridep_rows_high_water = combined
 
 
 def config(**values):

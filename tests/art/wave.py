@@ -103,6 +103,7 @@ def run(case, sequences, watch=True):
         gdn,
         case.get("dp", (0, 1)),
         case.get("tp", 1),
+        case.get("ep", 1),
     )
     options = ("no_grad", "target", "hidden", "labels", "top_k", "logits")
     made = stub.requests(sequences, **{name: case[name] for name in options if name in case})
@@ -110,6 +111,7 @@ def run(case, sequences, watch=True):
     groups = made if size == 1 else [made[i : i + size] for i in range(0, len(made), size)]
     if case.get("slot") is not None:
         stub.load_slot(rank, trained=case["slot"])
+    stub.hold(rank, **case.get("hybridep", {}))
     if case.get("profile"):
         stub.learn(rank, made, **case["profile"])
     rank._last_global_micro_batch_size = case.get("last_width")

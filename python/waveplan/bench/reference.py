@@ -38,6 +38,7 @@ ABSENT = {
     "openai",
     "polars",
     "quack",
+    "safetensors",
     "tqdm",
     "transformer_engine",
     "transformers",
@@ -129,9 +130,9 @@ def importable() -> None:
         package.__spec__ = found
         package.__path__ = list(found.submodule_search_locations or ())
         sys.modules["art"] = package
-    # Patches GPU kernels of one torch version when imported; no planner needs it.
-    patch = "art.megatron.flex_attn.flash_dlse_patch"
-    sys.modules.setdefault(patch, _StandIn(patch))
+    # These patch GPU kernels of one version when imported; no planner needs them.
+    for patch in ("art.megatron.flex_attn.flash_dlse_patch", "art.megatron.te_cross_entropy"):
+        sys.modules.setdefault(patch, _StandIn(patch))
 
 
 def load() -> types.SimpleNamespace:
@@ -245,7 +246,17 @@ def _config(**more: Any) -> types.SimpleNamespace:
     return types.SimpleNamespace(**_provider(**without, **more))
 
 
-def _experts() -> Any:
+def _dispatcher(config: Any, ep: int) -> Any:
+    """The token dispatcher that the planner prices: all-to-all, or HybridEP under EP."""
+    place = "transformer.moe.token_dispatcher:"
+    facts = {"config": config, "ep_size": ep, "tp_size": 1, "num_local_experts": EXPERTS // ep}
+    if ep == 1:
+        return _core(f"{place}MoEAlltoAllTokenDispatcher", **facts)
+    manager = _core(f"{place}_HybridEPManager")
+    return _core(f"{place}MoEFlexTokenDispatcher", _comm_manager=manager, **facts)
+
+
+def _experts(ep: int) -> Any:
     """A mixture-of-experts layer with a gated shared expert and adapters."""
     import torch
 
@@ -261,7 +272,7 @@ def _experts() -> Any:
         "MLPExpertsLinearFC2LoRA",
         out_features=HIDDEN,
         linear_fc2=_lora("TERowParallelGroupedLinear"),
-        lora=_adapter(EXPERT_FFN, HIDDEN, EXPERTS),
+        lora=_adapter(EXPERT_FFN, HIDDEN, EXPERTS // ep),
     )
     up = _lora(
         "MLPExpertsLinearFC1LoRA", fused_gate_up=True, non_gated=False, out_features=2 * EXPERT_FFN
@@ -295,13 +306,7 @@ def _experts() -> Any:
         "transformer.moe.moe_layer:MoELayer",
         config=config,
         router=_core("transformer.moe.router:TopKRouter", topk=8),
-        token_dispatcher=_core(
-            "transformer.moe.token_dispatcher:MoEAlltoAllTokenDispatcher",
-            config=config,
-            ep_size=1,
-            tp_size=1,
-            num_local_experts=EXPERTS,
-        ),
+        token_dispatcher=_dispatcher(config, ep),
         experts=_lora(
             "TEGroupedMLP",
             offload_expert_fc1=False,
@@ -342,7 +347,7 @@ def _recurrent_mixer() -> Any:
     return mixer
 
 
-def _model(head: bool, gdn: bool) -> Any:
+def _model(head: bool, gdn: bool, ep: int) -> Any:
     import torch
 
     config = _config(
@@ -351,7 +356,7 @@ def _model(head: bool, gdn: bool) -> Any:
         recompute_method="uniform",
         recompute_num_layers=1,
     )
-    experts = _experts()
+    experts = _experts(ep)
     layers = [_blank("torch.nn:Module", mlp=experts) for _ in range(LAYERS)]
     # The first parameter tells the planner its device and type.
     layers[0].first = torch.nn.Parameter(torch.zeros(1, dtype=torch.bfloat16))
@@ -381,7 +386,13 @@ def _model(head: bool, gdn: bool) -> Any:
 
 
 def planning_rank(
-    cp: int, available: int, *, dp: tuple[int, int] = (0, 1), head: bool = True, gdn: bool = True
+    cp: int,
+    available: int,
+    *,
+    dp: tuple[int, int] = (0, 1),
+    head: bool = True,
+    gdn: bool = True,
+    ep: int = 1,
 ) -> Any:
     """One rank of the reference planner over a model of its own.
 
@@ -391,6 +402,7 @@ def planning_rank(
         dp: data-parallel rank, and number of them.
         head: whether the model ends in an output layer.
         gdn: whether three of four layers are gated delta nets.
+        ep: expert-parallel ranks.
     """
     art = load()
     handler = types.SimpleNamespace(
@@ -399,9 +411,11 @@ def planning_rank(
         context_parallel_workload_profile=lambda _: None,
     )
     runtime = types.SimpleNamespace(
-        model=[_quietly(lambda: _model(head, gdn))],
+        model=[_quietly(lambda: _model(head, gdn, ep))],
         optimizer=None,
-        provider=types.SimpleNamespace(**_provider(context_parallel_size=cp)),
+        provider=types.SimpleNamespace(
+            **_provider(context_parallel_size=cp, expert_model_parallel_size=ep)
+        ),
         model_support_handler=handler,
     )
     rank = _rank_class(cp, dp)(runtime)

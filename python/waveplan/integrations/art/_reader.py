@@ -73,6 +73,10 @@ class Job(NamedTuple):
     lora_rank: int
     pending: tuple[int, ...]
     """Adapter gradients to be allocated: of each layer, and outside of them."""
+    exchange: tuple[int, int, int] | None
+    """HybridEP: its ranks, bytes of a token of a rank in its buffers, tokens that they hold."""
+    combined: int | None
+    """Tokens that recomputation combines at least; None: its buffer is not priced."""
 
 
 class Reading(NamedTuple):
@@ -220,7 +224,6 @@ def _job(
     head = rank._head_workspace_bytes(1) > 0
     if (
         rank._planner_reranker is not None
-        or shape.ep > 1
         or pp > 1
         or len(terms) > 1
         or len(models) > 1
@@ -263,7 +266,25 @@ def _job(
         modules=rank._lora_modules_per_layer,
         lora_rank=max((one[2] for one in adapters if len(one) == 5), default=8),
         pending=pending,
+        exchange=_exchange(rank),
+        combined=_memory._checkpoint_hybridep_rows(rank, ((0, True),)),
     )
+
+
+def _exchange(rank: Any) -> tuple[int, int, int] | None:
+    """Read the buffers of HybridEP, which outlive a rank."""
+    provider = rank.runtime.provider
+    sizes = (f"expert_{kind}_parallel_size" for kind in ("model", "tensor"))
+    ep, etp = (int(getattr(provider, size, 1) or 1) for size in sizes)
+    if ep <= 1:
+        return None
+    from megatron.core.transformer.moe import fused_a2a
+
+    ranks, columns, some = ep * etp, int(provider.num_moe_experts) * etp, 512
+    size = impl._hybridep_buffer_bytes(some, ranks, int(provider.hidden_size), columns)
+    held = fused_a2a._hybrid_ep_buffer
+    most = 0 if held is None else int(held.configurer.buffer_config.max_num_of_tokens_per_rank)
+    return ranks, size // some, most
 
 
 def _terms(rank: Any, ref: Any) -> Any:
@@ -301,6 +322,22 @@ def _program(job: Job) -> _core.Program:
         "if local_tokens > 0 else 0",
         where=1,
         applies=int(moe and bool(stages or backward_stages)),
+    )
+    ranks, size, held = job.exchange or (1, 0, 0)
+    rules = rules.redefine("hybridep_ranks", ranks)
+    rules = rules.override(
+        "hybridep.buffer",
+        bytes=f"hybridep_aligned * {size} * B "
+        f"if longest_pack > 0 and hybridep_aligned > {held} else 0",
+        where=1,
+        applies=int(ranks > 1),
+    )
+    rules = rules.override(
+        "hybridep.combine",
+        bytes=f"ceildiv(max({job.combined or 0}, max_packs(local_tokens)), 4) * 4 * hidden * 2 * B "
+        "if has_gradient else 0",
+        where=1,
+        applies=int(job.combined is not None),
     )
     if job.modules:
         rules = rules.redefine("layer_modules", job.modules)
