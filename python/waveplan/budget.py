@@ -177,6 +177,18 @@ class Budget:
         device = gpu_named("gpu", name).bytes
         return cls(device=device, resident=resident, reserve=reserve, colocated=colocated)
 
+    def __str__(self) -> str:
+        if isinstance(self.available, int):
+            return f"{format_bytes(self.available)} available"
+        assert isinstance(self.device, int)
+        assert isinstance(self.colocated, int)
+        parts = [f"a device of {format_bytes(self.device)}", f"{self.reserve:.0%} never used"]
+        if isinstance(self.resident, int):
+            parts.append(f"{format_bytes(self.resident)} resident")
+        if self.colocated:
+            parts.append(f"{format_bytes(self.colocated)} colocated")
+        return ", ".join(parts)
+
     @property
     def reserved(self) -> int:
         """Bytes of the device kept back."""

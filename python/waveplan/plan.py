@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waveplan._core import ForwardPlan, Pack, SearchResult
+from waveplan.budget import format_bytes
 from waveplan.pricing import BoundRules, Measures, Price
 from waveplan.pricing import price as price_of
 from waveplan.sequences.requests import Requests
@@ -151,7 +152,7 @@ class Plan:
         parts = f"{len(self.forwards)} forwards, " if self.split else ""
         return (
             f"Plan({parts}{len(self.requests)} requests, {self.packed_tokens} tokens, "
-            f"{self.required} bytes)"
+            f"{format_bytes(self.required)})"
         )
 
 

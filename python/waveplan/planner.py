@@ -161,12 +161,10 @@ class Planner:
 
     def __repr__(self) -> str:
         score = scores.name_of(self.scoring)
-        dp, lora = self.topology.dp, "full fine-tuning"
-        if self.training.lora_rank:
-            lora = f"LoRA rank {self.training.lora_rank}"
+        dp = self.topology.dp
         told = [
             f"{self.model.name or 'a model'} on {ranks_text(self.topology, ' ')}",
-            f"{self.training.recompute} recompute, {lora}",
+            str(self.training),
             f"mode {self.mode}, rules {self.bound.rules.name}, trust {self.trust}, "
             f"objective {self.objective}",
             f"layout score {score}",

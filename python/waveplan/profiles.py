@@ -41,6 +41,10 @@ class Profiles:
         self.reference = flag("reference", reference)
         self._entries: dict[Signature, Profile] = {}
 
+    def __repr__(self) -> str:
+        kind = "reference rates" if self.reference else "observed peaks"
+        return f"Profiles({len(self)} signatures, {kind})"
+
     def __len__(self) -> int:
         return len(self._entries)
 

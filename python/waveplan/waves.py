@@ -96,6 +96,10 @@ class Waves:
             self._take(np.arange(self.groups))
             self.moved = 0
 
+    def __repr__(self) -> str:
+        done = f"{self.start} of {len(self.order)} groups planned"
+        return f"{type(self).__name__}({done}, {len(self.refused)} refused)"
+
     def __iter__(self) -> Iterator[Wave]:
         return self
 

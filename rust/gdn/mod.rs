@@ -51,6 +51,10 @@ result! {
         pub shards: Vec<i64>,
     }
     python {
+        fn __repr__(&self) -> String {
+            format!("Gdn({:?} tokens by rank, {:.3} ms)", self.rank_tokens, self.score)
+        }
+
         /// Tokens of each shard, [chained segments, C].
         #[getter(shards)]
         fn py_shards<'py>(&self, py: Python<'py>) -> PyResult<Object<'py>> {

@@ -72,6 +72,11 @@ pub struct Ownership as "Ownership" {
 }
 
 python {
+    fn __repr__(&self) -> String {
+        let (tokens, ranks, most) = (self.tokens, self.ranks, self.most_tokens);
+        format!("Ownership({tokens} tokens on {ranks} ranks, at most {most}, {:.3} ms)", self.score)
+    }
+
     /// Packed token ranges that a rank owns, [n, 2], in order, neighbours joined.
     fn ranges<'py>(&self, py: Python<'py>, rank: &Bound<'py, PyAny>) -> PyResult<Object<'py>> {
         self.ranges_of(index("rank", rank, self.ranks)? as u32).give(py)?.call_method1("reshape", (-1, 2))

@@ -322,9 +322,7 @@ class Job(_Values):
     def training_text(self) -> str:
         """The training mode in a few words, with what prices take for granted of the trainer."""
         training = self.facts()[2]
-        rank = training.lora_rank
-        what = f"LoRA rank {rank}" if rank else "full fine-tuning"
-        return f"{training.recompute} recompute, {what}; {training.assumed()}"
+        return f"{training}; {training.assumed()}"
 
     def ranks_text(self) -> str:
         """The ranks that are not 1."""

@@ -231,6 +231,9 @@ class Model:
 
         return sum(parameter_counts(self).values())
 
+    def __str__(self) -> str:
+        return self.describe()
+
     def describe(self) -> str:
         """What was read, in one line: family, layers by kind, experts, widths, parameters, type of
         numbers, and what is not counted."""

@@ -384,6 +384,10 @@ class Training:
             return self.kernels
         return "eager" if self.lora_rank else "fused"
 
+    def __str__(self) -> str:
+        mode = f"LoRA rank {self.lora_rank}" if self.lora_rank else "full fine-tuning"
+        return f"{self.recompute} recompute, {mode}"
+
     def assumed(self, *, gpu: bool = True) -> str:
         """How layers run, in a few words: what prices take for granted unless they are told, with
         the GPU's kind where asked."""

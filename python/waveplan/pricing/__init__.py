@@ -59,6 +59,14 @@ class Price(Doubts):
     bound: BoundRules = field(repr=False)
     measures: Measures = field(repr=False)
 
+    def __str__(self) -> str:
+        from waveplan.budget import format_bytes
+
+        return (
+            f"{format_bytes(self.required)} required, {format_bytes(self.estimate)} before the "
+            f"safety factor, at the peak in {self.explanation.phase}"
+        )
+
     @cached_property
     def explanation(self) -> Explanation:
         """The tree of terms with bytes and binding branches."""

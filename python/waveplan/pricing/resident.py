@@ -63,6 +63,12 @@ class Resident:
     uncharged: tuple[Status, ...] = ()
     """Rules that would be needed but are outside where they hold."""
 
+    def __str__(self) -> str:
+        from waveplan.budget import format_bytes
+
+        kinds = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in self.kinds.items())
+        return f"{format_bytes(self.total)} resident: {kinds}"
+
     @property
     def kinds(self) -> dict[str, int]:
         """Bytes by kind, see `KINDS`; those that charge nothing are left out."""

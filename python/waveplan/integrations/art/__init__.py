@@ -69,9 +69,7 @@ class Report:
         lines += [f"  not taken, absent here: {path}" for path in self.absent]
         lines += [f"  not taken, {why}: {path}" for path, why in self.refused.items()]
         if self.shadow is not None:
-            different = self.shadow.different.total()
-            lines.append(f"  {self.shadow.equal} results equal, {different} different")
-            lines += [f"  {found}" for found in self.shadow.found]
+            lines += [f"  {line}" for line in str(self.shadow).split("\n")]
         return "\n".join(lines)
 
 

@@ -75,6 +75,10 @@ class Shadow:
         """The first three differences of each seam."""
         self._lock = threading.Lock()
 
+    def __str__(self) -> str:
+        counts = f"{self.equal} results equal, {self.different.total()} different"
+        return "\n".join([counts, *map(str, self.found)])
+
     def __call__(self, seam: Seam, ours: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             theirs = seam.original(*args, **kwargs)
