@@ -334,7 +334,10 @@ class Report:
         for one in self.classes():
             name, number, *spans = class_figures(one)
             classes.append((number, *spans, len(one.below), name))
-        records = [(*figures(row), row.id) for row in self.ordered()]
+        records = [
+            (*figures(row), f"{(row.estimate - row.observed) / 2**30:+.2f}", row.id)
+            for row in self.ordered()
+        ]
         every = f"{len(self.rows)} of {len(self.rows) + len(self.unpriced)} records"
         made: list[Table | str] = [
             f"{len(self.below())} of {len(self.rows)} prices are below the observed peak; {every} "
@@ -343,7 +346,7 @@ class Report:
         ]
         if records:
             made.append(_table(("n", *CLASS_COLUMNS, "below", "class"), classes))
-            made.append(_table((*RECORD_COLUMNS, "record"), records))
+            made.append(_table((*RECORD_COLUMNS, "gap GiB", "record"), records))
         parts: list[list[str]] = []
         for title, rows in self.remarks():
             if rows:
@@ -372,7 +375,7 @@ class Report:
 
 
 CLASS_COLUMNS = ("estimate", "required", "withheld", "reference required", "required if balanced")
-OPTIONAL = ("reference required", "required if balanced", "withheld", "estimate GB")
+OPTIONAL = ("reference required", "required if balanced", "withheld", "estimate GB", "gap GiB")
 """Columns that go where the terminal is narrow, the first first."""
 RECORD_COLUMNS = (
     "observed GB",
