@@ -3,7 +3,8 @@
     python benches/peer.py [--repeat N] [--quick]
 
 Writes benches/results/peer.json, docs/speed.svg and the tables between the markers of
-docs/speed.md. Needs what `waveplan bench --peer` needs (see docs/speed.md), and matplotlib.
+docs/speed.md. With --pool it compares
+that alone and writes nothing. Needs the reference planner (see docs/speed.md) and matplotlib.
 """
 
 from __future__ import annotations
@@ -130,7 +131,13 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="write nothing, a minute or two")
     parser.add_argument("--render", action="store_true", help="from the kept results")
+    parser.add_argument("--pool", choices=sorted(WAVES), help="this one alone; write nothing")
+    parser.add_argument("--cp", type=int, choices=peer.CPS, help="with --pool: at this CP alone")
     args = parser.parse_args()
+    if args.pool:
+        found = peer.compare([args.pool], [args.cp] if args.cp else peer.CPS, args.repeat)
+        print(peer.search_table("", [one.to_dict() for one in found]).plain())
+        return
     made = json.loads(RESULTS.read_text()) if args.render else measure(args.repeat, args.quick)
     text = summary(made)
     print(text)

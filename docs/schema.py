@@ -1,156 +1,87 @@
 """Writes the JSON Schema of what ``--json`` prints: python docs/schema.py > docs/schema.json
 
-An object is a line of "names: type" with semicolons between; names that end with ? may be absent.
-``integer[]`` is a list, ``{integer}`` an object of any keys, ``#plan`` an object named here. What
-fields hold is in docs/json.md; those of a job and a source are described by their options.
+It is made from the tables of docs/json.md, and from the options of a job and a source.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from waveplan.desk.jobs import Job
 from waveplan.desk.source import Source
-from waveplan.desk.sweep import Outcome
 
-NAMED = {
-    "model": "text family dtype quantized: string; notes layers not_counted: string[]; "
-    "parameters: integer; facts?: object; model?: string",
-    "doubt": "rule state reason: string",
-    "memory": "device reserve before_margin margin available wave free: integer|null; "
-    "resident colocated: integer; resident_kinds: {integer}; resident_terms: #term[]",
-    "term": "name why state: string; bytes: integer",
-    "plan": "version required packed_tokens logical_tokens output_bytes: integer; "
-    "fingerprint: string; forwards: #forward[]",
-    "forward": "mode: string; required: integer; requests: integer[]; packs: #pack[]; "
-    "measures: #measures",
-    "measures": "plan: {integer}; packs: {integer}[]",
-    "pack": "adapter: string|null; gradient routed: boolean; balance time_ms?: number; "
-    "packed_tokens saved_tokens decisions shared_decisions depth chunk?: integer; "
-    "requests lengths parents sequence_starts rank_tokens owners? gdn_owner?: integer[]; "
-    "stages?: integer[]; ownership?: #ownership",
-    "ownership": "method: string; score bound: number; optimal: boolean; "
-    "most_ranges most_tokens: integer",
-    "probe": "width requests packed_tokens required: integer; kind: string; fits trusted: boolean",
-    "stopped": "kind text: string; width: integer",
-    "share": "width start dp_rank required available rejected: integer; indices: integer[]; "
-    "cold: boolean; doubtful: string[]; probes: #probe[]; stopped: #stopped; plan: #plan",
-    "wave": "width start dp_rank required available rejected: integer; indices: integer[]; "
-    "cold: boolean; doubtful: string[]; probes: #probe[]; stopped: #stopped; plan: #plan; "
-    "requests logical_tokens packed_tokens busiest: integer; rank_tokens: integer[]; "
-    "balance dp_tokens dp_time time_ms: number; shares?: #share[]",
-    "refusal": "required available packed_tokens logical_tokens: integer; indices: integer[]; "
-    "dp_rank: integer|null; message: string; attempts: #attempt[]; change: #change[]",
-    "attempt": "parts required: integer; kind: string",
-    "change": "kind: string; value: integer",
-    "bound": "waves packed_tokens: integer; ms: number; composition?: #composition",
-    "composition": "total_ms keep_ms gap: number; keep_waves version: integer; "
-    "by fingerprint: string",
-    "price": "required estimate margin stage: integer; rules phase term: string; "
-    "results terms: {integer}; doubtful: #doubt[]; tree: #branch",
-    "branch": "name kind: string; bytes: integer; how? why?: string; pack?: integer; "
-    "binding?: boolean; factor?: number; children?: #branch[]",
-    "record": "id class model ranks state note: string; below_parity: boolean; "
-    "local_tokens observed estimate required resident: integer; "
-    "estimate_ratio required_ratio: number; states states_observed: integer|null; "
-    "withheld_ratio reference_estimate_ratio reference_required_ratio: number|null; "
-    "balanced_required_ratio: number|null; uncharged unmeasured: string[]",
-    "class": "class: string; records: integer; estimate required: array; "
-    "withheld reference_required balanced_required: array|null; "
-    "below_parity outside_target: string[]",
-    "unpriced": "id reason: string",
-    "rule": "name lives bytes where checked applies why source state? reason?: string; "
-    "reference: object|null",
-    "lengths": "min median max: integer; mean: number; longest: string; histogram: #span[]",
-    "span": "from to sequences: integer",
-    "sharing": "packed_tokens: integer; saved: number",
-    "empty": "sequences: integer; places: string[]",
-    "megatron": "read: string[]; refused: {string}",
-}
-JOB = "job?: #job|null; model?: #model|null; "
-COMMANDS = {
-    "plan": f"{JOB}source?: #source; memory?: #memory; doubtful?: #doubt[]; waves?: #wave[]; "
-    "bound?: #bound|null; refused?: #refusal[]; empty?: string[]; pads?: integer",
-    "price": f"{JOB}memory?: #memory; doubtful?: #doubt[]; fits?: boolean|null; dp_rank?: integer; "
-    "empty?: string[]; plan?: #plan; price?: #price",
-    "sweep": "source?: #source; models?: #model[]; results?: #result[]; assumed?: string; "
-    "best?: integer[]",
-    "inspect": "model?: #model|null; source?: #source; files? labels? unused? odd?: string[]; "
-    "columns?: {string}; sequences? tokens? labelled? pads?: integer; groups?: integer|null; "
-    "lengths?: #lengths; sharing?: #sharing; empty?: #empty",
-    "rules": f"{JOB}rules?: #rule[]",
-    "models": "bundled?: {string}; families?: string[]; model?: #model; megatron?: #megatron",
-    "check": "rules?: string; classes?: #class[]; records?: #record[]; slopes?: array; "
-    "unpriced?: #unpriced[]",
-    "bench": f"{JOB}source?: #source; seconds?: {{number}}; peer?: array",
-}
+PAGE = Path(__file__).parent / "json.md"
+EVERY = "Every command"
+OF_JSON = ("integer", "number", "string", "boolean", "object", "array", "null")
 
 
-def named(line: str) -> dict[str, Any]:
-    """The schema of an object."""
-    found, required = {}, []
-    for part in line.split("; "):
-        names, _, kind = part.partition(": ")
-        for name in names.split():
-            found[name.removesuffix("?")] = typed(kind)
-            required += [] if name.endswith("?") else [name]
-    return {"type": "object", "properties": found, "required": required}
+def tables() -> Iterator[tuple[bool, str, dict[str, Any]]]:
+    """Yield of every table of fields whether it is of an object, its name, and its schema."""
+    text = PAGE.read_text(encoding="utf-8")
+    for level, name, part in re.findall(r"^(##+) (.+)\n([^#]+)", text, re.MULTILINE):
+        found, required = {}, []
+        for line in re.findall(r"^\| `.*\|$", part, re.MULTILINE):
+            _, names, kinds, about, _ = map(str.strip, line.split("|"))
+            marked = names.split(", ")
+            given = kinds.split(", ")
+            for i, mark in enumerate(marked):
+                field = mark.strip("`?")
+                kind = given[i if len(given) > 1 else 0]
+                found[field] = {**typed(kind), "description": about}
+                required += [] if mark.endswith("?") else [field]
+        if found:
+            made = {"type": "object", "properties": found, "required": required}
+            yield level == "###", name, made
 
 
 def typed(kind: str) -> dict[str, Any]:
     """The schema of a value."""
+    if " or " in kind:
+        return {"anyOf": [typed(one) for one in kind.split(" or ")]}
     if kind.endswith("[]"):
         return {"type": "array", "items": typed(kind[:-2])}
     if kind.startswith("{"):
         return {"type": "object", "additionalProperties": typed(kind[1:-1])}
-    if kind.startswith("#"):
-        name, _, null = kind[1:].partition("|")
-        made = {"$ref": f"#/$defs/{name}"}
-        return {"anyOf": [made, {"type": "null"}]} if null else made
-    return {"type": kind.split("|") if "|" in kind else kind}
+    return {"type": kind} if kind in OF_JSON else {"$ref": f"#/$defs/{kind}"}
 
 
 def options(facts: Any) -> dict[str, Any]:
     """The schema of a job or a source."""
-    kinds = {"whole": "integer|null", "share": "number", "switch": "boolean|null"}
+    kinds = {"whole": "integer", "tokens": "integer", "share": "number", "switch": "boolean"}
     made = {}
     for item in fields(facts):
-        kind = kinds.get(item.metadata.get("kind", "text"), "string|null")
-        made[item.name] = typed(kind) | {"description": item.metadata.get("doc", "")}
+        kind = kinds.get(item.metadata.get("kind", "text"), "string")
+        made[item.name] = {"type": [kind, "null"], "description": item.metadata.get("doc", "")}
     if "path" in made:
         made["path"] = {"type": ["string", "array"], "description": "the files of sequences"}
     return {"type": "object", "properties": made}
 
 
-def result() -> dict[str, Any]:
-    """The schema of a row of a sweep: the fields of its job, and of its outcome over these."""
-    kinds = {"int": "integer", "float": "number", "str": "string"}
-    made = {item.name: typed(kinds[str(item.type)]) for item in fields(Outcome)}
-    job = {name: {"type": one["type"]} for name, one in options(Job)["properties"].items()}
-    return {"type": "object", "properties": {**job, **made}}
-
-
 def document() -> dict[str, Any]:
     """The whole schema."""
+    found = list(tables())
+    (every,) = [made for _, name, made in found if name == EVERY]
     commands = []
-    for name, parts in COMMANDS.items():
-        made = named(f"version: integer; command: string; complete: boolean; {parts}")
-        made["properties"] |= {"version": {"const": 1}, "command": {"const": name}}
-        commands.append(made)
+    for is_object, name, made in found:
+        if is_object or name == EVERY:
+            continue
+        properties = {**every["properties"], **made["properties"]}
+        properties |= {"version": {"const": 1}, "command": {"const": name}}
+        commands.append({**made, "properties": properties, "required": every["required"]})
+    named = {name: made for is_object, name, made in found if is_object}
+    # The fields of a job, and of its outcome over these.
+    outcome = named.pop("outcome")["properties"]
+    named["result"] = {"type": "object", "properties": {**options(Job)["properties"], **outcome}}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "What a command of waveplan prints with --json",
-        "description": "After Ctrl-C complete is false, and fields that were not reached are "
-        "absent. Fields are only added within a version.",
+        "title": "What the commands of waveplan print with --json",
         "oneOf": commands,
-        "$defs": {
-            "job": options(Job),
-            "source": options(Source),
-            "result": result(),
-            **{name: named(line) for name, line in NAMED.items()},
-        },
+        "$defs": {"job": options(Job), "source": options(Source), **named},
     }
 
 

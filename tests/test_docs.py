@@ -245,59 +245,6 @@ def test_the_glossary_has_every_heading(desk: Path, monkeypatch: pytest.MonkeyPa
     assert headings - words == {"bytes", ""}
 
 
-def _keys(value: Any, depth: int) -> set[str]:
-    if isinstance(value, list):
-        return set().union(*(_keys(item, depth) for item in value)) if value else set()
-    if not isinstance(value, dict) or not depth:
-        return set()
-    return set(value).union(*(_keys(item, depth - 1) for item in value.values()))
-
-
-@pytest.mark.parametrize(
-    "argv",
-    [
-        "plan examples/rollouts.jsonl --model examples/config.json --cp 2 --available 800MiB",
-        "price --tokens 4000 --model qwen3.6-35b-a3b --budget 141GB",
-        "sweep examples/rollouts.jsonl --model qwen3-0.6b --available 2GiB --jobs 1",
-        "inspect examples/rollouts.jsonl",
-    ],
-)
-def test_the_page_of_json_names_every_field(
-    argv: str, desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import json
-
-    from waveplan.cli import main
-    from waveplan.desk.jobs import Job
-
-    monkeypatch.chdir(desk)
-    main([*argv.split(), "--json"])
-    document = json.loads(capsys.readouterr().out)
-    page = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
-    if "price" in document:
-        section = page.partition("## price")[2].partition("##")[0]
-        fields = {*document, *document["price"], "price"}
-        assert set(re.findall(r"`(\w+)`", section)) <= fields
-        document["price"].pop("tree")
-        document["price"].pop("results")
-    document.pop("job", None)  # options of the command line
-    document.pop("source", None)
-    for item in document.get("results", []):
-        for name in Job.__dataclass_fields__:
-            if name != "model":
-                item.pop(name)
-    for plan in [wave["plan"] for wave in document.get("waves", [])] + [document.get("plan", {})]:
-        for forward in plan.get("forwards", []):
-            forward.pop("measures")
-    named = set(re.findall(r"`(\w+)`", page))
-    price, memory = document.pop("price", {}), document.get("memory", {})
-    missing = (_keys(document, 7) | set(price)) - named - {"terms"}
-    missing -= set(price.get("terms", {}))
-    missing -= {"name", "why", "bytes", "state", "allowance", "model"}
-    missing -= set(document.get("columns", {})) | set(memory.get("resident_kinds", {}))
-    assert not missing
-
-
 def test_the_example_script_plans_every_request() -> None:
     script = ROOT / "examples" / "plan_waves.py"
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)

@@ -5,6 +5,7 @@ python docs/pictures/make.py [FOLDER]
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -97,10 +98,14 @@ def search(wave: Wave) -> str:
 
 
 PAGES = {
-    "plan": (2420, "plan rollouts.npz --gpus 8 --cp 4 --ep 2 --gpu H100 --colocated 19GiB"),
-    "sweep": (1660, "sweep rollouts.npz --gpus 8 --tp 1,2 --cp 1,2,4 --ep 1,8,16 --gpu H100"),
+    "plan": "plan rollouts.npz --gpus 8 --cp 4 --ep 2 --gpu H100 --colocated 19GiB",
+    "sweep": "sweep rollouts.npz --gpus 8 --tp 1,2 --cp 1,2,4 --ep 1,8,16 --gpu H100",
 }
-"""Height in pixels and command of each page that is shown."""
+"""Command of each page that is shown."""
+HEIGHT = (
+    "<script>addEventListener('load',()=>document.title=document.documentElement.offsetHeight)"
+    "</script></body>"
+)
 
 
 def pages(folder: Path, data: Path) -> None:
@@ -110,13 +115,22 @@ def pages(folder: Path, data: Path) -> None:
         return
     with TemporaryDirectory() as made:
         shutil.copy(data, Path(made) / "rollouts.npz")
-        for name, (height, command) in PAGES.items():
+        for name, command in PAGES.items():
             words = [*command.split(), "--model", "qwen3.6-35b-a3b", "--html", f"{name}.html"]
-            done = subprocess.run([sys.executable, "-m", "waveplan", *words], cwd=made, check=False)
-            assert done.returncode in (0, 1)
+            run = subprocess.run([sys.executable, "-m", "waveplan", *words], cwd=made, check=False)
+            assert run.returncode in (0, 1)
+            page = Path(made) / f"{name}.html"
             shown = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-            shown += [f"--user-data-dir={made}/profile", f"--window-size=1100,{height}"]
-            shown += [f"--screenshot={folder.absolute() / name}.png", f"{made}/{name}.html"]
+            shown += [f"--user-data-dir={made}/profile"]
+            # A copy that may run a script says how high the page is.
+            text = page.read_text(encoding="utf-8").replace("default-src 'none'; ", "")
+            measured = Path(made) / "measured.html"
+            measured.write_text(text.replace("</body>", HEIGHT), encoding="utf-8")
+            asked = [*shown, "--window-size=1100,800", "--dump-dom", measured.as_uri()]
+            done = subprocess.run(asked, check=True, capture_output=True, text=True)
+            height = re.findall(r"<title>(\d+)</title>", done.stdout)[0]
+            shown += [f"--window-size=1100,{height}"]
+            shown += [f"--screenshot={folder.absolute() / name}.png", page.as_uri()]
             subprocess.run(shown, check=True, capture_output=True)
 
 

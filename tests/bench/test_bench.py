@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
-from waveplan.bench import peer, reference, workloads
-from waveplan.cli import main
+from waveplan.bench import peer, workloads
 
 BENCHES = ROOT / "benches"
 
@@ -107,20 +106,15 @@ def test_memory_beyond_the_input_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     assert made["beyond"] <= 2 * made["input"]
 
 
-def test_the_reference_planner_says_what_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
-    if reference.available() is None:
-        assert main(["bench", "--peer", "unique10_195k:2", "--repeat", "1"]) == 0
-        return
-    assert main(["bench", "--peer"]) == 2
-    err = capsys.readouterr().err
-    assert "reference planner is" in err
-    assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize("word", ["no_such", "grpo_8x8:3", "grpo_8x8:x"])
-def test_unknown_pools_are_refused(capsys: pytest.CaptureFixture[str], word: str) -> None:
-    assert main(["bench", "--peer", word]) == 2
-    assert word.split(":")[0] in capsys.readouterr().err
+def test_one_pool_is_compared_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(BENCHES)
+    script = importlib.import_module("peer")
+    monkeypatch.setattr(sys, "argv", ["peer.py", "--pool", "unique10_195k", "--cp", "2"])
+    monkeypatch.setattr(peer, "Reference", _Agrees)
+    script.main()
+    assert "unique10_195k" in capsys.readouterr().out
 
 
 def test_other_threads_run_during_a_search() -> None:

@@ -163,7 +163,7 @@ def test_check_of_records_that_lack_facts(
             "first_target",
         ),
         (["price", *MODEL, "--available", "40GiB"], "--tokens"),
-        (["price", "--tokens", "0", *MODEL, "--available", "40GiB"], "--tokens"),
+        (["price", "--tokens", "0", *MODEL, "--available", "40GiB"], "tokens is 0"),
         (["plan", "SEQUENCES", *MODEL, "--available", "40GiB", "--rules", "no.toml"], "no.toml"),
         (["check", "no.json"], "no.json"),
         (["bench", "--repeat", "0"], "--repeat"),
@@ -716,14 +716,38 @@ def test_hints_name_the_option_that_helps(capsys: pytest.CaptureFixture[str]) ->
         for made in (json.loads(better), json.loads(text))
     ]
     said = " ".join(err.split())
-    assert f"with --sequence-parallel a rank holds {held[0]}, without {held[1]}" in said
+    assert f"with --sequence-parallel: a rank needs {held[0]}, without it {held[1]}" in said
     argv = ["price", "--tokens", "9", "--model", "qwen3-8b", "--gpu", "H100", "--full-finetuning"]
     status, _, err = run(capsys, *argv, "--gpus", "8")
-    assert (status, "with --sharding optimizer a rank holds" in err, err.count("\n")) == (
-        2,
-        True,
-        1,
+    assert (status, err.count("\n")) == (2, 1)
+    assert re.search(
+        r"; --sharding optimizer fits: a rank needs [0-9.]+ GiB of [0-9.]+ GiB, without", err
     )
+
+
+@pytest.mark.parametrize("job", ["--dp 8", "--gpus 8", ""])
+def test_a_forward_that_does_not_fit_is_answered_with_ranks_that_do(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, job: str
+) -> None:
+    """Both sides of the hint are what the command says of the job with and without it."""
+    monkeypatch.setenv("COLUMNS", "200")
+    argv = f"price --tokens 128k --model qwen3-32b --gpu H100 {job}".split()
+    status, out, _ = run(capsys, *argv)
+    said = re.search(
+        r"\n(--tp 4 --sequence-parallel\S*(?: --dp 2)?) fits(?: on 4 GPUs)?: a rank needs "
+        r"(\S+ GiB) of (\S+ GiB), without it (\S+ GiB)\n",
+        out,
+    )
+    assert status == 1
+    assert said
+    assert ("on 4 GPUs" in said[0]) == (not job)
+    _, without, _ = run(capsys, *argv, "--json")
+    status, with_it, _ = run(capsys, *argv, *said[1].split(), "--json")
+    assert status == 0
+    for text, needs in ((without, said[4]), (with_it, said[2])):
+        memory = json.loads(text)["memory"]
+        assert format_bytes(memory["resident"] + memory["wave"]) == needs
+    assert format_bytes(memory["device"] - memory["reserve"] - memory["margin"]) == said[3]
 
 
 def test_interrupted_commands_leave_a_document(

@@ -82,6 +82,51 @@ def test_equal_gpus_are_filled_and_the_best_is_the_least_time_a_token(sequences:
     assert best(results[4:]) == []
     other = [(replace(job, model="qwen3-4b"), outcome) for job, outcome in results[:4]]
     assert best([*results, *other]) == [chosen, 5 + chosen]  # one for each model
+    other = [(replace(job, gpu="H100"), outcome) for job, outcome in results[:4]]
+    assert best([*results, *other]) == [chosen]  # the memory is as stated
+    other = [(replace(job, available="50GiB"), outcome) for job, outcome in results[:4]]
+    assert best([*results, *other]) == [chosen, 5 + chosen]  # one for each memory
+    other = [(job, replace(out, gpus=4, us_per_token=0.1)) for job, out in results[:1]]
+    assert best([*results, *other]) == [5, chosen]  # and for each number of GPUs
+
+
+def test_gpus_alone_sweep_ranks_and_mark_the_best_of_each_total_and_device(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    argv = ["sweep", "--tokens", "4k", "--requests", "4", "--model", MODEL, "--gpus", "2,4"]
+    assert main([*argv, "--gpu", "H100,H200", "--jobs", "1", "--json"]) == 1
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    rows = document["results"]
+    shapes = {
+        gpus: {
+            tuple(row[name] for name in ("tp", "cp", "pp", "ep"))
+            for row in rows
+            if row["gpus"] == gpus
+        }
+        for gpus in (2, 4)
+    }
+    assert {(1, 1, 1, 1), (2, 1, 1, 2), (1, 2, 1, 2), (1, 1, 2, 1)} <= shapes[2]
+    assert {(2, 2, 1, 4), (4, 1, 1, 1), (1, 1, 4, 1)} <= shapes[4]
+    assert all(
+        tp * cp * pp * ep <= gpus * tp * cp for gpus in (2, 4) for tp, cp, pp, ep in shapes[gpus]
+    )
+    assert all(row["sequence_parallel"] == (row["tp"] > 1) for row in rows)
+    assert not any(row["status"] == "impossible" and "divide" in row["reason"] for row in rows)
+    chosen = [rows[i] for i in document["best"]]
+    assert len({(row["gpus"], row["gpu"]) for row in chosen}) == len(chosen) == 4
+    for row in chosen:
+        same = [one for one in rows if (one["gpus"], one["gpu"]) == (row["gpus"], row["gpu"])]
+        assert row["us_per_token"] == min(o["us_per_token"] for o in same if o["status"] == "ok")
+    assert "\nTP, CP, PP, EP took powers of two" in err
+    assert "at the speed of an H200 whatever the GPU" in " ".join(err.split())
+    main([*argv[:-2], "--gpus", "4", "--tp", "2", "--gpu", "H200", "--jobs", "1", "--json"])
+    (one,) = json.loads(capsys.readouterr().out)["results"]  # ranks that are given stay
+    assert (one["dp"], one["tp"], one["sequence_parallel"]) == (2, 2, True)
+    argv = [*argv[:-2], "--tp", "1,2", "--no-sequence-parallel", "--gpu", "H200", "--jobs", "1"]
+    main([*argv, "--json"])
+    rows = json.loads(capsys.readouterr().out)["results"]
+    assert [row["sequence_parallel"] for row in rows] == [False, False]
 
 
 def test_a_step_is_counted_alike_for_every_topology(sequences: str) -> None:
@@ -119,7 +164,7 @@ def test_text_json_and_page_show_the_same_numbers(
     document, text = json.loads(out), path.read_text()
     assert f"assumed: {document['assumed'][:30]}" in err
     assert "<dd>1 May</dd>" in text
-    (chosen,) = document["best"]
+    chosen, _ = document["best"]  # one for each memory
     first = document["results"][chosen]
     assert "\nbest of 12 configurations: " in err
     assert f"{first['us_per_token']:,.1f} us a token" in " ".join(err.split())
@@ -127,7 +172,8 @@ def test_text_json_and_page_show_the_same_numbers(
     data = json.loads(text.split('id="waveplan-data">')[1].split("</script>")[0])
     possible = [item for item in document["results"] if item["status"] != "impossible"]
     assert len(data["rows"]) == len(possible) == 6
-    assert [row["best"] for row in data["rows"]] == [True] + [False] * 5
+    assert sum(row["best"] for row in data["rows"]) == 2
+    assert data["rows"][0]["best"]
     times = sorted(item["us_per_token"] for item in possible)
     assert [row["us_per_token"] for row in data["rows"]] == times
     for row in data["rows"]:
@@ -153,7 +199,7 @@ def test_rows_stay_rows_in_eighty_columns(
     assert max(map(len, out.split("\n"))) <= 80
     assert table[0].split() == ["model", "ranks", "recompute", "memory", "us/token"]
     assert table[2].startswith("best ")
-    assert len({len(line) for line in table if line[-1].isdigit()}) == 1  # under one another
+    assert len({len(line) for line in table if line[-2:-1] == "."}) == 1  # under one another
 
 
 def test_what_can_never_fit_is_counted(sequences: str) -> None:
@@ -234,7 +280,7 @@ def test_outputs_of_the_command(
     assert document["complete"]
     assert len(document["results"]) == 8
     least = min(item["us_per_token"] for item in document["results"] if item["status"] == "ok")
-    (chosen,) = document["best"]
+    chosen, *_ = document["best"]
     assert document["results"][chosen]["us_per_token"] == least > 0
     assert "impossible: 4 configurations" in err
     written = list(csv.DictReader(io.StringIO(table.read_text())))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,14 +19,12 @@ from waveplan.cli.output import write_json
 from waveplan.cli.parser import whole
 from waveplan.cli.status import DONE, INTERRUPTED
 from waveplan.desk.jobs import Job, Source
-from waveplan.errors import InputError
 from waveplan.report.table import Table, integer, seconds, show
 
 MOST_RUNS = 1000
 EXAMPLE = """\
   waveplan bench
-  waveplan bench rollouts.npz --cp 4 --available 64GiB
-  waveplan bench --peer grpo_8x8 short_1024:2"""
+  waveplan bench rollouts.npz --cp 4 --available 64GiB"""
 
 
 def register(subparsers: Any) -> None:
@@ -45,37 +42,18 @@ def register(subparsers: Any) -> None:
     options.add_budget(parser)
     options.add_rules(parser, margin=True)
     parser.add_argument("--repeat", type=whole, default=7, metavar="N", help="runs (default: 7)")
-    parser.add_argument(
-        "--peer",
-        nargs="*",
-        metavar="POOL[:CP]",
-        help="instead: whole searches of named pools (all by default) beside the reference "
-        "planner's, openpipe-art, in one process; it must be installed here",
-    )
     options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Time and print medians."""
     checks.integer("--repeat", args.repeat, 1, MOST_RUNS)
-    if args.peer is not None:
-        unused = (
-            "file",
-            "model",
-            "megatron",
-            "budget",
-            "available",
-            "rules",
-            *options.FACTS,
-            *options.SOURCE,
-        )
-        options.refuse_unused(args, unused, "does not apply to --peer: its pools are fixed")
-        return _beside(args)
     named = args.model is not None or args.megatron is not None
     job = options.job_of(args, **({} if named else {"model": "qwen3.6-35b-a3b"}))
     if job.budget is None and job.available is None:
         job = replace(job, available="64GiB")
-    args.file = args.file or [str(files("waveplan") / "data" / "demo.npz")]
+    if args.tokens is None:
+        args.file = args.file or [str(files("waveplan") / "data" / "demo.npz")]
     source = options.source_of(args)
     results, complete = measure(job, source, args.repeat)
     if args.json:
@@ -96,36 +74,6 @@ def run(args: argparse.Namespace) -> int:
         Table("", ("work", "median", "x reading"), rows, right=("median", "x reading")),
         job.model_text(),
     )
-    return DONE if complete else INTERRUPTED
-
-
-def _beside(args: argparse.Namespace) -> int:
-    """Time both planners on named pools; stop with an error if their waves differ."""
-    from waveplan.bench import peer, reference
-    from waveplan.bench.workloads import WAVES
-
-    wanted: dict[str, list[int]] = {}
-    for word in args.peer or WAVES:
-        name, _, cp = word.partition(":")
-        if name not in WAVES:
-            raise InputError(f"--peer {name}: known pools are {', '.join(WAVES)}")
-        if cp and cp not in map(str, peer.CPS):
-            raise InputError(f"--peer {word}: CP is one of {', '.join(map(str, peer.CPS))}")
-        wanted.setdefault(name, []).extend([int(cp)] if cp else peer.CPS)
-    reason = reference.available()
-    if reason is not None:
-        raise InputError(f"--peer: the reference planner is {reason}")
-    made, complete = [], False
-    with suppress(KeyboardInterrupt):
-        for name, cps in wanted.items():
-            for one in peer.compare([name], cps, args.repeat):
-                made.append(one.to_dict())
-                print(f"{name} CP {one.cp}: {one.ratio:,.0f}x", file=sys.stderr, flush=True)
-        complete = True
-    if args.json:
-        write_json("bench", complete=complete, peer=made)
-        return DONE if complete else INTERRUPTED
-    show(peer.search_table("cold and warm searches, equal waves", made))
     return DONE if complete else INTERRUPTED
 
 

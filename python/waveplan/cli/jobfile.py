@@ -49,7 +49,7 @@ def expand(argv: list[str], command: argparse.ArgumentParser) -> tuple[list[str]
         values.pop("model", None)
     if values.get("gpus", "--gpus" in given) and given & {"--gpus", "--tp", "--cp", "--pp"}:
         values.pop("dp", None)  # filled anew
-    path = values.pop("path", ())
+    path = values.pop("path", ()) if "--tokens" not in given else ()
     words, unused = [], []
     actions = {action.dest: action for action in command._actions if action.option_strings}
     defaults = {**Job.__dataclass_fields__, **Source.__dataclass_fields__}
@@ -60,7 +60,7 @@ def expand(argv: list[str], command: argparse.ArgumentParser) -> tuple[list[str]
             unused.append(name)
     if unused and argv[0] not in UNPRICED:
         print(f"note: {command.prog} does not read {', '.join(unused)} of {file}", file=sys.stderr)
-    return [argv[0], *words, *rest], [path] if isinstance(path, str) else list(path)
+    return [argv[0], *words, *rest], [path] if path and isinstance(path, str) else list(path)
 
 
 def _read(file: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import MISSING, Field, fields
 from typing import TYPE_CHECKING, Any, TextIO
 
 from waveplan.budget import format_bytes, parse_bytes
-from waveplan.cli.parser import Help, HelpAll, Store, Switch, share, whole
+from waveplan.cli.parser import Help, HelpAll, Store, Switch, share, tokens, whole
 from waveplan.cli.progress import Progress
 from waveplan.desk.hints import helps
 from waveplan.desk.jobs import Job, Source, megatron_values
@@ -36,7 +36,7 @@ READING = ("columns", "pad", "skip_empty", "limit")
 SHOWN = 10
 OF_MODEL = ("like", "dtype", "gpus", "padded_vocab")
 """Options of a model alone."""
-TYPES = {"whole": whole, "share": share, "text": str, "word": str}
+TYPES = {"tokens": tokens, "whole": whole, "share": share, "text": str, "word": str}
 
 
 def command(
@@ -236,8 +236,13 @@ def source_of(args: argparse.Namespace) -> Source:
     """Return the source that the options name."""
     given = {name: getattr(args, name) for name in SOURCE if hasattr(args, name)}
     given["columns"] = ",".join(args.columns)
-    if not args.file:
-        raise InputError("give FILE, the sequences: JSON lines, Parquet, Arrow, .npz or a folder")
+    if args.file:
+        refuse_unused(args, {"number"} & given.keys(), "goes with --tokens, not with a file")
+    elif given.get("tokens") is not None:
+        refuse_unused(args, READING, "says how a file is read: give --tokens less, or a file")
+    else:
+        other = ", or --tokens N" if "tokens" in given else ""
+        raise InputError(f"give FILE, the sequences: JSON lines, Parquet, Arrow, .npz{other}")
     return Source(path=args.file[0] if len(args.file) == 1 else tuple(args.file), **given)
 
 
@@ -263,8 +268,9 @@ def read(source: Source, model: Model | None = None, *, strict: bool = False) ->
     with Progress(f"reading {source.path_text()}", None, text=format_bytes) as progress:
         requests = source.requests(progress.advance, media)
     sequences = requests.sequences
-    for remark in (*read_as(sequences, source.targets), *padded(sequences)):
-        print(f"note: {remark}", file=sys.stderr)
+    if source.tokens is None:
+        for remark in (*read_as(sequences, source.targets), *padded(sequences)):
+            print(f"note: {remark}", file=sys.stderr)
     if model is not None:
         for remark in unfit(sequences, model.vocab, model.context):
             if strict:

@@ -115,7 +115,7 @@ class Parser(argparse.ArgumentParser):
             made.file = paths
         for name, value in vars(made).items():
             # The base class takes ``--option=--`` for an option without its value.
-            if (value == [] and name not in ("peer", "file", "columns")) or (
+            if (value == [] and name not in ("file", "columns")) or (
                 isinstance(value, list) and [] in value
             ):
                 command.error(f"argument --{name.replace('_', '-')}: expected one argument")

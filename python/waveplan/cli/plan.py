@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from waveplan.budget import format_bytes
 from waveplan.cli import options
 from waveplan.cli.output import provenance, refusal, write_json
 from waveplan.cli.parser import apart, output_file, picture_file
@@ -27,11 +26,12 @@ from waveplan.report.summary import (
     memory,
     memory_table,
     pads,
-    reason,
     setting,
     states,
     summary,
     unit_of,
+    wave_figures,
+    wave_table,
 )
 from waveplan.report.table import Table, integer, show
 
@@ -44,22 +44,6 @@ EXAMPLE = """\
   waveplan plan rollouts.jsonl --model qwen3.6-35b-a3b --cp 2 --available 70GiB
   waveplan plan rollouts.npz --model config.json --cp 4 --ep 2 --gpu H200 --json"""
 
-FIRST = ("wave", "requests", "tokens", "packed", "saved", "required")
-# Columns that only say something of several ranks.
-OF_RANKS = ("busiest", "balance")
-OF_SHARES = ("DP rank", "DP tokens", "DP time")
-LAST = "not wider because"
-OPTIONAL = ("balance", "saved", "DP tokens", "busiest", "DP rank", "tokens", "DP time")
-"""Columns that go where the terminal is narrow, the first first."""
-ABOUT = {
-    "required": "of the DP rank that requires most; requests, tokens and packed are over all",
-    "DP rank": "that rank",
-    "DP tokens": "packed tokens of the busiest DP rank, over the mean",
-    "DP time": "modelled time of the slowest DP rank, over the mean",
-    "busiest": "local tokens of the busiest CP rank",
-    "balance": "that over the mean of CP ranks",
-}
-"""What columns mean."""
 SHOWN = 40
 
 
@@ -121,7 +105,7 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
     place = "" if tightest is None else f"wave {waves.index(tightest) + 1}, the tightest"
     show(
         f"{answer(waves, found, not interrupted)} {setting(job, planner, parts)}",
-        *((_table(job, waves, None if args.all else SHOWN),) if waves else ()),
+        *((_table(waves, None if args.all else SHOWN),) if waves else ()),
         *summary(waves, found, elapsed),
         *((option,) if option else ()),
         memory_table(parts, place, found.doubtful),
@@ -203,33 +187,10 @@ def _collect(found: Waves, waves: list[Wave]) -> bool:
     return False
 
 
-def _table(job: Job, waves: Sequence[Wave], most: int | None) -> Table:
-    names = (*FIRST, *(OF_RANKS if job.cp > 1 else ()), *(OF_SHARES if job.dp > 1 else ()), LAST)
-    optional = [name for name in OPTIONAL if name in names]
-    table = Table("", names, right={*names} - {LAST}, optional=optional)
-    table.about = {name: ABOUT[name] for name in ABOUT if job.dp > 1 or name in OF_RANKS}
-    for number, wave in enumerate(waves[:most], 1):
-        cells = _cells(number, figures(wave), reason(wave))
-        table.add(*(cells[name] for name in names))
-    if len(waves) > len(table.rows):
-        rest = f"{integer(len(waves) - len(table.rows))} more: --all shows them"
-        table.add("...", *[""] * (len(names) - 2), rest)
+def _table(waves: Sequence[Wave], most: int | None) -> Table:
+    """The first waves."""
+    table = wave_table([wave_figures(wave, i) for i, wave in enumerate(waves[:most])])
+    if more := len(waves) - len(table.rows):
+        rest = f"{integer(more)} more: --all shows them"
+        table.add("...", *[""] * (len(table.columns) - 2), rest)
     return table
-
-
-def _cells(number: int, wave: Mapping[str, Any], stopped: str) -> dict[str, str]:
-    packed, logical = wave["packed_tokens"], wave["logical_tokens"]
-    return {
-        "wave": integer(number),
-        "requests": integer(wave["requests"]),
-        "tokens": integer(logical),
-        "packed": integer(packed),
-        "saved": f"{1 - packed / logical if logical else 0.0:.0%}",
-        "required": format_bytes(wave["required"]),
-        "busiest": integer(wave["busiest"]),
-        "balance": f"{wave['balance']:.2f}",
-        "DP rank": integer(wave["dp_rank"]),
-        "DP tokens": f"{wave['dp_tokens']:.2f}",
-        "DP time": f"{wave['dp_time']:.2f}",
-        LAST: stopped,
-    }

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from waveplan.budget import format_bytes
 from waveplan.cli import options
 from waveplan.cli.output import write_json
-from waveplan.cli.parser import tokens, whole
+from waveplan.cli.parser import whole
 from waveplan.desk.hints import UNBOUNDED, helps
 from waveplan.errors import InputError
 from waveplan.pricing import bind, price
@@ -26,14 +26,9 @@ from waveplan.report.summary import (
 )
 from waveplan.report.table import integer, show
 
-if TYPE_CHECKING:
-    from waveplan.sequences.requests import Requests
-
 EXAMPLE = """\
   waveplan price --tokens 194753 --requests 10 --model qwen3.6-35b-a3b --cp 2
   waveplan price rollouts.npz --model qwen3.6-35b-a3b --cp 2 --gpu H200"""
-
-MOST_TOKENS, MOST_REQUESTS = 1 << 26, 1 << 20
 
 
 def register(subparsers: Any) -> None:
@@ -47,7 +42,7 @@ def register(subparsers: Any) -> None:
         EXAMPLE,
         run,
     )
-    add_requests(parser)
+    options.add_sequences(parser)
     options.add_facts(parser)
     parser.add_argument(
         "--stage",
@@ -61,18 +56,6 @@ def register(subparsers: Any) -> None:
     options.add_json(parser)
 
 
-def add_requests(parser: argparse.ArgumentParser) -> None:
-    """Add the file of sequences, or a number of tokens instead."""
-    options.add_sequences(parser)
-    group = parser.add_argument_group("instead of a file")
-    group.add_argument(
-        "--tokens", type=tokens, metavar="N", help="so many unshared tokens; 128k is 131,072"
-    )
-    group.add_argument(
-        "--requests", type=whole, default=1, metavar="K", help="in K sequences of equal length"
-    )
-
-
 def run(args: argparse.Namespace) -> int:
     """Price and print; exit status 1 when it does not fit."""
     job = options.job_of(args)
@@ -81,7 +64,8 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(
             "--stage prices a stage by itself: leave out --gpu, --budget and --available"
         )
-    requests = requests_of(args)
+    source = options.source_of(args)
+    requests = options.read(source, job.read_model(), strict=job.strict)
     # Planned without a bound, so that the one forward is priced as it is, not split until it fits.
     planner = options.planner_of(
         job if bounded else replace(job, available=str(UNBOUNDED)), requests
@@ -136,6 +120,7 @@ def run(args: argparse.Namespace) -> int:
             "price",
             job=job,
             model=job.read(),
+            source=source,
             memory=parts,
             doubtful=states(doubtful),
             fits=fits,
@@ -145,32 +130,3 @@ def run(args: argparse.Namespace) -> int:
             price=priced.to_dict(),
         )
     return 1 if fits is False or requests.empty else 0
-
-
-def requests_of(args: argparse.Namespace) -> Requests:
-    """Return the requests of a file, or generated ones that share nothing."""
-    if bool(args.file) == (args.tokens is not None):
-        raise InputError("give either a file or --tokens N")
-    if not args.file:
-        options.refuse_unused(
-            args, options.READING, "says how a file is read: give --tokens less, or a file"
-        )
-    else:
-        options.refuse_unused(args, ["requests"], "goes with --tokens, not with a file")
-        job = options.job_of(args)
-        return options.read(options.source_of(args), job.facts()[0], strict=job.strict)
-    import numpy as np
-
-    from waveplan.sequences.requests import Requests
-    from waveplan.sequences.sequences import Sequences
-
-    if not 1 <= args.tokens <= MOST_TOKENS:
-        raise InputError(f"--tokens is {args.tokens}: give 1 to {MOST_TOKENS:,}")
-    most = min(args.tokens, MOST_REQUESTS)
-    if not 1 <= args.requests <= most:
-        raise InputError(f"--requests is {args.requests}: give 1 to {most:,}, at most --tokens")
-    share = np.arange(args.requests + 1, dtype=np.int64) * args.tokens // args.requests
-    sequences = Sequences(np.zeros(args.tokens, np.int64), share)
-    names = ("top_k", "logits", "hidden", "gradient")
-    asked = {name: getattr(args, name) for name in names}
-    return Requests(sequences, targets=args.targets != "none", sharing=False, **asked)

@@ -25,14 +25,17 @@ from waveplan.errors import InputError
 from waveplan.facts.topology import RANKS
 from waveplan.files import write_text
 from waveplan.report.summary import count
-from waveplan.report.sweep import OPTIONAL, SHOWN, collect, page
+from waveplan.report.sweep import LISTED, SHOWN, collect, page, table
 from waveplan.report.table import Table, integer, show
 from waveplan.sequences.fit import check_vocabulary
 
-AXES = ("model", "recompute", *RANKS, "lora_rank", "rule_set", "gpu", "budget", "available")
+AXES = ("model", "recompute", "gpus", *RANKS, "lora_rank", "rule_set", "gpu", "budget", "available")
 """Options that take several values; the first varies slowest."""
+SWEPT = {"tp": 8, "cp": 1 << 10, "pp": 8, "ep": 1 << 10}
+"""Ranks that are swept where --gpus is given and no ranks, by powers of two: the most of each."""
 EXAMPLE = """\
-  waveplan sweep rollouts.npz --model qwen3-8b --gpus 8 --tp 1,2,4 --cp 1,2,4,8 --gpu H100
+  waveplan sweep rollouts.npz --model qwen3-8b --gpus 8 --gpu H100
+  waveplan sweep --tokens 128k --requests 8 --model qwen3-32b --gpus 8,16 --gpu H100,H200
   waveplan sweep rollouts.npz --model qwen3.6-35b-a3b --cp 2,4 --ep 1,2 --budget 80GiB,141GB \\
       --html sweep.html --csv sweep.csv"""
 
@@ -45,8 +48,9 @@ def register(subparsers: Any) -> None:
         "one pool of requests over many topologies, budgets, modes and models",
         "Plan a pool of requests under every combination of values, and mark the one with the "
         "least modelled time a token. Options written N,... take several values with commas "
-        "between. With --gpus every combination fills that many GPUs by data parallelism; "
-        "--sequence-parallel holds wherever TP is above 1.",
+        "between. With --gpus every combination fills that many GPUs by data parallelism; without "
+        "any ranks besides, TP, CP, PP and EP take powers of two. Sequence parallelism is on where "
+        "TP is above 1, unless --no-sequence-parallel.",
         EXAMPLE,
         run,
     )
@@ -68,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
     """Plan every configuration and print; exit status 1 when one leaves requests unplanned."""
     wanted = _configurations(args)
     plot, html = picture_file(args.plot), output_file(args.html)
-    table = None if args.csv == "-" else output_file(args.csv)
-    apart((plot, html, table), (*args.file, *args.model))
+    sheet = None if args.csv == "-" else output_file(args.csv)
+    apart((plot, html, sheet), (*args.file, *args.model))
     found: dict[int, Outcome] = {}
     interrupted = False
     with _source(args, wanted) as source:
@@ -89,15 +93,16 @@ def run(args: argparse.Namespace) -> int:
             )
         origin = provenance(args, options.source_of(args))
     results = [(job, found[i]) for i, job in enumerate(wanted) if i in found]
-    if table is not None:
-        write_text(table, _csv(results))
+    if sheet is not None:
+        write_text(sheet, _csv(results))
     if plot is not None and results:
         from waveplan.report.plots import heat_map
 
         heat_map(results, plot)
         print(f"wrote {plot}", file=sys.stderr)
     read = {job.model: job for job in wanted}
-    data = collect(results, [job.model_text() for job in read.values()], origin)
+    swept = _swept(args)
+    data = collect(results, [job.model_text() for job in read.values()], origin, swept)
     if html is not None:
         write_text(html, page(data))
         print(f"wrote {html}", file=sys.stderr)
@@ -128,17 +133,38 @@ def _configurations(args: argparse.Namespace) -> list[Job]:
     if args.jobs is not None and args.jobs < 1:
         raise InputError(f"--jobs is {args.jobs}: it must be at least 1")
     axes = {name: getattr(args, name) for name in AXES if getattr(args, name)}
+    swept = _swept(args)
+    most = max(args.gpus or (1,))
+    for name in swept:
+        axes[name] = [1 << i for i in range(min(SWEPT[name], most).bit_length())]
     common = {name: value for name, value in vars(args).items() if name in options.JOB}
     made = []
     for job in jobs(axes):
         values = options.complete(args, common | {name: getattr(job, name) for name in axes})
+        if args.megatron is None and "sequence_parallel" not in args.given:
+            values["sequence_parallel"] = True
         values["sequence_parallel"] &= values["tp"] > 1
         made.append(Job(**values))
     for job in {job.model: job for job in made}.values():
         job.read_model()
     for job in made:
         job.memory()
-    return made
+    return [job for job in made if _divides(job)] or made if swept else made
+
+
+def _swept(args: argparse.Namespace) -> list[str]:
+    """The ranks that are swept without being named."""
+    stated = not args.gpus or args.megatron is not None or not args.given.isdisjoint(RANKS)
+    return [] if stated else list(SWEPT)
+
+
+def _divides(job: Job) -> bool:
+    """Whether the model and the GPUs can be divided so."""
+    try:
+        job.facts()
+    except InputError:
+        return False
+    return True
 
 
 @contextmanager
@@ -166,17 +192,17 @@ def _source(args: argparse.Namespace, jobs: Sequence[Job]) -> Iterator[Source]:
 
 def _text(data: dict[str, Any], most: int | None) -> list[Table | str]:
     """The answer, the table, what cannot be, and what is assumed."""
-    names = data["columns"]
-    text = {"", "ranks", *data["axes"]}
-    optional = [name for name in OPTIONAL if name in names]
-    table = Table("", names, right={*names} - text, optional=optional, about=data["about"])
-    for row in data["rows"][:most]:
-        table.add(*row["cells"])
-    if more := len(data["rows"]) - len(table.rows):
-        table.add("...", f"{integer(more)} more: --all", *[""] * (len(names) - 2))
-    parts: list[Table | str] = [data["answer"], *([table] if table.rows else [])]
+    made = table(data, most)
+    if more := len(data["rows"]) - len(made.rows):
+        made.add("...", f"{integer(more)} more: --all", *[""] * (len(made.columns) - 2))
+    parts: list[Table | str] = [data["answer"], *([made] if made.rows else [])]
     if data["notes"]:
         parts.append("\n".join(data["notes"]))
+    if left := [row for row in data["rows"][:most] if row["status"] != "ok"]:
+        lines = ["partial: some requests can never fit; refused: none fits"]
+        lines += [f"  {row['name']}: {row['reason']}" for row in left[:LISTED]]
+        lines += [f"  and {len(left) - LISTED} more"] * (len(left) > LISTED)
+        parts.append("\n".join(lines))
     if data["impossible"]:
         number = sum(item["number"] for item in data["impossible"])
         lines = [f"impossible: {count(number, 'configuration')}"]

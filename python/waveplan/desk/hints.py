@@ -56,7 +56,7 @@ def hints(job: Job, planner: Planner, pool: Requests, requests: NDArray[np.int64
     tried = []
     for change, values in _changes(job, planner):
         try:
-            other = replace(job, gpus=None, **values).planner()
+            other = replace(job, **{"gpus": None, **values}).planner()
             tried.append(_planned(other, pool, requests, change))
         except WaveplanError:  # such a job cannot be, or there is no place for its weights
             continue
@@ -65,39 +65,61 @@ def hints(job: Job, planner: Planner, pool: Requests, requests: NDArray[np.int64
 
 
 def helps(job: Job, requests: Requests | None = None, *, short: bool = True) -> str:
-    """Return in a line which option makes a rank hold least on as many GPUs; "" where none helps.
+    """Return in a line which change lets a rank do with its memory, on as few GPUs as do; where
+    none does, the one that needs least; "" where none helps.
 
     Args:
         requests: one forward; None: what stays between waves alone.
         short: it does not fit. Else only what is nearly always forgotten is said.
     """
-    planner, before = _held(job, requests)
+    planner = replace(job, available=str(UNBOUNDED), **_FREE).planner()
+    before, room = _needs(job, requests)
     found = []
-    for change, values in _changes(job, planner):
-        if not short and change != "--sequence-parallel":
-            continue
-        try:
-            other, held = _held(replace(job, gpus=None, **values), requests)
-        except WaveplanError:  # the model cannot be divided that way
-            continue
-        if held <= before * LEAST and other.topology.world <= planner.topology.world:
-            found.append((held, change))
+    for times in _TIMES if short else _TIMES[:1]:
+        for change, values in _changes(job, planner, times):
+            if not short and change != "--sequence-parallel":
+                continue
+            try:
+                other = replace(job, **{"gpus": None, **values})
+                found.append((*_needs(other, requests), other.facts()[1].world, change))
+            except WaveplanError:  # the model cannot be divided that way
+                continue
+        if any(needed <= room for needed, room, _, _ in found):
+            break
+    found = [one for one in found if one[0] <= before * LEAST]
     if not found:
         return ""
-    held, change = min(found)
+    needed, room, gpus, change = min(found, key=lambda one: (one[0] > one[1], one[2], one[0]))
+    fits = f"{change} fits" if needed <= room else f"the least is with {change}"
+    where = f" on {gpus:,} GPUs" if gpus > planner.topology.world else ""
     when = " between waves" if requests is None else ""
-    return f"with {change} a rank holds {format_bytes(held)}{when}, without {format_bytes(before)}"
+    of = f" of {format_bytes(room)}" if room < UNBOUNDED else ""
+    return (
+        f"{fits if short else f'with {change}'}{where}: a rank needs {format_bytes(needed)}{of}"
+        f"{when}, without it {format_bytes(before)}"
+    )
 
 
-def _held(job: Job, requests: Requests | None) -> tuple[Planner, int]:
-    """Bytes of a rank: what is resident, and the forward of the rank that requires most."""
-    free = {"available": str(UNBOUNDED), "budget": None, "resident": None, "colocated": "0"}
-    planner = replace(job, **free, reserve=RESERVE).planner()
-    held = planner.resident().total
+_FREE = {"budget": None, "resident": None, "colocated": "0", "reserve": RESERVE}
+_TIMES = (2, 4, 8, 16, 32)
+
+
+def _needs(job: Job, requests: Requests | None) -> tuple[int, int]:
+    """Bytes that a rank needs, with the forward of the rank that requires most, and may use: of a
+    device all of it; of what is stated as available the forward alone."""
+    planner = replace(job, available=str(UNBOUNDED), **_FREE).planner()
+    wave, held, room = 0, planner.resident().total, UNBOUNDED
     if requests is not None:
         plans = planner.plan_shares(requests, available=UNBOUNDED)
-        held += max(plan.required for plan in plans)
-    return planner, held
+        wave = max(plan.required for plan in plans)
+    if not job.budget is job.available is job.device is None:
+        budget = job.memory()
+        held = budget.resident if isinstance(budget.resident, int) else held
+        held = 0 if budget.device is None else held
+        room = replace(budget, resident=0).resolve() if budget.device else budget.resolve()
+        if requests is not None:
+            room -= planner.kept(max(0, room - held), planner.doubtful(requests))
+    return held + wave, room
 
 
 def _planned(planner: Planner, pool: Requests, requests: NDArray[np.int64], change: str) -> Hint:
@@ -109,17 +131,24 @@ def _planned(planner: Planner, pool: Requests, requests: NDArray[np.int64], chan
     return Hint(change, required, available, planner.topology.world)
 
 
-def _changes(job: Job, planner: Planner) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Options that lower what a rank requires, where they are not set already."""
+def _changes(job: Job, planner: Planner, times: int = 0) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Options that lower what a rank requires, where they are not set already: twice the ranks on
+    more GPUs; with `times` so many, on the same GPUs where data parallelism has them."""
     topology, training = planner.topology, planner.training
-    if training.recompute != "full" and training.backward:
-        yield "--recompute full", {"recompute": "full"}
-    if topology.tp > 1 and not topology.sequence_parallel:
-        yield "--sequence-parallel", {"sequence_parallel": True}
-    if job.full_finetuning and topology.dp > 1 and topology.sharding.kind == "none":
-        yield "--sharding optimizer", {"sharding": "optimizer"}
-    yield f"--cp {2 * topology.cp}", {"cp": 2 * topology.cp}
+    if times <= 2:
+        if training.recompute != "full" and training.backward:
+            yield "--recompute full", {"recompute": "full"}
+        if topology.tp > 1 and not topology.sequence_parallel:
+            yield "--sequence-parallel", {"sequence_parallel": True}
+        if job.full_finetuning and topology.dp > 1 and topology.sharding.kind == "none":
+            yield "--sharding optimizer", {"sharding": "optimizer"}
+    dp, flag = {}, ""
+    if times and topology.dp % times == 0:
+        dp = {"dp": topology.dp // times}
+        flag = "" if job.gpus is not None else f" --dp {dp['dp']}"
+    cp, tp, ep = (max(2, times) * size for size in (topology.cp, topology.tp, topology.ep))
+    yield f"--cp {cp}{flag}", {"cp": cp, **dp}
     if planner.model.experts:
-        yield f"--ep {2 * topology.ep}", {"ep": 2 * topology.ep}
-    tp = {"tp": 2 * topology.tp, "sequence_parallel": True}
-    yield f"--tp {tp['tp']}" + " --sequence-parallel" * (not topology.sequence_parallel), tp
+        yield f"--ep {ep}", {"ep": ep}
+    both = " --sequence-parallel" * (not topology.sequence_parallel)
+    yield f"--tp {tp}{both}{flag}", {"tp": tp, "sequence_parallel": True, **dp}

@@ -22,16 +22,32 @@ __all__ = ["Source"]
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Files of sequences and the outputs of their requests.
+    """Files of sequences, or so many unshared tokens, and the outputs of their requests.
 
-    ``path`` is a file or folder of sequences that every worker can read, or several; ``targets``
+    ``path`` is a file or folder of sequences that every worker can read, or several; ``tokens`` in
+    ``number`` sequences of equal length stand in for them; ``targets``
     is ``"given"`` (those that the file labels, all where it labels none), ``"all"`` tokens,
     ``"last-turn"`` (those that the file labels, refused where it labels none) or ``"none"``;
     ``columns`` renames columns, ``"input_ids=ids,labels=y"``; ``limit`` keeps the first sequences
     only. The other fields are options of `Sequences.load` and `Requests`.
     """
 
-    path: str | tuple[str, ...]
+    path: str | tuple[str, ...] = ""
+    tokens: int | None = count(
+        None,
+        "instead of a file: so many unshared tokens; 128k is 131,072",
+        1,
+        1 << 26,
+        kind="tokens",
+    )
+    number: int = count(
+        1,
+        "with --tokens: in K sequences of equal length",
+        1,
+        1 << 20,
+        flag="--requests",
+        metavar="K",
+    )
     targets: str = word(
         "given",
         ("given", "all", "last-turn", "none"),
@@ -79,6 +95,10 @@ class Source:
             if not isinstance(path, os.PathLike):
                 text("path", path)
         check(self)
+        if bool(self.path) == (self.tokens is not None):
+            raise InputError("give either files of sequences or a number of tokens")
+        if self.number > (self.tokens or 1):
+            raise InputError(f"--requests is {self.number}: it goes with as many --tokens or more")
         key = self, unshareable
         if key not in _READ:
             made = _requests(self, on_read, unshareable)
@@ -89,9 +109,14 @@ class Source:
 
     def sequences(self, on_read: Callable[[int, int | None], object] | None = None) -> Sequences:
         """The sequences, the empty ones among them; see `requests`."""
+        import numpy as np
+
         from waveplan.sequences.files import files_of, read
         from waveplan.sequences.sequences import Sequences
 
+        if self.tokens is not None:
+            starts = np.arange(self.number + 1, dtype=np.int64) * self.tokens // self.number
+            return Sequences(np.zeros(self.tokens, np.int64), starts)
         files = files_of(self.path)
         sizes = [Path(file).stat().st_size for file in files if kind(str(file)) == "file"]
         total = sum(sizes) if len(sizes) == len(files) else None
@@ -115,6 +140,8 @@ class Source:
 
     def path_text(self) -> str:
         """The names of the files in a few words."""
+        if self.tokens is not None:
+            return f"{self.tokens:,} unshared tokens"
         paths = self.path if isinstance(self.path, tuple) else (self.path,)
         first = "stdin" if str(paths[0]) == "-" else str(paths[0])
         return first if len(paths) == 1 else f"{first} and {len(paths) - 1} more"
@@ -166,7 +193,7 @@ def _requests(
         hidden=source.hidden,
         gradient=source.gradient,
         groups=groups.tolist() if source.groups and groups is not None else None,
-        sharing=source.sharing,
+        sharing=source.sharing and source.tokens is None,
         unshareable=unshareable if source.sharing else (),
         padding=padding,
     )

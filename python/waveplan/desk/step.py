@@ -17,10 +17,10 @@ __all__ = ["ASSUMED", "wave_ms"]
 
 ASSUMED = (
     "Modelled time: forward and backward of all layers (with full recompute one more forward) on "
-    "the slowest rank, at H200 speed; experts evenly loaded; collectives of TP and EP inside a "
-    "node; pipeline stages even, with one step of all waves; gdn layers by their matrix products. "
-    "Without the head, the optimizer step, "
-    "the reduction of gradients and the host"
+    "the slowest rank, at the speed of an H200 whatever the GPU; experts evenly loaded; "
+    "collectives of TP and EP inside a node; pipeline stages even, with one step of all waves; gdn "
+    "layers by their matrix products. Without the head, the optimizer step, the reduction of "
+    "gradients and the host"
 )
 _EXCHANGED = DEFAULT_TABLE.coefficients[TERMS.index("token_tp_collective")] * 1e-6 / 2560
 """Milliseconds a token, layer and number of its hidden vector for the collectives of tensor

@@ -71,14 +71,18 @@ class Outcome:
 
 
 def best(results: Sequence[tuple[Job, Outcome]]) -> list[int]:
-    """Position of the outcome of each model with the least modelled time a token, of those that
-    plan every request; then the one with fewer GPUs, then with less required."""
-    found: dict[str, int] = {}
-    rank = [(out.us_per_token, out.gpus, out.required) for _, out in results]
+    """Positions of the outcomes with the least modelled time a token, of those that plan every
+    request; then with less required. One for each model, number of GPUs and memory, model by
+    model, the least first."""
+    found: dict[tuple[str, int, str], int] = {}
+    rank = [(out.us_per_token, out.required) for _, out in results]
     for i, (job, outcome) in enumerate(results):
         if outcome.status == "ok":
-            found[job.model] = min(found.get(job.model, i), i, key=rank.__getitem__)
-    return list(found.values())
+            kind = job.model, outcome.gpus, job.memory_text()
+            found[kind] = min(found.get(kind, i), i, key=rank.__getitem__)
+    models = list(dict.fromkeys(job.model for job, _ in results))
+    order = {i: (models.index(kind[0]), *rank[i]) for kind, i in found.items()}
+    return sorted(order, key=order.__getitem__)
 
 
 def jobs(axes: Mapping[str, Sequence[Any]]) -> list[Job]:

@@ -17,7 +17,6 @@ from waveplan.report.summary import (
     answer,
     assumed,
     count,
-    figures,
     least_waves,
     memory,
     pads_text,
@@ -27,6 +26,7 @@ from waveplan.report.summary import (
     short,
     states,
     unit_of,
+    wave_figures,
 )
 
 if TYPE_CHECKING:
@@ -81,10 +81,7 @@ def collect(
         "tightest": None if at is None else at + 1,
         "card": _card(planner, held, run, tightest),
         "more": None if at is None else _more(job, planner, waves, run),
-        "waves": [
-            {"number": i + 1, **figures(wave), "stopped": reason(wave), "shares": _shares(wave)}
-            for i, wave in enumerate(waves)
-        ],
+        "waves": [wave_figures(wave, i) for i, wave in enumerate(waves)],
         "owners": None if tightest is None else _owners(tightest),
         "tree": {"nodes": [], "hidden": 0} if tightest is None else collect_tree(tightest),
         "explain": "" if tightest is None else tightest.plan.price.explain(),
@@ -225,20 +222,6 @@ def _changes(job: Job, planner: Planner, pool: Requests, plan: Plan) -> list[dic
     """What would let the requests of a plan fit, see `waveplan.desk.hints`."""
     found = hints(job, planner, pool, np.sort(plan.requests))
     return [{**asdict(hint), "fits": hint.fits} for hint in found]
-
-
-def _shares(wave: Wave) -> list[dict[str, Any]]:
-    """What every data-parallel rank runs of a wave."""
-    return [
-        {
-            "dp_rank": share.dp_rank,
-            "requests": len(share.plan.requests),
-            "packed_tokens": share.plan.packed_tokens,
-            "required": share.required,
-            "time_ms": share.plan.time_ms,
-        }
-        for share in wave.shares or (wave,)
-    ]
 
 
 def rank_prices(plan: Plan) -> list[Price]:

@@ -16,15 +16,15 @@ from waveplan.report.page import (
     key,
     origin,
     section,
-    table,
     tiles,
 )
-from waveplan.report.summary import count, share
-from waveplan.report.table import Markup
+from waveplan.report.summary import count, milliseconds, share, wave_table
+from waveplan.report.table import Markup, Table
 
 __all__ = ["page", "part_colours"]
 
 GIB = 1 << 30
+PARTS = ("", "part", "bytes", "share", "for")
 TAKEN = ("resident", "colocated", "reserve", "margin")
 RESIDENT = ("#34435a", "#7d93ad", "#51657f", "#a9bacd", "#67808f", "#c9d4e0")
 FIXED = {
@@ -87,6 +87,7 @@ def page(data: dict[str, Any]) -> str:
         _refused(data),
         _owners(data),
         _tree(data),
+        _doubtful(data),
         _details(data),
         origin(data["provenance"]),
     ]
@@ -189,7 +190,7 @@ def _card(data: dict[str, Any]) -> str:
         "Memory of one GPU",
         text,
         f'<div class="card"><div class="over">{names}</div>{bar(labels, over)}</div>',
-        f'<div class="parts">{table(("", "part", "bytes", "share", "for"), rows, ("bytes", "share"), 99)}</div>',
+        Table("", PARTS, rows, right=PARTS[2:4]).html("parts", len(rows)),
     )
 
 
@@ -273,7 +274,7 @@ def _more(data: dict[str, Any]) -> str:
         key([(f"available: {available}", "var(--red)")]),
         _changes(more["changes"], one),
         f"<h3>What grows from {current} to {more['width']:,}{f' {place}' if place else ''}</h3>",
-        f'<div class="records">{table(head, lines, head[1:])}</div>',
+        Table("", head, lines, right=head[1:]).html("records"),
     )
 
 
@@ -299,45 +300,13 @@ def _changes(changes: Sequence[dict[str, Any]], what: str) -> str:
     ]
     head = ("change", f"{what} then", "required", "available", "GPUs")
     title = f"What would let {what} fit, one change at a time"
-    return f'<h3>{escape(title)}</h3><div class="records">{table(head, rows, head[2:])}</div>'
+    return f"<h3>{escape(title)}</h3>{Table('', head, rows, right=head[2:]).html('records')}"
 
 
 def _waves(data: dict[str, Any]) -> str:
     waves, dp = data["waves"], data["dp"]
     if not waves:
         return section("Waves", "No wave was planned.")
-    several = len(waves[0]["rank_tokens"]) > 1 and dp == 1
-    right = ["wave", "requests", "tokens", "packed", "required", "time", "busiest"]
-    if dp > 1:
-        right += ["DP rank", "DP tokens", "DP time"]
-    head = (*right, *(["tokens per CP rank"] if several else []), "not wider because")
-    full = max(max(wave["rank_tokens"]) for wave in waves) or 1
-    rows = [
-        [
-            wave["number"],
-            f"{wave['requests']:,}",
-            f"{wave['logical_tokens']:,}",
-            f"{wave['packed_tokens']:,}",
-            format_bytes(wave["required"]),
-            milliseconds(wave["time_ms"]),
-            f"{wave['busiest']:,}",
-            *(
-                (wave["dp_rank"], f"{wave['dp_tokens']:.2f}", f"{wave['dp_time']:.2f}")
-                if dp > 1
-                else ()
-            ),
-            *([_rank_bars(wave["rank_tokens"], full)] if several else []),
-            wave["stopped"],
-        ]
-        for wave in waves
-    ]
-    note = "Time is modelled: forward and backward over all layers, on the slowest rank. "
-    if dp > 1:
-        note += (
-            f"Requests and tokens are over all {dp} DP ranks, the rest is of the one that requires "
-            "most; DP tokens and DP time: packed tokens and modelled time of the busiest DP rank "
-            "over the mean. "
-        )
     ranks = [(f"DP rank {rank}", COLOURS[rank % 8]) for rank in range(min(dp, 8))]
     shares = (
         [wave["shares"] for wave in waves]
@@ -376,23 +345,9 @@ def _waves(data: dict[str, Any]) -> str:
         folds = folded(
             "Share of each DP rank",
             "What every data-parallel rank runs of each wave.",
-            table(columns, lines, columns),
+            Table("", columns, lines, right=columns).html(),
         )
-    return section("Waves", note, both, table(head, rows, right), folds)
-
-
-def milliseconds(value: float) -> str:
-    """A modelled time."""
-    return f"{value / 1000:,.2f} s" if value >= 10_000 else f"{value:,.1f} ms"
-
-
-def _rank_bars(rank_tokens: Sequence[int], full: int) -> Markup:
-    return Markup(
-        "".join(
-            bar([(f"CP rank {rank}: {count:,} tokens", count, COLOURS[rank % 8])], full)
-            for rank, count in enumerate(rank_tokens)
-        )
-    )
+    return section("Waves", "", both, wave_table(waves).html(), folds)
 
 
 def _owners(data: dict[str, Any]) -> str:
@@ -437,7 +392,7 @@ def _owners(data: dict[str, Any]) -> str:
         f"{owners['chunk']:,}, from first to last, by the CP rank that owns them. Attention is the "
         "modelled time of one layer, forward (dark) and backward (light), with communication.",
         f'<div class="strip">{strip}</div>',
-        f'<div class="ranks">{table(head, rows, ("CP rank", "local tokens", "required", "attention"))}</div>',
+        Table("", head, rows, right={*head} - {"", " "}).html("ranks"),
     )
 
 
@@ -460,8 +415,8 @@ def _tree(data: dict[str, Any]) -> str:
     hidden = f" The smallest {tree['hidden']:,} boxes are left out." if tree["hidden"] else ""
     where = f" of DP rank {data['card']['dp_rank']}" if data["dp"] > 1 else ""
     text = (
-        f"The largest pack of wave {data['tightest']}{where}, {tree['sequences']:,} sequences from "
-        "left to right. A box is a run of tokens, as wide as it is long and as high as the "
+        f"The largest pack of wave {data['tightest']}{where}, {tree['sequences']:,} sequences one "
+        "under another, tokens from left to right. A box is a run of tokens, as wide as it is long and as high as the "
         f"sequences that run through it: a large box is much work. Sharing saves {tree['saved']:,} "
         f"tokens here.{hidden}"
     )
@@ -481,7 +436,7 @@ def _tree(data: dict[str, Any]) -> str:
 
 
 def _details(data: dict[str, Any]) -> str:
-    parts = [_doubtful(data)]
+    parts = []
     if data["explain"]:
         parts.append(
             folded(
@@ -509,7 +464,7 @@ def _details(data: dict[str, Any]) -> str:
             folded(
                 "Widths that were tried",
                 "The search prices a width, then a wider one while it fits, then those between.",
-                table(head, rows, right),
+                Table("", head, rows, right=right).html(),
             )
         )
     named = "".join(f"<dt>{word}</dt><dd>{text}</dd>" for word, text in WORDS.items())
@@ -519,13 +474,13 @@ def _details(data: dict[str, Any]) -> str:
 
 def _doubtful(data: dict[str, Any]) -> str:
     if not data["doubtful"]:
-        return "<p>Every rule that matters is measured for this job.</p>"
+        return section("Rules in doubt", "Every rule that matters is measured for this job.")
     rows = [(item["rule"], item["state"], item["reason"]) for item in data["doubtful"]]
-    return folded(
-        f"{count(len(rows), 'rule')} in doubt",
+    return section(
+        "Rules in doubt",
         "Uncharged rules charge nothing; unmeasured ones charge beyond where they were checked. "
         + data["margin"],
-        f'<div class="long">{table(("rule", "state", "why"), rows, ())}</div>',
+        Table("", ("rule", "state", "why"), rows).html("long"),
     )
 
 
@@ -545,6 +500,6 @@ def _refused(data: dict[str, Any]) -> str:
     return section(
         "Refused requests",
         "These do not run; the rest is planned.",
-        table((*right, "why"), rows, right),
+        Table("", (*right, "why"), rows, right=right).html(),
         _changes(data["refused_changes"], "the hardest of them"),
     )

@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from waveplan.report.table import Markup, Table
+from waveplan.report.table import Markup
 
 __all__ = [
     "COLOURS",
@@ -23,7 +23,6 @@ __all__ = [
     "key",
     "origin",
     "section",
-    "table",
     "tiles",
 ]
 
@@ -31,8 +30,6 @@ __all__ = [
 COLOURS = tuple(
     "#0072b2 #e69f00 #009e73 #cc79a7 #56b4e9 #d55e00 #8c6d1f #6f4fa0 #999999".split()  # noqa: SIM905
 )
-SHOWN = 15
-"""Rows of a table before the rest is folded away."""
 NUMBERED = 10
 """Bars of a chart that still have their numbers over them."""
 STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
@@ -83,20 +80,6 @@ def tiles(facts: Iterable[tuple[str, str, str]]) -> str:
         for number, what, note in facts
     )
     return f'<div class="tiles">{"".join(made)}</div>'
-
-
-def table(
-    head: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str], most: int = SHOWN
-) -> str:
-    """Return a table of at most so many rows, the others folded away; cells are escaped but
-    `Markup`."""
-    made = Table("", head, rows, right)
-    more = len(made.rows) - most
-    shown = made.html(made.rows[:most])
-    if more <= 0:
-        return shown
-    rest = made.html(made.rows[most:])
-    return f"{shown}<details><summary>{more:,} more</summary>{rest}</details>"
 
 
 def bar(parts: Iterable[tuple[str, float, str]], full: float, mark: float | None = None) -> Markup:

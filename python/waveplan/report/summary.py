@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from waveplan.budget import format_bytes
@@ -30,6 +30,7 @@ __all__ = [
     "least_waves",
     "memory",
     "memory_table",
+    "milliseconds",
     "parts",
     "reason",
     "setting",
@@ -38,6 +39,8 @@ __all__ = [
     "states",
     "summary",
     "unit_of",
+    "wave_figures",
+    "wave_table",
 ]
 
 SHOWN = 10
@@ -187,6 +190,68 @@ def figures(wave: Wave) -> dict[str, Any]:
     }
 
 
+WAVE: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "wave": lambda one: integer(one["number"]),
+    "requests": lambda one: integer(one["requests"]),
+    "tokens": lambda one: integer(one["logical_tokens"]),
+    "packed": lambda one: integer(one["packed_tokens"]),
+    "saved": lambda one: f"{1 - one['packed_tokens'] / max(1, one['logical_tokens']):.0%}",
+    "required": lambda one: format_bytes(one["required"]),
+    "time": lambda one: milliseconds(one["time_ms"]),
+    "busiest": lambda one: integer(one["busiest"]),
+    "balance": lambda one: f"{one['balance']:.2f}",
+    "DP rank": lambda one: integer(one["dp_rank"]),
+    "DP tokens": lambda one: f"{one['dp_tokens']:.2f}",
+    "DP time": lambda one: f"{one['dp_time']:.2f}",
+    "not wider because": lambda one: one["stopped"],
+}
+"""Columns of waves, of what `wave_figures` returns."""
+OF_CP, OF_DP = ("busiest", "balance"), ("DP rank", "DP tokens", "DP time")
+DROPPED = ("balance", "saved", "DP tokens", "time", "busiest", "DP rank", "tokens", "DP time")
+"""Columns that go where the terminal is narrow, the first first."""
+ABOUT = {
+    "required": "of the DP rank that requires most; requests, tokens and packed are over all",
+    "time": "modelled at the speed of an H200: forward and backward of all layers",
+    "DP rank": "that rank",
+    "DP tokens": "packed tokens of the busiest DP rank, over the mean",
+    "DP time": "modelled time of the slowest DP rank, over the mean",
+    "busiest": "local tokens of the busiest CP rank",
+    "balance": "that over the mean of CP ranks",
+}
+"""What columns mean."""
+
+
+def wave_figures(wave: Wave, at: int) -> dict[str, Any]:
+    """Return the figures of the wave at a position, and why it is not wider."""
+    return {"number": at + 1, **figures(wave), "stopped": reason(wave), "shares": shares(wave)}
+
+
+def wave_table(waves: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the table of some waves, of their `wave_figures`."""
+    cp, dp = len(waves[0]["rank_tokens"]), len(waves[0]["shares"])
+    left_out = (*(OF_CP if cp == 1 else ()), *(OF_DP if dp == 1 else ()))
+    names = [name for name in WAVE if name not in left_out]
+    right = {*names[:-1]}
+    about = {name: text for name, text in ABOUT.items() if dp > 1 or name != "required"}
+    rows = [[WAVE[name](one) for name in names] for one in waves]
+    optional = [name for name in DROPPED if name in names]
+    return Table("", names, rows, right=right, optional=optional, about=about)
+
+
+def shares(wave: Wave) -> list[dict[str, Any]]:
+    """Return what every data-parallel rank runs of a wave."""
+    return [
+        {
+            "dp_rank": share.dp_rank,
+            "requests": len(share.plan.requests),
+            "packed_tokens": share.plan.packed_tokens,
+            "required": share.required,
+            "time_ms": share.plan.time_ms,
+        }
+        for share in wave.shares or (wave,)
+    ]
+
+
 def pads(pool: Requests, waves: Iterable[Wave]) -> tuple[int, int] | None:
     """Return the pads of waves that run padded, and all their tokens; None without padding."""
     if not pool.padding:
@@ -293,6 +358,11 @@ def unit_of(pool: Requests) -> str:
 def count(number: int, what: str) -> str:
     """3 waves, 1 wave."""
     return f"{integer(number)} {what}{'' if number == 1 else 's'}"
+
+
+def milliseconds(value: float) -> str:
+    """A modelled time."""
+    return f"{value / 1000:,.2f} s" if value >= 10_000 else f"{value:,.1f} ms"
 
 
 def _why_not_wider(wave: Wave, unit: str) -> str:

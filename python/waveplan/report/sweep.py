@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 from waveplan.budget import format_bytes
 from waveplan.desk.step import ASSUMED
 from waveplan.desk.sweep import best
-from waveplan.report.page import bar, document, origin, section, table, tiles
-from waveplan.report.summary import count
-from waveplan.report.table import Markup, integer
+from waveplan.report.page import bar, document, origin, section, tiles
+from waveplan.report.summary import count, milliseconds
+from waveplan.report.table import Markup, Table, integer
 
 if TYPE_CHECKING:
     from waveplan.desk.jobs import Job
     from waveplan.desk.sweep import Outcome
 
-__all__ = ["OPTIONAL", "SHOWN", "collect", "page"]
+__all__ = ["collect", "page", "table"]
 
+LISTED = 4
+"""The most configurations that the answer names."""
 SHOWN = 40
 """Configurations before the rest is left out of a text."""
 AXES: Sequence[tuple[str, Callable[[Job], str]]] = (
@@ -28,12 +30,21 @@ AXES: Sequence[tuple[str, Callable[[Job], str]]] = (
     ("recompute", lambda job: job.recompute),
     ("LoRA", lambda job: str(job.lora_rank)),
     ("rules", lambda job: job.rule_set),
-    ("memory", lambda job: job.memory_text()),
+    ("memory", lambda job: _memory(job)),
 )
 """What configurations differ in; all but the ranks are a column where they take several values."""
+
+
+def _memory(job: Job) -> str:
+    """The memory in few letters."""
+    text, device = job.memory_text(), job.device
+    return device.name if device is not None and text == str(device) else text
+
+
 FIGURES: Sequence[tuple[str, Callable[[Outcome], str]]] = (
     ("GPUs", lambda out: integer(out.gpus)),
     ("us/token", lambda out: f"{out.us_per_token:,.1f}" if out.waves else ""),
+    ("time", lambda out: milliseconds(out.step_ms) if out.waves else ""),
     ("waves", lambda out: integer(out.waves)),
     ("requests/GPU", lambda out: f"{out.requests_per_gpu:,.2f}" if out.waves else ""),
     ("tokens/GPU", lambda out: f"{out.tokens_per_gpu:,.0f}" if out.waves else ""),
@@ -48,6 +59,7 @@ OPTIONAL = (
     "DP time",
     "available",
     "GPUs",
+    "time",
     "tokens/GPU",
     "requests/GPU",
     "waves",
@@ -57,6 +69,7 @@ OPTIONAL = (
 """Columns that go where the terminal is narrow, the first first."""
 ABOUT = {
     "us/token": "modelled microseconds of one GPU for a token",
+    "time": "modelled, of all waves",
     "requests/GPU": "of the mean wave",
     "tokens/GPU": "of the mean wave, before prefixes are shared",
     "DP time": "modelled time of the slowest DP rank, over the mean",
@@ -69,9 +82,11 @@ def collect(
     results: Sequence[tuple[Job, Outcome]],
     models: Sequence[str],
     provenance: Mapping[str, str] | None = None,
+    swept: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the data of a sweep: JSON types only. Rows that plan every request come first, by
-    modelled time a token, model by model; the best of each is marked."""
+    modelled time a token, model by model; the best of each is marked. ``swept`` are the ranks that
+    took values of their own."""
     axes = [
         (name, value)
         for name, value in AXES
@@ -84,7 +99,7 @@ def collect(
         if (name != "planned" or any(out.refused for _, out in results))
         and (name != "available" or len({out.available for _, out in results if out.gpus}) > 1)
         and (name != "DP time" or any(out.dp_time != 1 for _, out in results))
-        and (name != "GPUs" or len({out.gpus for _, out in results if out.waves}) > 1)
+        and (name not in ("GPUs", "time") or len({out.gpus for _, out in results if out.waves}) > 1)
     ]
     order = [i for i, (_, out) in enumerate(results) if out.status != "impossible"]
     models_ = list(dict.fromkeys(job.model for job, _ in results))
@@ -124,7 +139,7 @@ def collect(
         "total": len(results),
         "about": {name: ABOUT[name] for name, _ in figures if name in ABOUT},
         "setting": _setting(results),
-        "notes": _notes(results),
+        "notes": _notes(results, swept),
         "assumed": ASSUMED,
         "models": list(models),
         "provenance": dict(provenance or {}),
@@ -151,11 +166,12 @@ def _setting(results: Sequence[tuple[Job, Outcome]]) -> list[str]:
     return ["; ".join(lines)] * bool(lines) + (list(training) if len(training) == 1 else [])
 
 
-def _notes(results: Sequence[tuple[Job, Outcome]]) -> list[str]:
+def _notes(results: Sequence[tuple[Job, Outcome]], swept: Sequence[str]) -> list[str]:
     """What to know of these configurations."""
     jobs, lines = [job for job, _ in results], list[str]()
-    if any(out.refused for _, out in results):
-        lines.append("partial: some requests can never fit; refused: none fits")
+    if swept:
+        named = ", ".join(name.upper() for name in swept)
+        lines.append(f"{named} took powers of two, where model and GPUs can be divided so")
     if any(job.ep > 1 for job in jobs):
         lines.append("EP takes no GPUs of its own: expert ranks span DP, TP and CP ranks")
     if any(job.tp > 1 and not job.sequence_parallel for job in jobs):
@@ -177,15 +193,25 @@ def _answer(
     if not chosen:
         return f"none of {of} plans every request"
     several = {name for name, _ in axes}
-    found = []
+    found = list[str]()
     for job, out in (results[i] for i in chosen):
         memory = "" if "memory" in several else f" ({job.memory_text()})"
-        model = "" if "model" in several else f"{job.model} on "
+        model = "" if "model" in several or found else f"{job.model} on "
+        time = f"{milliseconds(out.step_ms)}, " if len(chosen) > 1 else ""
         found.append(
             f"{model}{count(out.gpus, 'GPU')}{memory}, {_name(job, axes)}: "
-            f"{out.us_per_token:,.1f} us a token and GPU, {count(out.waves, 'wave')}"
+            f"{out.us_per_token:,.1f} us a token and GPU, {time}{count(out.waves, 'wave')}"
         )
-    return f"best of {of}: {'; '.join(found)}; {whole:,} plan every request"
+    more = f"; {len(found) - LISTED} more are marked" if len(found) > LISTED else ""
+    return f"best of {of}: {'; '.join(found[:LISTED])}{more}; {whole:,} plan every request"
+
+
+def table(data: dict[str, Any], most: int | None = None) -> Table:
+    """Return the table of the data of a sweep, or of its first rows."""
+    names, text = data["columns"], {"", "ranks", *data["axes"]}
+    optional = [name for name in OPTIONAL if name in names]
+    rows = [row["cells"] for row in data["rows"][:most]]
+    return Table("", names, rows, right={*names} - text, optional=optional, about=data["about"])
 
 
 def page(data: dict[str, Any]) -> str:
@@ -199,9 +225,11 @@ def _head(data: dict[str, Any]) -> str:
         (
             f"{row['us_per_token']:,.1f} us",
             "of GPU time for a token, modelled",
-            "the least of all" if len(first) == 1 else row["name"],
+            "the least of all"
+            if len(first) == 1
+            else f"{row['name']}, on {count(row['gpus'], 'GPU')}",
         )
-        for row in first
+        for row in first[:LISTED]
     ]
     for row in first if len(first) == 1 else ():
         facts += [
@@ -222,7 +250,8 @@ def _head(data: dict[str, Any]) -> str:
             ),
         ]
     whole = sum(row["status"] == "ok" for row in data["rows"])
-    best = "; ".join(row["name"] for row in first)
+    totals = len({row["gpus"] for row in first}) > 1
+    best = "; ".join(row["name"] + f" on {row['gpus']} GPUs" * totals for row in first[:LISTED])
     title = f"Best: {best}" if first else "No configuration plans every request"
     lines = "".join(f"<p>{escape(line)}</p>" for line in (*data["setting"], *data["models"]))
     of = f"{whole:,} of {count(data['total'], 'configuration')} plan every request"
@@ -238,11 +267,10 @@ def _times(data: dict[str, Any]) -> str:
     slowest = max((row["us_per_token"] for row in data["rows"] if row["status"] == "ok"), default=0)
     full = 1.03 * max((row["available"] for row in data["rows"]), default=0) or 1
     time, held = names.index("us/token"), names.index("required")
-    rows = []
-    for row in data["rows"]:
+    made = table(data)
+    for row, cells in zip(data["rows"], made.rows, strict=True):
         whole = row["status"] == "ok"
         colour = "#009e73" if row["best"] else "#0072b2" if whole else "#999999"
-        cells: list[object] = list(row["cells"])
         if cells[0]:
             kind = "yes" if row["best"] else "no"
             cells[0] = Markup(f'<span class="{kind}">{cells[0]}</span>')
@@ -258,16 +286,13 @@ def _times(data: dict[str, Any]) -> str:
         if row["waves"]:
             drawn = bar([("", row["required"], colour)], full, row["available"])
             cells[held] = Markup(f"{cells[held]}{drawn}")
-        rows.append(cells)
-    right = {*names} - {"", "ranks", *data["axes"]}
-    lines = [f"{name}: {text}" for name, text in data["about"].items()] + data["notes"]
-    below = "".join(f"<p>{escape(line)}</p>" for line in lines)
+    below = "".join(f"<p>{escape(line)}</p>" for line in data["notes"])
     return section(
         "Configurations",
         "Fastest first; those that leave requests unplanned last, with the reason. Bars under "
         "us/token go from 0 to the slowest that plans every request; the red line over what is "
         "required is what is available.",
-        f'<div class="sweep records">{table(names, rows, tuple(right), SHOWN)}</div>',
+        made.html("sweep records", SHOWN),
         f'<div class="job">{below}</div>',
         _impossible(data),
     )
@@ -279,7 +304,7 @@ def _impossible(data: dict[str, Any]) -> str:
     rows = [("; ".join(item["configurations"]), item["reason"]) for item in data["impossible"]]
     number = sum(item["number"] for item in data["impossible"])
     text = f"<h3>{count(number, 'configuration')} cannot be</h3>"
-    return f'{text}<div class="long">{table(("configurations", "why"), rows, ())}</div>'
+    return text + Table("", ("configurations", "why"), rows).html("long")
 
 
 def _assumed(data: dict[str, Any]) -> str:

@@ -16,6 +16,8 @@ __all__ = ["Markup", "Table", "Tree", "integer", "seconds", "show", "width", "wr
 
 PIPED = 100
 """Columns where the output is no terminal and COLUMNS is not set."""
+FOLDED = 15
+"""Rows of a table on a page before the rest is folded away."""
 LEAST = 20
 """Columns that text in a table needs to be wrapped there."""
 
@@ -93,13 +95,17 @@ class Table:
             at = self.columns.index(name)
             fewer.append([i for i in fewer[-1] if i != at])
         room = [columns - sum(sizes[i] + 2 for i in kept[:-1]) for kept in fewer]
-        text = self.columns[-1] not in self.right
-        last = sizes[-1]
-        fits = [i for i, left in enumerate(room) if left >= last]
-        fits = fits or [i for i, left in enumerate(room) if text and left >= min(last, LEAST)]
+        # A last column of text is wrapped before rows stand one under another.
+        last = [(i, sizes[kept[-1]], room[i]) for i, kept in enumerate(fewer)]
+        fits = [i for i, size, left in last if left >= size] or [
+            i
+            for i, size, left in last
+            if left >= min(size, LEAST) and self.columns[fewer[i][-1]] not in self.right
+        ]
         if not fits:
             return "\n".join([*lines, *self._records(columns), *self._about(shown, columns)])
-        shown, sizes[-1] = fewer[fits[0]], min(last, room[fits[0]])
+        shown = fewer[fits[0]]
+        sizes[shown[-1]] = min(sizes[shown[-1]], room[fits[0]])
         rule = [["-" * size for size in sizes]] if self.ruled else []
         for cells in (self.columns, *rule, *self.rows):
             lines += self._lines(cells, sizes, shown)
@@ -140,24 +146,30 @@ class Table:
         rule = ["---:" if name in self.right else "---" for name in self.columns]
         return "\n".join(f"| {' | '.join(row)} |" for row in (self.columns, rule, *self.rows))
 
-    def html(self, rows: Iterable[Sequence[str]]) -> str:
-        """Some rows of the table for a page; cells are escaped unless they are `Markup`."""
+    def html(self, kind: str = "", most: int = FOLDED) -> str:
+        """The table for a page in a frame of a `kind`: cells are escaped unless they are `Markup`,
+        rows beyond `most` folded away; what columns mean follows."""
 
         def line(tag: str, cells: Sequence[str]) -> str:
             made = []
             for name, cell in zip(self.columns, cells, strict=True):
-                kind = ' class="n"' if name in self.right else ""
-                kind += f' data-name="{escape(name)}"' if tag == "td" else ""
+                side = ' class="n"' if name in self.right else ""
+                side += f' data-name="{escape(name)}"' if tag == "td" else ""
                 text = cell if isinstance(cell, Markup) else escape(cell)
                 text = text if tag == "td" else text.replace("/", "/<wbr>")
-                made.append(f"<{tag}{kind}>{text}</{tag}>")
+                made.append(f"<{tag}{side}>{text}</{tag}>")
             return f"<tr>{''.join(made)}</tr>"
 
-        body = "".join(line("td", row) for row in rows)
-        return (
-            f'<div class="scroll"><table><thead>{line("th", self.columns)}</thead>'
-            f"<tbody>{body}</tbody></table></div>"
-        )
+        def part(rows: Iterable[Sequence[str]]) -> str:
+            body = "".join(line("td", row) for row in rows)
+            head = f"<thead>{line('th', self.columns)}</thead>"
+            return f'<div class="scroll"><table>{head}<tbody>{body}</tbody></table></div>'
+
+        text, rest = part(self.rows[:most]), self.rows[most:]
+        if rest:
+            text += f"<details><summary>{len(rest):,} more</summary>{part(rest)}</details>"
+        below = [f"<p>{escape(name)}: {escape(about)}</p>" for name, about in self.about.items()]
+        return f'<div class="{kind}">{text}</div><div class="job">{"".join(below)}</div>'
 
 
 @dataclass
