@@ -849,7 +849,8 @@ class Pack:
     """Requests of one adapter slot and one gradient mode, packed into one line of tokens.
 
     ``requests`` are pool indices, in packing order; ``local_tokens`` those of the busiest rank,
-    ``rank_tokens`` [C] of each, the larger of both layouts; ``balance`` the busiest over the mean.
+    ``rank_tokens`` [C] of each, the larger of both layouts; ``balance`` the busiest over the mean;
+    ``head_tokens`` those that the head projects.
     ``packed_tokens`` are without padding; ``decisions`` counts prefixes that requests share, of
     which ``shared_decisions`` are stored once. No layout has less ``work`` than ``work_bound``.
     ``ownership`` is of the pack padded to a multiple of TP, None at CP 1; ``gdn`` None
@@ -877,5 +878,6 @@ class Pack:
     decisions: Final[int]
     shared_decisions: Final[int]
     local_tokens: Final[int]
+    head_tokens: Final[int]
     rank_tokens: Final[_Ints]
     balance: Final[float]

@@ -92,6 +92,8 @@ result! {
         shared_decisions(self) = self.shared.iter().filter(|&&shared| shared).count();
         /// Tokens of the busiest rank.
         local_tokens(self) = self.measures[pack::LOCAL];
+        /// Tokens that the head projects.
+        head_tokens(self) = self.measures[pack::HEAD_TOKENS];
     }
     python {
         /// The canonical tree of its requests.

@@ -408,8 +408,8 @@ def check_shadow_compares_the_whole_wave(monkeypatch, what, cp):
     """What a confirmed plan takes from our search is compared with what the package makes."""
     right = _search.chosen
 
-    def wrong(pack, heads, tokens):
-        tree, layout = right(pack, heads, tokens)
+    def wrong(pack, tokens):
+        tree, layout = right(pack, [one.copy() for one in tokens])
         if what == "pack":
             tree._tokens[0][0] += 1
         if what == "fingerprints":
@@ -422,25 +422,21 @@ def check_shadow_compares_the_whole_wave(monkeypatch, what, cp):
     if what in ("pack", "fingerprints"):
         monkeypatch.setattr(_search, "chosen", wrong)
     else:
-        counted = _search._counted
+        made = _search.Proposal.__init__
+        names = ("tree", "shared", "depth", "requests", "head_tokens", "local_tokens")
+        wrong_name = "head_tokens" if what == "head tokens" else "local_tokens"
 
-        def miscounted(plan):
-            pairs = counted(plan)
-            if what == "head tokens":
-                return [(pack, heads + 1) for pack, heads in pairs]
-            names = ("tree", "shared", "depth", "requests")
-            return [
-                (
-                    SimpleNamespace(
-                        **{name: getattr(pack, name) for name in names},
-                        local_tokens=pack.local_tokens + 1,
-                    ),
-                    heads,
-                )
-                for pack, heads in pairs
+        def miscounted(proposal, *args):
+            made(proposal, *args)
+            packs = [
+                {name: getattr(pack, name) + (name == wrong_name) for name in names[4:]}
+                | {name: getattr(pack, name) for name in names[:4]}
+                for part in proposal.wave
+                for pack in part.packs
             ]
+            proposal.wave = [SimpleNamespace(packs=[SimpleNamespace(**pack) for pack in packs])]
 
-        monkeypatch.setattr(_search, "_counted", miscounted)
+        monkeypatch.setattr(_search.Proposal, "__init__", miscounted)
     search(SEQUENCES, cp)
     (found,) = report.shadow.found
     assert str(found).startswith(f"width search: pack 0[{what!r}]")
@@ -520,6 +516,15 @@ _content.source = lambda _: ""
     found, (line,) = started("1", other)
     assert found == "plain"
     assert line.startswith("log: waveplan leaves ART alone: openpipe-art 0.5.23 plans by other")
+
+
+def check_a_package_that_cannot_be_imported_is_one_line():
+    code = "from waveplan.integrations import art; art.install()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    (line,) = [line for line in done.stderr.splitlines() if "openpipe-art" in line]
+    assert line.startswith("ImportError: openpipe-art cannot be imported here: ")
+    assert "During handling" not in done.stderr
+    assert "direct cause" not in done.stderr
 
 
 def check_spawned_processes_have_it():

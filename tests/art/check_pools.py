@@ -85,13 +85,9 @@ def draw_case(rng, sequences):
         "top_k": column(None, None, None, 4, mixed=0.2),
         "logits": column(False, False, False, True, mixed=0.2),
         "hidden": column(False, False, True, mixed=0.2),
-        "ep": int(one_of(rng, 1, 1, 2, 4)),
-        "hybridep": HYBRIDEP[one_of(rng, *HYBRIDEP)],
         # from far too little for one sequence to enough for all
         "available": int((6e9 + 2.4e5 * total) * float(rng.uniform(0.05, 1.6))),
     }
-    if case["cp"] * dp % case["ep"]:
-        case["ep"] = 1
     if rng.random() < 0.75:
         case["profile"] = {
             "bytes_per_token": float(one_of(rng, 0.0, 1e3, 1e5)),
@@ -108,7 +104,6 @@ def draw_case(rng, sequences):
         case["item_size"] = int(one_of(rng, 4, n))
         case.pop("start", None)
         case["dp"] = [0, 1]
-        case["ep"] = min(case["ep"], case["cp"])
         # little stays between forwards, as a profile may have seen: splitting can help
         case["profile"] = {
             "bytes_per_token": 0.0,
@@ -120,6 +115,9 @@ def draw_case(rng, sequences):
         least = wave.run(first, sequences)[0]["probes"]
         least = least[0][3] if least else wave.run(first, sequences)[0]["required"]
         case["available"] = int(least * rng.uniform(0.6, 1.02))
+    elif case["cp"] > 1:
+        case["ep"] = int(one_of(rng, 1, 2, case["cp"]))
+        case["hybridep"] = HYBRIDEP[one_of(rng, *HYBRIDEP)]
     return case
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from waveplan.checks import choice, flag
-from waveplan.errors import InputError
+from waveplan.errors import InputError, one_line
 
 from ._seams import Seam, release, take
 from ._shadow import Difference, Shadow, forget
@@ -46,15 +46,14 @@ class Report:
     def summary(self) -> str:
         """One line."""
         mode = "" if self.shadow is None else ", beside the original (shadow)"
-        left = [*self.absent, *self.refused]
-        count = f"{len(self.seams)} of {len(self.seams) + len(left)}" if left else len(self.seams)
+        left = len(self.absent) + len(self.refused)
+        count = f"{len(self.seams)} of {len(self.seams) + left}" if left else len(self.seams)
         text = f"waveplan plans {DISTRIBUTION} {self.version}{mode}: {count} seams"
         reasons = [f"{path} {why}" for path, why in self.refused.items()]
-        return text + "".join(f"; not {one}" for one in (*self.absent, *reasons))
+        return "; not ".join((text, *self.absent, *reasons))
 
     def __str__(self) -> str:
-        mode = "" if self.shadow is None else ", beside the original (shadow)"
-        lines = [f"waveplan plans {DISTRIBUTION} {self.version}{mode}: {len(self.seams)} seams"]
+        lines = [self.summary.partition("; not ")[0]]
         for seam in self.seams:
             used = f"{seam.calls} calls"
             if seam.declined:
@@ -91,7 +90,7 @@ def install(
         force: Take functions that changed, too, where their parameters are as ours knows them.
 
     Raises:
-        ImportError: the package is not installed, or cannot be imported.
+        ImportError: the package is not installed, or cannot be imported; in one line.
         InputError: no function is as ours knows it, without `force`; or another `on_difference`.
     """
     global _current
@@ -161,8 +160,11 @@ def version() -> str:
 
 def _seams() -> list[Seam]:
     """Return all seams. These modules import torch and the package."""
-    from . import _gdn, _heads, _packs, _ranks, _search, _trees
-
+    try:
+        from . import _gdn, _heads, _packs, _ranks, _search, _trees
+    except Exception as error:
+        why = one_line(f"{type(error).__name__}: {error}")
+        raise ImportError(f"{DISTRIBUTION} cannot be imported here: {why}") from None
     return [
         seam for part in (_search, _trees, _packs, _ranks, _gdn, _heads) for seam in part.seams()
     ]

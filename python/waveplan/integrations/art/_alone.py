@@ -29,8 +29,8 @@ class Share:
         """So many requests, and their output bytes."""
         self.tokens: list[Int64] = []
         """Tokens of each request of the pool."""
-        self.packs: list[tuple[_core.Pack, int]] = []
-        """Packs of the plan being made that our search has chosen, and their head tokens."""
+        self.packs: list[_core.Pack] = []
+        """Packs of the plan being made that our search has chosen."""
         self.facts: dict[Any, Any] = {}
         """What methods returned, by name and arguments; items, by the address of the request."""
 
@@ -88,11 +88,11 @@ class Alone:
         packs = self._share.packs
         if not packs:
             return super()._select_group_layout(input_ids, **options)  # type: ignore[misc]
-        pack, heads = packs.pop(0)
+        pack = packs.pop(0)
         tokens = [self._share.tokens[i] for i in pack.requests]
         if [*map(len, tokens)] != [ids.numel() for ids in input_ids]:
             raise Declined
-        return chosen(pack, heads, tokens)
+        return chosen(pack, tokens)
 
     def _forward_item(self, request: Any) -> Any:
         """Return an item; of plain tokens and labels, it holds the tensors themselves."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -39,42 +38,41 @@ def model_state(rank: Any, slots: Sequence[Any]) -> list[Any]:
     its gdn layers and of their parts, and the types of their weights, also by adapter slot."""
     runtime = rank.runtime
     chunk = runtime.model[0]
-    state = [*vars(runtime.provider).values(), chunk.training, *_types(chunk.parameters(), 1)]
+    tensors = [next(chunk.parameters(), None)]
+    handler = runtime.model_support_handler
+    state = [rank.device, chunk.training, handler, *getattr(handler, "__dict__", {}).values()]
+    state += vars(runtime.provider).values()
+    modules: list[Any] = []
     try:
         decoder = impl._language_model(chunk).decoder
         layers = decoder.layers
     except (AttributeError, RuntimeError):
-        return state
-    state += vars(decoder.config).values()
-    state += _attributes(decoder)
+        layers = ()
+    else:
+        state += vars(decoder.config).values()
+        modules.append(decoder)
     for layer in layers:
         mixer = layer._modules.get("self_attention")
         if isinstance(mixer, GatedDeltaNet):
-            state += _attributes(mixer)
+            modules.append(mixer)
             for part in mixer._modules.values():
                 if part is not None:
-                    state += _attributes(part)
+                    modules.append(part)
                     lora = part._modules.get("lora")
                     if lora is not None:
-                        state += _attributes(lora)
+                        modules.append(lora)
                         for ref in slots if "_slot_keys" in vars(lora) else ():
-                            state += _types(impl._slot_lora_tensors(lora, ref) or ())
+                            tensors += impl._slot_lora_tensors(lora, ref) or ()
+    for module in modules:
+        held = vars(module)
+        state += held.values()
+        state += held["_modules"].values()
+        state += len(held["_forward_hooks"]), len(held["_forward_pre_hooks"])
+        tensors += held["_parameters"].values()
+    for tensor in tensors:
+        if tensor is not None:
+            state += tensor.dtype, tensor.shape
     return state
-
-
-def _types(tensors: Iterable[Any], most: int | None = None) -> list[Any]:
-    return [(one.dtype, tuple(one.shape)) for one in islice(tensors, most) if one is not None]
-
-
-def _attributes(module: Any) -> list[Any]:
-    held = vars(module)
-    hooks = len(held["_forward_hooks"]), len(held["_forward_pre_hooks"])
-    return [
-        *held.values(),
-        *_types(held["_parameters"].values()),
-        *held["_modules"].values(),
-        hooks,
-    ]
 
 
 class _Columns(Sequence[Any]):

@@ -38,7 +38,7 @@ def head_bytes(rank: Any, plan: Any) -> int:
         requests = tuple(item.request for item in group.items)
         positions, counted = Positions(packed), planned(packed)
         if counted is not None:
-            positions.counted = requests, counted.heads
+            positions.counted = requests, counted.head_tokens
         tokens = rank._head_projection_rows(requests, positions=positions)
         found = rank._group_head_workspace_bytes(
             tokens, requests, grad_enabled=group.grad_enabled, positions=positions

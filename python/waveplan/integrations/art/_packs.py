@@ -58,8 +58,9 @@ def pack_layout(
         raise Declined
     planned = getattr(layout, "_planned", None)
     if planned is not None and SEARCH.planning:
-        made = make(planned.packing, tree._tokens)
-        vars(made)["_planned"] = planned
+        pack, packed = planned
+        made = make(packed, tree._tokens)
+        vars(made)["_planned"] = pack
         return made
     tokens = arrays(sequences)
     if tuple(map(len, tokens)) != tree.sequence_lengths:
@@ -67,8 +68,8 @@ def pack_layout(
     return make(tree._core.pack(layout._flags), tokens)
 
 
-def planned(pack: Any) -> Any:
-    """Return what our search has counted of a pack of the plan being made, if it has."""
+def planned(pack: Any) -> _core.Pack | None:
+    """Return the pack of our search that a pack of the plan being made is, if it is one."""
     return vars(pack).get("_planned") if SEARCH.planning else None
 
 

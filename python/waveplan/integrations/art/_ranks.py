@@ -76,7 +76,7 @@ def busiest_rank(rank: Any, batch: Any, *, topology: Any) -> int:
         raise Declined
     counted = planned(batch)
     if counted is not None:
-        return int(counted.local)
+        return counted.local_tokens
     known: dict[Any, int] = batch.__dict__.setdefault("_rank_tokens", {})
     key = (ranks, *configurations(rank))
     if key not in known:
@@ -85,9 +85,8 @@ def busiest_rank(rank: Any, batch: Any, *, topology: Any) -> int:
 
 
 def configurations(rank: Any) -> tuple[Any, Any]:
-    """Return a rank's configurations of context parallelism and of gdn layers, if it has those:
-    read once a search."""
-    found: tuple[Any, Any] = once(id(rank.runtime), lambda: _configurations(rank))
+    """Return a rank's configurations of context parallelism and of gdn layers, if it has those."""
+    found: tuple[Any, Any] = once(("settings", id(rank.runtime)), lambda: _configurations(rank))
     return found
 
 

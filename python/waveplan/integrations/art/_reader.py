@@ -7,6 +7,7 @@ its settings of ownership. What our rules cannot express is declined.
 from __future__ import annotations
 
 import functools
+from collections import namedtuple
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from art.trainer_rank import _impl as impl
 from waveplan import _core
 from waveplan.facts.kinds import ATTENTION, DTYPE_BYTES, GDN, UNITS
 from waveplan.facts.model import Model
-from waveplan.facts.topology import Topology
+from waveplan.facts.topology import RANKS, Topology
 from waveplan.facts.training import Training
 from waveplan.pricing import bind, reference_rules
 from waveplan.scoring import Scoring
@@ -31,6 +32,7 @@ from ._settings import gdn_settings, ownership_settings
 from ._trees import scoring
 from ._values import SEARCH, Int64, array, once
 
+_HOLDS = ("checkpoint_holds", "recompute_one_layer", "dense_cp", "tp_sp", "gdn_holds", "moe_holds")
 Terms = tuple[int, tuple[tuple[int, int], ...]]
 """Bytes a token of an expert layer, and its further stages: (bytes a token, fixed bytes)."""
 CONTEXT = "art"
@@ -44,32 +46,30 @@ _SIZES = attrgetter(
 )
 
 
+_OWN = (
+    *("geometry", "num_layers", "gdn_layers", "moe_layers", "padded_vocab_size"),
+    *("param_dtype_size", "attention_output_gate", "mlp_activation_factor", "sequence_parallel"),
+    *("recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_modules"),
+    *("dense_fc1_adapted", "mixer_top_gaps", "lora_modules_per_layer"),
+)
+"""Attributes of a rank, without their underscore, that prices depend on."""
+Own: Any = namedtuple("Own", _OWN)  # type: ignore[misc]
+_READ_OWN = attrgetter(*(f"_{name}" for name in _OWN))
+
+
 class Job(NamedTuple):
     """What prices depend on, before any token is seen."""
 
-    geometry: Any
-    layers: int
-    gdn_layers: int
-    moe_layers: int
-    vocab: int
-    dtype_bytes: int
-    gated: bool
-    activation: int
-    recompute: tuple[str | None, str | None, int | None, frozenset[str]]
+    own: Any
+    """The rank's own attributes."""
     ranks: tuple[int, int, int, int, int, int]
     """dp, tp, cp, pp, ep, etp."""
-    sequence_parallel: bool
     moe: tuple[Terms, Terms]
     """Of packs without gradients, and with."""
-    checkpointed: bool
-    one_layer: bool
     gdn_shape: Any
     head: bool
-    adapted_fc1: bool
-    dense_cp: bool
-    tp_sp: bool
-    gaps: tuple[int | None, int | None] | None
-    modules: int
+    holds: tuple[bool, ...]
+    """Whether what `_HOLDS` names is priced."""
     lora_rank: int
     pending: tuple[int, ...]
     """Adapter gradients to be allocated: of each layer, and outside of them."""
@@ -108,12 +108,13 @@ def read(rank: Any, groups: Sequence[Sequence[Any]], unread: int, checkpoint: An
     if _same(known, state):
         facts.update(walks)
     job = _job(rank, slots, shapes, gradient, pending)
-    vars(rank)[_KNOWN] = state, {key: of for key, of in facts.items() if type(key) is tuple}
+    settings = _settings(rank, job, shapes)
+    vars(rank)[_KNOWN] = state, dict(facts)
     firsts = dict(
         zip(reversed(pool.mix[: len(requests)].tolist()), reversed(requests), strict=True)
     )
     mixes = {impl._request_mix_key(one): pool.mixes[mix] for mix, one in firsts.items()}
-    engine = _core.Engine(pool, _settings(rank, job, shapes), _program(job))
+    engine = _core.Engine(pool, settings, _program(job))
     return Reading(pool, engine, _profiles(rank, job, shapes, mixes), tokens, keys)
 
 
@@ -236,34 +237,22 @@ def _job(
     kinds = set() if layers_shapes is None else set(layers_shapes[1])
     if len(kinds) > 1:
         raise Declined
+    gdn = kinds.pop() if kinds else None
     adapters = [one for of in shapes.values() for one in of]
     return Job(
-        geometry=rank._geometry,
-        layers=rank._num_layers,
-        gdn_layers=rank._gdn_layers,
-        moe_layers=rank._moe_layers,
-        vocab=rank._padded_vocab_size or 1,
-        dtype_bytes=rank._param_dtype_size,
-        gated=rank._attention_output_gate,
-        activation=rank._mlp_activation_factor,
-        recompute=(
-            rank._recompute_granularity,
-            rank._recompute_method,
-            rank._recompute_num_layers,
-            rank._recompute_modules,
-        ),
+        own=Own(*_READ_OWN(rank)),
         ranks=(*rank._dp_rank_and_size()[1:], tp, cp, pp, shape.ep, shape.etp),
-        sequence_parallel=rank._sequence_parallel,
         moe=terms.pop(),
-        checkpointed=_memory._checkpoint_layers(rank, ((1, True),)) > 0,
-        one_layer=rank._one_layer_recompute(),
-        gdn_shape=kinds.pop() if kinds else None,
+        gdn_shape=gdn,
         head=head,
-        adapted_fc1=rank._dense_fc1_adapted,
-        dense_cp=_memory._native_dense_cp(rank),
-        tp_sp=tp > 1 and rank._sequence_parallel_floor_covered(tp, cp),
-        gaps=rank._mixer_top_gaps,
-        modules=rank._lora_modules_per_layer,
+        holds=(
+            _memory._checkpoint_layers(rank, ((1, True),)) > 0,
+            rank._one_layer_recompute(),
+            _memory._native_dense_cp(rank),
+            tp > 1 and rank._sequence_parallel_floor_covered(tp, cp),
+            gdn is not None,
+            rank._moe_layers > 0,
+        ),
         lora_rank=max((one[2] for one in adapters if len(one) == 5), default=8),
         pending=pending,
         exchange=_exchange(rank),
@@ -299,16 +288,8 @@ def _terms(rank: Any, ref: Any) -> Any:
 @functools.lru_cache(maxsize=64)
 def _program(job: Job) -> _core.Program:
     """Bind the reference rules with the coefficients of a job."""
-    moe, gdn = job.moe_layers > 0, job.gdn_shape
     rules = reference_rules()
-    for name, holds in (
-        ("checkpoint_holds", job.checkpointed),
-        ("recompute_one_layer", job.one_layer),
-        ("dense_cp", job.dense_cp),
-        ("tp_sp", job.tp_sp),
-        ("gdn_holds", gdn is not None),
-        ("moe_holds", moe),
-    ):
+    for name, holds in zip(_HOLDS, job.holds, strict=True):
         rules = rules.redefine(name, int(holds))
     (forward, stages), (backward, backward_stages) = job.moe
     rules = rules.override("moe.shared_expert_return", applies=0)
@@ -321,16 +302,16 @@ def _program(job: Job) -> _core.Program:
         bytes=f"({_stages(backward_stages)} if gradient else {_stages(stages)}) "
         "if local_tokens > 0 else 0",
         where=1,
-        applies=int(moe and bool(stages or backward_stages)),
+        applies=int(job.own.moe_layers > 0 and bool(stages or backward_stages)),
     )
-    ranks, size, held = job.exchange or (1, 0, 0)
-    rules = rules.redefine("hybridep_ranks", ranks)
+    exchanging, size, held = job.exchange or (1, 0, 0)
+    rules = rules.redefine("hybridep_ranks", exchanging)
     rules = rules.override(
         "hybridep.buffer",
         bytes=f"hybridep_aligned * {size} * B "
         f"if longest_pack > 0 and hybridep_aligned > {held} else 0",
         where=1,
-        applies=int(ranks > 1),
+        applies=int(exchanging > 1),
     )
     rules = rules.override(
         "hybridep.combine",
@@ -339,8 +320,8 @@ def _program(job: Job) -> _core.Program:
         where=1,
         applies=int(job.combined is not None),
     )
-    if job.modules:
-        rules = rules.redefine("layer_modules", job.modules)
+    if job.own.lora_modules_per_layer:
+        rules = rules.redefine("layer_modules", job.own.lora_modules_per_layer)
     if job.pending:
         *layers, after = job.pending
         walk, reached = [f"{after} * B"], after
@@ -350,7 +331,10 @@ def _program(job: Job) -> _core.Program:
         rules = rules.redefine("adapter_walk", f"max({', '.join(walk)}) if gradient else 0")
         net = f"{sum(job.pending)} * B - layers * layer_boundary"
         rules = rules.redefine("adapter_net", f"{net} if gradient else 0")
-    return bind(_model(job), _topology(job), _training(job), rules).program
+    ranks: dict[str, Any] = dict(zip(RANKS, job.ranks, strict=True))
+    sequence_parallel = job.own.sequence_parallel and ranks["tp"] > 1
+    topology = Topology(**ranks, sequence_parallel=sequence_parallel)
+    return bind(_model(job), topology, _training(job), rules).program
 
 
 def _stages(stages: Sequence[tuple[int, int]]) -> str:
@@ -359,45 +343,46 @@ def _stages(stages: Sequence[tuple[int, int]]) -> str:
 
 
 def _model(job: Job) -> Model:
-    sizes, gdn, moe = job.geometry, job.gdn_layers > 0, job.moe_layers > 0
+    own, sizes = job.own, job.own.geometry
+    gdn, moe = own.gdn_layers > 0, own.moe_layers > 0
     dtypes = {DTYPE_BYTES[name]: name for name in ("float32", "bfloat16")}
     units = {factor: name for name, factor in UNITS.items()}
-    if job.dtype_bytes not in dtypes:
+    if own.param_dtype_size not in dtypes:
         raise Declined
     return Model(
         hidden=sizes.hidden_size,
-        layers=job.layers,
-        vocab=job.vocab,
+        layers=own.num_layers,
+        vocab=own.padded_vocab_size or 1,
         heads=sizes.num_attention_heads,
         kv_groups=sizes.num_query_groups,
         head_dim=sizes.kv_channels,
-        attention_gate=job.gated,
+        attention_gate=own.attention_output_gate,
         ffn=sizes.ffn_hidden_size or 4 * sizes.hidden_size,
         experts=sizes.moe_experts if moe else 0,
         topk=sizes.moe_topk if moe else 0,
         expert_ffn=sizes.moe_ffn_hidden_size if moe else 0,
         shared_ffn=sizes.moe_shared_expert_ffn if moe else 0,
-        gdn_layers=job.gdn_layers,
+        gdn_layers=own.gdn_layers,
         gdn_key_heads=sizes.gdn_key_heads if gdn else 0,
         gdn_value_heads=sizes.gdn_value_heads if gdn else 0,
         gdn_key_dim=sizes.gdn_key_head_dim if gdn else 0,
         gdn_value_dim=sizes.gdn_value_head_dim if gdn else 0,
         gdn_conv=sizes.gdn_conv_kernel if gdn else 0,
-        dtype=dtypes[job.dtype_bytes],
-        layer_kinds=_kinds(job),
-        moe_layers=tuple(i < job.moe_layers for i in range(job.layers)) if moe else (),
-        unit=units[job.activation],
+        dtype=dtypes[own.param_dtype_size],
+        layer_kinds=_kinds(own),
+        moe_layers=tuple(i < own.moe_layers for i in range(own.num_layers)) if moe else (),
+        unit=units[own.mlp_activation_factor],
     )
 
 
-def _kinds(job: Job) -> tuple[str, ...]:
+def _kinds(own: Any) -> tuple[str, ...]:
     """Return an order of layers, bottom first, with the gaps above the highest of each kind."""
-    attention, gdn = job.gaps or (None, None)
-    if attention is None or gdn is None or not 0 < job.gdn_layers < job.layers:
+    attention, gdn = own.mixer_top_gaps or (None, None)
+    if attention is None or gdn is None or not 0 < own.gdn_layers < own.num_layers:
         return ()
-    above = max(attention, gdn)
+    above: int = max(attention, gdn)
     top, below = (GDN, ATTENTION) if gdn == 0 else (ATTENTION, GDN)
-    left = {GDN: job.gdn_layers, ATTENTION: job.layers - job.gdn_layers}
+    left: dict[str, int] = {GDN: own.gdn_layers, ATTENTION: own.num_layers - own.gdn_layers}
     left[top] -= above
     left[below] -= 1
     if min(left.values()) < 0:
@@ -405,32 +390,22 @@ def _kinds(job: Job) -> tuple[str, ...]:
     return (top,) * left[top] + (below,) * (left[below] + 1) + (top,) * above
 
 
-def _topology(job: Job) -> Topology:
-    dp, tp, cp, pp, ep, etp = job.ranks
-    return Topology(
-        dp=dp,
-        tp=tp,
-        cp=cp,
-        pp=pp,
-        ep=ep,
-        etp=etp,
-        sequence_parallel=job.sequence_parallel and tp > 1,
-    )
-
-
 def _training(job: Job) -> Training:
-    granularity, method, number, modules = job.recompute
+    own, granularity = job.own, job.own.recompute_granularity
     options: dict[str, Any] = {}
-    if granularity == "selective" and modules:
-        options["recompute_modules"] = tuple(sorted(modules))
+    if granularity == "selective" and own.recompute_modules:
+        options["recompute_modules"] = tuple(sorted(own.recompute_modules))
     if granularity == "full":
-        options |= {"recompute_method": method or "uniform", "recompute_num_layers": number or 1}
+        options["recompute_method"] = own.recompute_method or "uniform"
+        options["recompute_num_layers"] = own.recompute_num_layers or 1
     return Training(
         recompute=granularity or "none",
         output_layer=job.head,
         lora_rank=job.lora_rank,
         gdn_output_rank=0 if job.gdn_shape is None else job.gdn_shape.output_lora_rank,
-        lora_modules=("mlp.gate", "mlp.up", "mlp.down") if job.adapted_fc1 else ("attention.o",),
+        lora_modules=("mlp.gate", "mlp.up", "mlp.down")
+        if own.dense_fc1_adapted
+        else ("attention.o",),
         gradients_pending=bool(job.pending),
         **options,
     )
@@ -448,9 +423,9 @@ def _settings(rank: Any, job: Job, shapes: dict[Any, Any]) -> _core.PlannerSetti
         tp=tp,
         cp=cp,
         split=True,
-        moe=job.moe_layers > 0,
+        moe=job.own.moe_layers > 0,
         gdn_pending=job.gdn_shape is not None,
-        adapter_pending=bool(job.pending) and job.recompute[0] == "full",
+        adapter_pending=bool(job.pending) and job.own.recompute_granularity == "full",
         adapter_rank=job.lora_rank if any(shapes.values()) else 0,
         scoring=_scoring(rank),
         ownership=ownership_settings(config),

@@ -24,7 +24,7 @@ from ._packs import make
 from ._reader import forget, read
 from ._seams import Declined, Disagreed, Function, Passed, Seam
 from ._shadow import difference
-from ._trees import chosen
+from ._trees import chosen, own
 from ._values import filled, late, planning, searching
 
 _KEPT = frozenset(
@@ -47,7 +47,6 @@ _ESTIMATES = {
 """Probes without a plan: (exact, memory minimal)."""
 _WIDE = 256
 """From so many groups on, the steps of a search are the widest."""
-_HEADS = [name for name, _ in _core.PACK_MEASURES].index("head_tokens")
 _KINDS = {key: kind for kind, key in _ESTIMATES.items()}
 
 
@@ -254,7 +253,7 @@ class Proposal:
         return impl._CandidateMicroBatch(
             inputs=[items[index] for index in indices],
             indices=indices,
-            plan=plan,
+            plan=_owned(plan),
             check=check,
             stats_global_count=width,
             rejected_candidates=self.rejected,
@@ -295,7 +294,7 @@ class Proposal:
         share = self.alone._share
         known = self.chosen.get((len(requests), "full" if minimal else "optimal"))
         with planning():
-            share.packs = [] if known is None else _counted(known)
+            share.packs = [] if known is None else list(known.packs)
             plan = self.alone._plan_flat_forward(
                 requests,
                 checkpoint=self.checkpoint,
@@ -312,15 +311,15 @@ class Proposal:
     def differs(self, plan: Any) -> str | None:
         """Return where a plan of the package differs from the wave that our search has chosen:
         fingerprints, packed tensors and segments, head tokens, tokens of the busiest rank."""
-        rank, packs = self.rank, [pair for part in self.wave for pair in _counted(part)]
+        rank, packs = self.rank, [pack for part in self.wave for pack in part.packs]
         groups = getattr(plan, "groups", ())
         if len(packs) != len(groups):
             return f"{len(packs)} packs, not {len(groups)}"
         limit = impl._HEAD_CHUNK_TOKENS if rank._head_workspace_bytes(1) else 0
         topology = rank._topology()
-        for number, ((pack, heads), group) in enumerate(zip(packs, groups, strict=True)):
+        for number, (pack, group) in enumerate(zip(packs, groups, strict=True)):
             tokens = [self.reading.tokens[i] for i in pack.requests]
-            tree, layout = chosen(pack, heads, tokens)
+            tree, layout = chosen(pack, tokens)
             made, requests = group.packed, [item.request for item in group.items]
             theirs = {
                 "pack": made,
@@ -334,8 +333,8 @@ class Proposal:
                 "fingerprints": tuple(
                     zip(tree.sequence_lengths, tree.row_fingerprints, strict=True)
                 ),
-                "pack": make(layout._planned.packing, tree._tokens),
-                "head tokens": min(limit, heads),
+                "pack": make(layout._planned[1], tree._tokens),
+                "head tokens": min(limit, pack.head_tokens),
                 "busiest rank": pack.local_tokens,
             }
             if int(topology.tp) > 1:  # the package pads a pack before it counts
@@ -354,6 +353,8 @@ class Proposal:
         """Return what the package's search found, with the package's own plan in it."""
         plan = getattr(found, "plan", None)
         if type(plan) is not _Priced:
+            if id(plan) in self.required:
+                _owned(plan)
             return found
         # Other ranks chose a width that this one has not proposed.
         requests, kind = self.share(found.stats_global_count), plan.probe.kind
@@ -364,12 +365,14 @@ class Proposal:
             # The wave goes on to the refreshed check of all ranks with its true bytes.
             most = max(required, check.estimated_required_bytes)
             check = replace(check, local_required_bytes=required, estimated_required_bytes=most)
-        return replace(found, plan=made, check=check)
+        return replace(found, plan=_owned(made), check=check)
 
 
-def _counted(plan: _core.ForwardPlan) -> list[tuple[_core.Pack, int]]:
-    """Return the packs of a plan with their head tokens."""
-    return [*zip(plan.packs, plan.measures.packs[:, _HEADS].tolist(), strict=True)]
+def _owned(plan: Any) -> Any:
+    """Return a plan that goes on, with tokens of its own."""
+    for group in plan.groups:
+        own(vars(group.packed).get("_tokens", []))
+    return plan
 
 
 def _group(group: Any) -> Any:
@@ -387,21 +390,6 @@ def _group_part(group: Any, _: str) -> Any:
 group_class = late(impl._ForwardGroupPlan, _group_part)
 
 
-class _Rank:
-    """Stands for a rank in the package's functions; what is not defined here is the rank's."""
-
-    __slots__ = ("_rank",)
-
-    def __init__(self, rank: Any) -> None:
-        object.__setattr__(self, "_rank", rank)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._rank, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._rank, name, value)
-
-
 class _Profiles:
     """The rank's profiles, and the signatures of probes that have one."""
 
@@ -414,85 +402,68 @@ class _Profiles:
         return signature in self.rank._memory_profiles
 
 
-class _Probed(_Rank):
-    """A rank whose probes are priced already; it makes every reduction that the rank makes."""
+class _Probed:
+    """Stands for a rank whose probes are priced already, in the package's search; it makes every
+    reduction that the rank makes. What is not defined here is the rank's."""
 
-    __slots__ = ("_proposal",)
+    __slots__ = ("_proposal", "_rank")
 
     def __init__(self, rank: Any, proposal: Proposal) -> None:
-        super().__init__(rank)
+        object.__setattr__(self, "_rank", rank)
         object.__setattr__(self, "_proposal", proposal)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rank, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._rank, name, value)
 
     @property
     def _memory_profiles(self) -> _Profiles:
         return _Profiles(self._rank, self._proposal)
 
-    def _estimate_flat_forward(
-        self,
-        requests: Sequence[Any],
-        *,
-        checkpoint: Any,
-        exact: bool = False,
-        memory_minimal: bool = False,
-        sync_planning_errors: bool = False,
-        gdn_segments: list[int] | None = None,
-    ) -> Any:
+    def _estimate_flat_forward(self, requests: Sequence[Any], **options: Any) -> Any:
         proposal, rank = self._proposal, self._rank
         first = proposal.first.get(len(requests))
-        known = proposal.priced.get((len(requests), _KINDS[exact, memory_minimal]))
+        kind = _KINDS[options.get("exact", False), options.get("memory_minimal", False)]
+        known = proposal.priced.get((len(requests), kind))
         if first is None or (known is None and first in _ESTIMATES):
-            return rank._estimate_flat_forward(
-                requests,
-                checkpoint=checkpoint,
-                exact=exact,
-                memory_minimal=memory_minimal,
-                sync_planning_errors=sync_planning_errors,
-                gdn_segments=gdn_segments,
-            )
-        if sync_planning_errors:
-            rank._ensure_checkpoint_slots_for(requests, checkpoint=checkpoint)
-        with rank._planning_status(sync_planning_errors):
+            return rank._estimate_flat_forward(requests, **options)
+        with self._ensured(requests, **options):
             return None if known is None else (known.packed_tokens, 0, known, (), 0)
 
-    def _estimate_required_memory_bytes_from_values(self, *, signature: Any, **values: Any) -> int:
-        if type(signature) is _Priced:
-            return signature.probe.required
-        required: int = self._rank._estimate_required_memory_bytes_from_values(
-            signature=signature, **values
-        )
-        return required
-
-    def _all_ranks_have_memory_profile(self, *, packed_tokens: int, signature: Any) -> bool:
-        rank = self._rank
-        if type(signature) is _Priced:
-            return bool(rank._all_ranks_true(signature.probe.trusted))
-        return bool(
-            rank._all_ranks_have_memory_profile(packed_tokens=packed_tokens, signature=signature)
-        )
-
-    def _plan_flat_forward(
+    def _ensured(
         self,
         requests: Sequence[Any],
         *,
         checkpoint: Any,
-        memory_minimal: bool = False,
         sync_planning_errors: bool = False,
+        **_: Any,
     ) -> Any:
+        """Make the reductions that come before a price."""
+        if sync_planning_errors:
+            self._rank._ensure_checkpoint_slots_for(requests, checkpoint=checkpoint)
+        return self._rank._planning_status(sync_planning_errors)
+
+    def _estimate_required_memory_bytes_from_values(self, *, signature: Any, **values: Any) -> Any:
+        if type(signature) is _Priced:
+            return signature.probe.required
+        return self._rank._estimate_required_memory_bytes_from_values(signature=signature, **values)
+
+    def _all_ranks_have_memory_profile(self, *, signature: Any, **values: Any) -> Any:
+        if type(signature) is _Priced:
+            return self._rank._all_ranks_true(signature.probe.trusted)
+        return self._rank._all_ranks_have_memory_profile(signature=signature, **values)
+
+    def _plan_flat_forward(self, requests: Sequence[Any], **options: Any) -> Any:
         proposal, rank = self._proposal, self._rank
-        key = (len(requests), "full" if memory_minimal else "optimal")
+        key = (len(requests), "full" if options.get("memory_minimal", False) else "optimal")
         plan = proposal.plans.get(key) or proposal.priced.get(key)
         if plan is None:
-            return rank._plan_flat_forward(
-                requests,
-                checkpoint=checkpoint,
-                memory_minimal=memory_minimal,
-                sync_planning_errors=sync_planning_errors,
-            )
-        with rank._planning_status(sync_planning_errors):
+            return rank._plan_flat_forward(requests, **options)
+        with rank._planning_status(options.get("sync_planning_errors", False)):
             pass
-        if sync_planning_errors:
-            rank._ensure_checkpoint_slots_for(requests, checkpoint=checkpoint)
-        with rank._planning_status(sync_planning_errors):
+        with self._ensured(requests, **options):
             return plan
 
     def _memory_check(

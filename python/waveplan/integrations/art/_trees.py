@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import secrets
 import struct
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -35,6 +36,7 @@ _FACTS = frozenset(
 )
 _digests: dict[bytes, str] = {}
 _lock = threading.Lock()
+_score = functools.lru_cache(maxsize=64)(Scoring)
 
 
 def seams() -> list[Seam]:
@@ -55,7 +57,7 @@ def build(sequences: Iterable[Any]) -> Any:
     return filled(
         tree_class,
         _core=_core.build_tree(tokens),
-        _tokens=_own(tokens),
+        _tokens=own(tokens),
         sequence_lengths=tuple(map(len, tokens)),
     )
 
@@ -149,9 +151,9 @@ def scoring(facts: dict[str, Any]) -> Scoring:
         raise Declined
     if gdn_layers is None:
         gdn_layers = layers if uses_gdn else 0
-    return Scoring(
+    return _score(
         version=version,
-        coefficients=coefficients,
+        coefficients=tuple(coefficients),
         tp=tp,
         cp=cp,
         layers=layers,
@@ -178,16 +180,6 @@ def _fingerprints(tokens: list[Int64]) -> tuple[str, ...]:
     return tuple(found)
 
 
-class Planned(NamedTuple):
-    """What our search has counted of a pack."""
-
-    packing: _core.Packing
-    heads: int
-    """Head tokens."""
-    local: int
-    """Tokens of the busiest rank."""
-
-
 def _layout(tree: Any, found: _core.Layout) -> Any:
     """Make the other package's layout of one of our trees."""
     return filled(
@@ -200,9 +192,9 @@ def _layout(tree: Any, found: _core.Layout) -> Any:
     )
 
 
-def chosen(pack: _core.Pack, heads: int, tokens: list[Int64]) -> tuple[Any, Any]:
-    """Return tree and layout of a pack that our search has chosen, with its head tokens."""
-    core, tokens = pack.tree, _own(tokens)
+def chosen(pack: _core.Pack, tokens: list[Int64]) -> tuple[Any, Any]:
+    """Return tree and layout of a pack that our search has chosen; `own` its tokens if it runs."""
+    core = pack.tree
     packing = core.pack(pack.shared)
     lengths = tuple(map(len, tokens))
     tree = filled(tree_class, _core=core, _tokens=tokens, sequence_lengths=lengths)
@@ -213,14 +205,15 @@ def chosen(pack: _core.Pack, heads: int, tokens: list[Int64]) -> tuple[Any, Any]
         _tree=tree,
         _flags=pack.shared,
         _count=len(packing),
-        _planned=Planned(packing, heads, pack.local_tokens),
+        _planned=(pack, packing),
     )
     return tree, layout
 
 
-def _own(tokens: list[Int64]) -> list[Int64]:
-    """Copy tokens that a tree is read from late: their tensors may change in place."""
-    return [sequence.copy() for sequence in tokens]
+def own(tokens: list[Int64]) -> list[Int64]:
+    """Copy tokens, in place, that a tree is read from late: their tensors may change."""
+    tokens[:] = [sequence.copy() for sequence in tokens]
+    return tokens
 
 
 def _tree_part(tree: Any, name: str) -> Any:

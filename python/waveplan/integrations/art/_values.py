@@ -23,8 +23,7 @@ class Search(threading.local):
     """What one search of this thread has read already, in every part of a plan."""
 
     facts: dict[Any, Any] | None = None
-    """By key: configurations, and, by tuples, what walks of the model found; None outside of a
-    search."""
+    """By key: configurations, and what walks of the model found; None outside of a search."""
     planning = False
     """A plan is being made: its fingerprints and tensors are made late."""
 
