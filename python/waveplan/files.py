@@ -5,16 +5,25 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from waveplan.checks import first_line
 from waveplan.errors import InputError
 
-__all__ = ["MOST_BYTES", "kind", "read_json", "read_text", "replacing", "write_text"]
+__all__ = [
+    "MOST_BYTES",
+    "kind",
+    "read_json",
+    "read_text",
+    "replacing",
+    "uninterrupted",
+    "write_text",
+]
 
 Name: TypeAlias = str | os.PathLike[str]
 
@@ -93,6 +102,19 @@ def _unpacked(path: Name, data: bytes, most: int) -> bytes:
     if len(text) > most:
         raise InputError(f"{path} is too large: at most {most} bytes are read")
     return text
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ignore Ctrl-C; in another thread than the main one nothing changes."""
+    before = None
+    with suppress(ValueError):
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -170,6 +170,15 @@ def test_the_command_writes_what_check_reads(
     path = tmp_path / "peaks.jsonl"
     path.write_text(line)
     assert said.startswith("mine: estimate ")
+    assert "note:" not in said
+    assert main(["record", str(ROLLOUTS), *job, "--peak", "40GiB"]) == 0
+    assert "note: is that peak all that was allocated?" in capsys.readouterr().err
+    assert main(["record", str(ROLLOUTS), *job, "--total", "6GiB", "--resident", "2GiB"]) == 0
+    whole, said = capsys.readouterr()
+    assert "4.00 GiB above the level before it (2.00 GiB)" in said
+    assert json.loads(whole)["peak_bytes"] == json.loads(line)["peak_bytes"] == 4 << 30
+    assert main(["record", str(ROLLOUTS), *job, "--total", "6GiB"]) == 2
+    assert "--total needs --resident" in capsys.readouterr().err
     assert main(["check", str(path), "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["records"]
     assert (row["id"], row["class"], row["observed"]) == ("mine", "own waves", 4 << 30)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
-from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from waveplan.checks import columns
+from waveplan.files import uninterrupted
 
 if TYPE_CHECKING:
     from waveplan.desk.jobs import Source
@@ -31,15 +30,9 @@ def write_json(command: str, **parts: Any) -> None:
     parts = {"complete": True, **parts}
     document = {"version": VERSION, "command": command, **parts}
     text = json.dumps(document, indent=1, allow_nan=False)
-    before = None
-    with suppress(ValueError):  # another thread than the main one
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a document is whole, or none
-    try:
+    with uninterrupted():  # a document is whole, or none
         print(text, flush=True)
         WRITTEN.append(command)
-    finally:
-        if before is not None:
-            signal.signal(signal.SIGINT, before)
 
 
 def provenance(args: argparse.Namespace, source: Source) -> dict[str, str]:

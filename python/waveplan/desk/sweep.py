@@ -30,8 +30,18 @@ from waveplan.checks import attributes, entries, instance, integer, mapping, sho
 from waveplan.desk.jobs import Job, Source
 from waveplan.desk.step import wave_ms
 from waveplan.errors import InputError, WaveplanError
+from waveplan.files import uninterrupted
 
-__all__ = ["Outcome", "best", "jobs", "outcomes", "process_pool", "run_job", "sweep"]
+__all__ = [
+    "Outcome",
+    "best",
+    "jobs",
+    "outcomes",
+    "process_pool",
+    "run_job",
+    "sweep",
+    "uninterrupted",
+]
 
 MOST_JOBS = 100_000
 
@@ -222,7 +232,8 @@ def outcomes(
     futures: dict[Future[Outcome], int] = {}
     whole = False
     try:
-        futures = {pool.submit(run_job, job, source): i for i, job in enumerate(configurations)}
+        with uninterrupted():  # workers that start inherit it: Ctrl-C would break them loudly
+            futures = {pool.submit(run_job, job, source): i for i, job in enumerate(configurations)}
         for future in as_completed(futures):
             yield futures[future], future.result()
         whole = True
