@@ -750,6 +750,18 @@ def test_a_forward_that_does_not_fit_is_answered_with_ranks_that_do(
     assert format_bytes(memory["device"] - memory["reserve"] - memory["margin"]) == said[3]
 
 
+def test_what_is_planned_is_out_before_hints_are(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("waveplan.cli.plan.helps", stop)
+    status, out, _ = run(capsys, "demo", "--json")
+    assert status == 130
+    assert len(json.loads(out)["waves"]) == 2
+
+
 def test_interrupted_commands_leave_a_document(
     capsys: pytest.CaptureFixture[str], sequences: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

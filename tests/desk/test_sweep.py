@@ -305,20 +305,6 @@ def test_typing_errors_are_bad_input_not_impossible(
     assert value.split(",")[1] in err
 
 
-def test_heat_map(capsys: pytest.CaptureFixture[str], sequences: str, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    for name in ("map.png", "map.svg"):
-        argv = ["sweep", sequences, "--model", MODEL, "--cp", "1,2", "--available", "20GiB,40GiB"]
-        assert main([*argv, "--jobs", "1", "--plot", str(tmp_path / name)]) == 0
-        assert (tmp_path / name).stat().st_size > 1000
-    text = (tmp_path / "map.svg").read_text()
-    assert "<svg" in text
-    capsys.readouterr()
-    argv = ["sweep", sequences, "--model", MODEL, "--ep", "3", "--available", "20GiB"]
-    assert main([*argv, "--jobs", "1", "--plot", str(tmp_path / "none.png")]) == 2
-    assert "nothing to draw" in capsys.readouterr().err
-
-
 def test_sweep_of_stdin() -> None:
     command = [sys.executable, "-m", "waveplan", "sweep", "-", "--model", MODEL]
     done = subprocess.run(

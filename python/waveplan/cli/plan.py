@@ -100,6 +100,21 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
     elapsed = time.perf_counter() - start
     tightest = max(waves, key=lambda wave: wave.required, default=None)
     parts = memory(planner, found.doubtful, None if tightest is None else tightest.required)
+    if args.json:
+        write_json(
+            "plan",
+            complete=not interrupted,
+            job=job,
+            model=job.read(),
+            source=source,
+            memory=parts,
+            doubtful=states(found.doubtful),
+            waves=[{**wave.to_dict(), **figures(wave)} for wave in waves],
+            bound=None if interrupted else _bound(found),
+            refused=[refusal(item) for item in found.refused],
+            empty=list(requests.empty),
+            pads=padded[0] if (padded := pads(requests, waves)) else 0,
+        )
     hardest, short = _forward(found, tightest)
     option = helps(job, hardest, short=short)
     place = "" if tightest is None else f"wave {waves.index(tightest) + 1}, the tightest"
@@ -130,21 +145,6 @@ def plan(job: Job, source: Source, args: argparse.Namespace) -> int:
 
             overview(data, plot)
             print(f"wrote {plot}", file=sys.stderr)
-    if args.json:
-        write_json(
-            "plan",
-            complete=not interrupted,
-            job=job,
-            model=job.read(),
-            source=source,
-            memory=parts,
-            doubtful=states(found.doubtful),
-            waves=[{**wave.to_dict(), **figures(wave)} for wave in waves],
-            bound=None if interrupted else _bound(found),
-            refused=[refusal(item) for item in found.refused],
-            empty=list(requests.empty),
-            pads=padded[0] if (padded := pads(requests, waves)) else 0,
-        )
     if interrupted:
         return INTERRUPTED
     return REFUSED if found.refused or requests.empty else DONE

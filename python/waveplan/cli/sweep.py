@@ -15,7 +15,7 @@ from typing import Any
 
 from waveplan.cli import options
 from waveplan.cli.output import provenance, write_json
-from waveplan.cli.parser import apart, output_file, picture_file, whole
+from waveplan.cli.parser import apart, output_file, whole
 from waveplan.cli.progress import Progress
 from waveplan.cli.status import DONE, INTERRUPTED, REFUSED
 from waveplan.desk.jobs import Job, Source
@@ -64,16 +64,15 @@ def register(subparsers: Any) -> None:
     parser.add_argument("--html", metavar="FILE", help="also write one self-contained page")
     parser.add_argument("--date", metavar="TEXT", help="a date to write on the page")
     parser.add_argument("--csv", metavar="FILE", help="the table as CSV; - prints it")
-    parser.add_argument("--plot", metavar="FILE", help="a heat map of the widest wave: .png, .svg")
     options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Plan every configuration and print; exit status 1 when one leaves requests unplanned."""
     wanted = _configurations(args)
-    plot, html = picture_file(args.plot), output_file(args.html)
+    html = output_file(args.html)
     sheet = None if args.csv == "-" else output_file(args.csv)
-    apart((plot, html, sheet), (*args.file, *args.model))
+    apart((html, sheet), (*args.file, *args.model))
     found: dict[int, Outcome] = {}
     interrupted = False
     with _source(args, wanted) as source:
@@ -95,11 +94,6 @@ def run(args: argparse.Namespace) -> int:
     results = [(job, found[i]) for i, job in enumerate(wanted) if i in found]
     if sheet is not None:
         write_text(sheet, _csv(results))
-    if plot is not None and results:
-        from waveplan.report.plots import heat_map
-
-        heat_map(results, plot)
-        print(f"wrote {plot}", file=sys.stderr)
     read = {job.model: job for job in wanted}
     swept = _swept(args)
     data = collect(results, [job.model_text() for job in read.values()], origin, swept)

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from waveplan.budget import format_bytes
 from waveplan.desk.hints import hints
 from waveplan.pricing import Measures, Price, price
 from waveplan.report.summary import (
-    RESIDENT,
     answer,
     assumed,
+    card,
     count,
     least_waves,
     memory,
@@ -79,7 +78,7 @@ def collect(
         "cp": job.cp,
         "least_waves": least_waves(waves, run),
         "tightest": None if at is None else at + 1,
-        "card": _card(planner, held, run, tightest),
+        "card": _card(held, run, tightest),
         "more": None if at is None else _more(job, planner, waves, run),
         "waves": [wave_figures(wave, i) for i, wave in enumerate(waves)],
         "owners": None if tightest is None else _owners(tightest),
@@ -117,55 +116,32 @@ def collect(
     }
 
 
-def _card(planner: Planner, found: dict[str, Any], run: Waves, wave: Wave | None) -> dict[str, Any]:
+def _card(found: dict[str, Any], run: Waves, wave: Wave | None) -> dict[str, Any]:
     """The memory of one GPU while a wave runs: parts that add up to the whole."""
-    doubtful = [state.name for state in run.doubtful]
-    named = ", ".join(doubtful) if len(doubtful) <= 4 else "see Details"
-    rows: list[tuple[str, str, int, str]] = [
-        ("resident", kind, size, RESIDENT.get(kind, "of your own rules"))
-        for kind, size in found["resident_kinds"].items()
-    ]
-    rows += [
-        ("colocated", "colocated", found["colocated"], "held by other processes"),
-        (
-            "reserve",
-            "reserve",
-            found["reserve"] or 0,
-            f"{planner.budget.reserve:.0%} of the device, never used",
-        ),
-        (
-            "margin",
-            "margin",
-            found["margin"],
-            f"{planner.margin:.0%} of {format_bytes(found['before_margin'])}, kept back for "
-            f"{count(len(doubtful), 'rule')} in doubt: {named}",
-        ),
-    ]
+    rows = list[tuple[str, int, str]]()
     if wave is not None:
         shown, rest, margin, factor = parts(wave.plan.price, SHOWN_RULES)
         smaller = sum(size > 0 for size in wave.plan.price.terms.values()) - len(shown)
         rules = wave.plan.price.bound.rules.rules
-        for name, size in shown:
-            rows.append(("wave", name, size, short(rules[name].why) if name in rules else ""))
-        rows += [
-            ("wave", "smaller charges", rest, f"of {count(smaller, 'rule')} together"),
-            ("wave", "other forwards", wave.required - wave.plan.price.required, "of the split"),
-            ("wave", "safety factor", factor, "added to all that the rules charge"),
-            ("wave", "allowance", margin, "stands in for uncharged rules"),
+        rows = [
+            (name, size, short(rules[name].why) if name in rules else "") for name, size in shown
         ]
-    used = found["wave"] or 0
-    rows.append(("free", "free", found["available"] - used, "left beside the wave" if wave else ""))
+        rows += [
+            ("smaller charges", rest, f"of {count(smaller, 'rule')} together"),
+            ("other forwards", wave.required - wave.plan.price.required, "of the split"),
+            ("safety factor", factor, "added to all that the rules charge"),
+            ("allowance", margin, "stands in for uncharged rules"),
+        ]
     return {
         "whole": found["device"] or found["resident"] + found["before_margin"],
         "device": found["device"] is not None,
-        "wave": used,
+        "wave": found["wave"] or 0,
         "resident": found["resident"],
         "available": found["available"],
         "dp_rank": 0 if wave is None else wave.dp_rank,
         "parts": [
             {"kind": kind, "name": name, "bytes": size, "why": why}
-            for kind, name, size, why in rows
-            if size > 0
+            for kind, name, size, why in card(found, run.doubtful, rows)
         ],
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +13,8 @@ from waveplan.report.page import COLOURS
 
 if TYPE_CHECKING:
     from waveplan.accuracy.report import Report
-    from waveplan.desk.jobs import Job
-    from waveplan.desk.sweep import Outcome
 
-__all__ = ["heat_map", "overview", "predicted_observed", "require_matplotlib"]
+__all__ = ["overview", "predicted_observed", "require_matplotlib"]
 
 GIB = 1 << 30
 RED, GREY = "#cc0000", "#e4e8ec"
@@ -132,44 +129,6 @@ def _stacked(
         left = [a + b for a, b in zip(left, parts, strict=True)]
     axes.invert_yaxis()
     _legend(axes)
-
-
-def heat_map(results: Sequence[tuple[Job, Outcome]], path: Path) -> None:
-    """Draw the widest wave of every configuration: ranks and mode down, memory across."""
-    names = ("model", "recompute", "lora_rank", "rule_set")
-    several = [name for name in names if len({getattr(job, name) for job, _ in results}) > 1]
-    rows: dict[str, None] = {}
-    columns: dict[str, None] = {}
-    widest: dict[tuple[str, str], float] = {}
-    for job, outcome in results:
-        words = {"lora_rank": f"LoRA {job.lora_rank}"}
-        said = [words.get(name, str(getattr(job, name))) for name in several]
-        row = ", ".join([*said, job.ranks_text()])
-        column = job.memory_text()
-        rows[row] = columns[column] = None
-        if outcome.status != "impossible":
-            widest[row, column] = outcome.widest
-    possible = [row for row in rows if any((row, column) in widest for column in columns)]
-    if not possible:
-        raise InputError("every configuration is impossible: there is nothing to draw")
-    longest = max(map(len, possible))
-    figure = _figure(2.2 + 0.085 * longest + 1.2 * len(columns), 1.4 + 0.34 * len(possible))
-    axes = figure.add_subplot()
-    grid = [[widest.get((row, column), math.nan) for column in columns] for row in possible]
-    top = max(value for line in grid for value in line if not math.isnan(value))
-    image = axes.imshow(grid, aspect="auto", cmap="viridis", vmin=0, vmax=max(1, top))
-    axes.set_xticks(range(len(columns)), list(columns))
-    axes.set_yticks(range(len(possible)), possible)
-    for y, line in enumerate(grid):
-        for x, value in enumerate(line):
-            text = "" if math.isnan(value) else f"{value:,.0f}"
-            colour = "white" if value < 0.6 * top else "black"
-            axes.text(x, y, text, ha="center", va="center", color=colour)
-    left_out = len(rows) - len(possible)
-    title = "Widest wave, requests" + (f" ({left_out} impossible left out)" if left_out else "")
-    axes.set_title(title, fontsize="medium")
-    figure.colorbar(image, ax=axes)
-    _save(figure, path)
 
 
 def predicted_observed(report: Report, path: Path) -> None:

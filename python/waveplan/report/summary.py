@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from waveplan.budget import format_bytes
 from waveplan.composition import ComposedWaves
-from waveplan.report.table import Table, Tree, integer, seconds
+from waveplan.report.table import Table, integer, seconds
 
 if TYPE_CHECKING:
     from waveplan.desk.jobs import Job
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from waveplan.wave import Wave
 
 __all__ = [
-    "RESIDENT",
     "answer",
     "assumed",
+    "card",
     "charges",
     "count",
     "doubts",
@@ -72,37 +72,56 @@ def memory(
     }
 
 
-def memory_table(parts: dict[str, Any], what: str, doubtful: Sequence[Status] = ()) -> Table:
+Part: TypeAlias = tuple[str, str, int, str]
+"""Of the memory of a rank: kind, name, bytes and what they are for."""
+
+
+def card(
+    found: dict[str, Any], doubtful: Sequence[Status], wave: Iterable[tuple[str, int, str]]
+) -> list[Part]:
+    """Return the parts that the memory of a rank is made of, those of a wave among them.
+
+    Args:
+        found: of `memory`; without a budget, ``available`` is None.
+    """
+    rules = f"kept back for {count(len(doubtful), 'rule')} in doubt"
+    rows: list[Part] = [
+        *(
+            ("resident", kind, size, RESIDENT.get(kind, "your own rules"))
+            for kind, size in found["resident_kinds"].items()
+        ),
+        ("colocated", "colocated", found["colocated"], "held by other processes"),
+        ("reserve", "reserve", found["reserve"] or 0, "never used"),
+        ("margin", "margin", found["margin"] or 0, rules),
+        *(("wave", *one) for one in wave),
+        ("free", "free", (found["available"] or 0) - (found["wave"] or 0), ""),
+    ]
+    return [row for row in rows if row[2] > 0]
+
+
+def memory_table(found: dict[str, Any], what: str, doubtful: Sequence[Status] = ()) -> Table:
     """Return the memory of a rank as a table: what it holds, and what is free.
 
     Args:
-        parts: of `memory`; without a budget, ``available`` is None.
-        what: the wave or forward whose bytes `parts` has.
+        found: of `memory`.
+        what: the wave or forward whose bytes `found` has.
     """
-    device, wave = parts["device"], parts["wave"] or 0
-    total = device or parts["resident"] + (parts["before_margin"] or wave)
-    table = Table("", ("memory of a rank", "bytes", "share", "what"), right={"bytes", "share"})
-
-    def add(name: str, size: int | None, text: str, least: int = 1) -> None:
-        if size is not None and size >= least:
-            table.add(name, format_bytes(size), share(size, total), text)
-
-    how = "between waves, by the rules" if parts["resident_terms"] else "between waves, as stated"
-    add("resident", parts["resident"], how)
-    for kind, size in parts["resident_kinds"].items() if parts["resident_terms"] else ():
-        add(f"  {kind}", size, RESIDENT.get(kind, "your own rules"))
-    add("colocated", parts["colocated"], "of other processes")
-    add("reserve", parts["reserve"], "never used")
-    rules = count(len(doubtful), "rule")
-    add("margin", parts["margin"], f"kept back for {rules} unmeasured or uncharged here")
-    add("wave", parts["wave"], what)
-    add("free", parts["free"] and max(0, parts["free"]), "")
-    add("missing", -(parts["free"] or 0), "what the wave lacks")
-    if device is not None:
-        table.add("device", format_bytes(device), "100%", "")
-    else:
-        table.add("in all", format_bytes(total), "100%", "what the device must have, at least")
-    return table
+    device, wave = found["device"], found["wave"] or 0
+    total = device or found["resident"] + (found["before_margin"] or wave)
+    rows: list[tuple[str, int, str]] = []
+    for kind, name, size, text in card(found, doubtful, [("wave", wave, what)]):
+        if kind == "resident" and not rows:
+            how = "as stated" if name == "stated" else "by the rules"
+            rows.append((kind, found["resident"], f"between waves, {how}"))
+        if name != "stated":
+            rows.append((f"  {name}" if kind == "resident" else name, size, text))
+    if (found["free"] or 0) < 0:
+        rows.append(("missing", -found["free"], "what the wave lacks"))
+    cells = [(name, format_bytes(size), share(size, total), text) for name, size, text in rows]
+    whole = ("device", "") if device else ("in all", "what the device must have, at least")
+    cells.append((whole[0], format_bytes(total), "100%", whole[1]))
+    head = ("memory of a rank", "bytes", "share", "what")
+    return Table("", head, cells, right={"bytes", "share"})
 
 
 RESIDENT = {
@@ -455,7 +474,7 @@ def short(text: str) -> str:
     return text.split(";")[0].removesuffix(".")
 
 
-def explanation(wave: Wave, number: int) -> list[Table | Tree | str]:
+def explanation(wave: Wave, number: int) -> list[Table | str]:
     """Price tree of a wave and the segments that its packs share, largest savings first."""
     plan = wave.plan
     return [
@@ -467,27 +486,26 @@ def explanation(wave: Wave, number: int) -> list[Table | Tree | str]:
     ]
 
 
-def _shared(pack: Pack, number: int) -> Tree:
+def _shared(pack: Pack, number: int) -> str:
     """The shared prefixes of a pack that save most, and the largest that are not shared."""
     tree, stored = pack.tree, pack.shared
     decisions = tree.count > 1
     saved = (tree.end - tree.start) * (tree.count - 1)
     proof = "proven best" if pack.optimal else f"work within {_gap(pack):.2%} of best"
-    made = Tree(
+    lines = [
         f"pack {number}: {int((stored & decisions).sum()):,} of "
         f"{count(int(decisions.sum()), 'shared prefix').replace('prefixs', 'prefixes')} stored "
         f"once; layout {proof}"
-    )
+    ]
     order = [int(i) for i in (-saved).argsort(kind="stable") if decisions[i]]
     for i in order[:SHOWN]:
         run = f"tokens {int(tree.start[i]):,} to {int(tree.end[i]):,}"
         what = f"{run} of {int(tree.count[i]):,} sequences"
         tokens = f"{int(saved[i]):,}"
         again = f"repeated in each; {tokens} more tokens cost less than one more level of segments"
-        made.add(f"{what}: {f'{tokens} tokens saved' if stored[i] else again}")
-    if len(order) > SHOWN:
-        made.add(f"and {len(order) - SHOWN:,} smaller ones")
-    return made
+        lines.append(f"  {what}: {f'{tokens} tokens saved' if stored[i] else again}")
+    lines += [f"  and {len(order) - SHOWN:,} smaller ones"] * (len(order) > SHOWN)
+    return "\n".join(lines)
 
 
 def _gap(pack: Pack) -> float:

@@ -1,4 +1,4 @@
-"""Tables and trees as text that fits the terminal: no number is cut and no word broken."""
+"""Tables as text that fits the terminal: no number is cut and no word broken."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import InitVar, dataclass, field
 from html import escape
 from typing import TextIO
 
-__all__ = ["Markup", "Table", "Tree", "integer", "seconds", "show", "width", "wrapped"]
+__all__ = ["Markup", "Table", "integer", "seconds", "show", "width", "wrapped"]
 
 PIPED = 100
 """Columns where the output is no terminal and COLUMNS is not set."""
@@ -172,31 +172,7 @@ class Table:
         return f'<div class="{kind}">{text}</div><div class="job">{"".join(below)}</div>'
 
 
-@dataclass
-class Tree:
-    """A labelled tree."""
-
-    label: str
-    children: list[Tree] = field(default_factory=list)
-
-    def add(self, label: str) -> Tree:
-        """Append a child and return it."""
-        child = Tree(label)
-        self.children.append(child)
-        return child
-
-    def plain(self, columns: int = 1 << 20) -> str:
-        """The tree drawn with line characters, parents first."""
-        lines = wrapped(self.label, max(LEAST, columns))
-        lines[1:] = [("│ " if self.children else "  ") + line[2:] for line in lines[1:]]
-        for i, child in enumerate(self.children):
-            first, rest = ("├─ ", "│  ") if i + 1 < len(self.children) else ("└─ ", "   ")
-            top, *below = child.plain(columns - 3).split("\n")
-            lines += [first + top, *(rest + line for line in below)]
-        return "\n".join(lines)
-
-
-def show(*parts: Table | Tree | str, out: TextIO | None = None, end: str = "\n") -> None:
+def show(*parts: Table | str, out: TextIO | None = None, end: str = "\n") -> None:
     """Print parts one after another as wide as the terminal; there the answer is bold."""
     stream = out if out is not None else sys.stdout
     columns = width()
