@@ -231,6 +231,11 @@ def test_a_job_file_gives_options_and_json_writes_one(
     assert {name: first[name] for name in names} == {name: planned["job"][name] for name in names}
     assert first["required"] == max(wave["required"] for wave in planned["waves"])
     assert (second["cp"], second["dp"], "does not read" in err) == (4, 2, False)
+    job = ("price", "--tokens", "4k", "--model", "qwen3-0.6b", "--gpu", "H100", "--json")
+    made.write_text(run(capsys, *job)[1])
+    _, text, _ = run(capsys, "sweep", f"--job={made}", "--gpus=2", "--json", "--jobs=1")
+    found = json.loads(text)  # ranks that the job leaves at 1 are swept
+    assert ({row["tp"] for row in found["results"]}, found["source"]["tokens"]) == ({1, 2}, 4096)
     for line, says in (
         ("lora_rnk = 1", "did you mean lora_rank"),
         ("budget = 80GB", "text is quoted"),

@@ -75,9 +75,15 @@ def _read(file: str) -> dict[str, Any]:
             raise InputError(f"{file}: {why}") from None
     if not isinstance(made, Mapping):
         raise InputError(f"{file} holds no job: it must be a table of options")
+    known = {**Job.__dataclass_fields__, **Source.__dataclass_fields__}
     if isinstance(made.get("job"), Mapping):
         made = {**made["job"], **(made.get("source") or {})}
-    known = {*Job.__dataclass_fields__, *Source.__dataclass_fields__}
+        if made.get("megatron") is None:  # whose file's facts a default would change
+            made = {
+                name: value
+                for name, value in made.items()
+                if name not in known or value != known[name].default
+            }
     values = {str(name).replace("-", "_"): value for name, value in made.items()}
     for name in values:
         if name not in known:
