@@ -151,27 +151,25 @@ def _card(data: dict[str, Any]) -> str:
         (f"{part['name']}: {format_bytes(part['bytes'])}", part["bytes"], colour)
         for part, colour in zip(parts, colours, strict=True)
     ]
-    groups: list[Any] = []
+    sizes = dict[str, int]()
     for part in parts:
-        if groups and groups[-1][0] == part["kind"]:
-            groups[-1][1] += part["bytes"]
-        else:
-            groups.append([part["kind"], part["bytes"]])
+        sizes[part["kind"]] = sizes.get(part["kind"], 0) + part["bytes"]
     names = "".join(
         f'<span style="width:{100 * size / over:.3f}%">'
         f"{f'<b>{kind}</b> {format_bytes(size)}' if size > 0.09 * over else ''}</span>"
-        for kind, size in groups
+        for kind, size in sizes.items()
     )
-    sizes = dict[str, int](groups)
     several = {part["kind"] for part in parts if part["kind"] != part["name"]}
-    rows = list[Sequence[object]]()
-    for i, (part, colour) in enumerate(zip(parts, colours, strict=True)):
+    lines, begun = list[tuple[str, str, int, str]](), set[str]()
+    for part, colour in zip(parts, colours, strict=True):
         kind, dot = part["kind"], Markup(f'<b class="dot" style="background:{colour}"></b>')
-        if kind in several and (i == 0 or parts[i - 1]["kind"] != kind):
+        bold = Markup(f"<b>{kind}</b>")
+        if kind in several - begun:
             whose = "of which" if kind == "wave" else "between waves, of which"
-            rows.append(_line("", Markup(f"<b>{kind}</b>"), sizes[kind], whole, whose))
-        name = part["name"] if kind in several else Markup(f"<b>{kind}</b>")
-        rows.append(_line(dot, name, part["bytes"], whole, part["why"]))
+            lines.append(("", bold, sizes[kind], whose))
+            begun.add(kind)
+        lines.append((dot, part["name"] if kind in several else bold, part["bytes"], part["why"]))
+    rows = [(*a, format_bytes(size), share(size, whole), why) for *a, size, why in lines]
     tightest = data["tightest"]
     text = f"A GPU of {'' if card['device'] else 'at least '}{format_bytes(whole)}. "
     if tightest is not None:
@@ -194,10 +192,6 @@ def _card(data: dict[str, Any]) -> str:
     )
 
 
-def _line(dot: str, name: str, size: int, whole: int, why: str) -> Sequence[object]:
-    return dot, name, format_bytes(size), share(size, whole), why
-
-
 def _more(data: dict[str, Any]) -> str:
     more = data["more"]
     if more is None:
@@ -206,29 +200,15 @@ def _more(data: dict[str, Any]) -> str:
     wave = f"wave {more['wave']}"
     available = format_bytes(more["available"])
     title = "Why not one more"
-    if more["kind"] == "end":
-        return section(
-            title,
-            f"Nothing is left: {wave} ends the pool. It requires "
-            f"{format_bytes(more['now'])} of {available}.",
-        )
-    if more["kind"] == "composed":
-        return section(
-            title, f"The waves of the whole pool were composed together: {more['composed']}."
-        )
+    current = count(more["current"], more["unit"])
     if more["binding"] is None:
-        why = {
-            "time": "it would fit, but does less work in its modelled time; "
-            "--objective widest takes it"
-        }.get(more["kind"], more["text"])
-        return section(
-            title,
-            f"{wave.capitalize()} has {count(more['current'], more['unit'])}. With {one}: {why}.",
-        )
+        also = {"time": "; --objective widest takes it", "composed": f": {more['composed']}"}
+        why = f"{more['text']}{also.get(more['kind'], '')}"
+        required = f"It requires {format_bytes(more['now'])} of {available}."
+        return section(title, f"{wave.capitalize()} has {current}: {why}. {required}")
     binding = more["binding"]
     full = max(more["required"], more["available"]) * 1.06
     lacks = more["required"] - more["available"]
-    current = count(more["current"], more["unit"])
     now, then = (
         "" if rank is None or data["dp"] == 1 else f", on DP rank {rank}"
         for rank in (more["now_dp_rank"], more["dp_rank"])
