@@ -22,6 +22,8 @@ __all__ = ["collect", "page", "table"]
 
 LISTED = 4
 """The most configurations that the answer names."""
+WIDE = 11
+"""The most columns of a page."""
 SHOWN = 40
 """Configurations before the rest is left out of a text."""
 AXES: Sequence[tuple[str, Callable[[Job], str]]] = (
@@ -206,11 +208,12 @@ def _answer(
     return f"best of {of}: {'; '.join(found[:LISTED])}{more}; {whole:,} plan every request"
 
 
-def table(data: dict[str, Any], most: int | None = None) -> Table:
-    """Return the table of the data of a sweep, or of its first rows."""
-    names, text = data["columns"], {"", "ranks", *data["axes"]}
+def table(data: dict[str, Any], most: int | None = None, without: str = "") -> Table:
+    """Return the table of the data of a sweep, or of its first rows, or without a column."""
+    kept = [i for i, name in enumerate(data["columns"]) if name != without]
+    names, text = [data["columns"][i] for i in kept], {"", "ranks", *data["axes"]}
     optional = [name for name in OPTIONAL if name in names]
-    rows = [row["cells"] for row in data["rows"][:most]]
+    rows = [[row["cells"][i] for i in kept] for row in data["rows"][:most]]
     return Table("", names, rows, right={*names} - text, optional=optional, about=data["about"])
 
 
@@ -263,11 +266,12 @@ def _head(data: dict[str, Any]) -> str:
 
 
 def _times(data: dict[str, Any]) -> str:
-    names = data["columns"]
+    # Where there are many, the line in the bar of what is required stands for the column.
+    made = table(data, without="available" if len(data["columns"]) > WIDE else "")
+    names = [*made.columns]
     slowest = max((row["us_per_token"] for row in data["rows"] if row["status"] == "ok"), default=0)
     full = 1.03 * max((row["available"] for row in data["rows"]), default=0) or 1
     time, held = names.index("us/token"), names.index("required")
-    made = table(data)
     for row, cells in zip(data["rows"], made.rows, strict=True):
         whole = row["status"] == "ok"
         colour = "#009e73" if row["best"] else "#0072b2" if whole else "#999999"
