@@ -208,7 +208,7 @@ def _answer(
     return f"best of {of}: {'; '.join(found[:LISTED])}{more}; {whole:,} plan every request"
 
 
-def table(data: dict[str, Any], most: int | None = None, without: str = "") -> Table:
+def table(data: dict[str, Any], most: int | None = None, without: str | None = None) -> Table:
     """Return the table of the data of a sweep, or of its first rows, or without a column."""
     kept = [i for i, name in enumerate(data["columns"]) if name != without]
     names, text = [data["columns"][i] for i in kept], {"", "ranks", *data["axes"]}
@@ -267,7 +267,7 @@ def _head(data: dict[str, Any]) -> str:
 
 def _times(data: dict[str, Any]) -> str:
     # Where there are many, the line in the bar of what is required stands for the column.
-    made = table(data, without="available" if len(data["columns"]) > WIDE else "")
+    made = table(data, without="available" if len(data["columns"]) > WIDE else None)
     names = [*made.columns]
     slowest = max((row["us_per_token"] for row in data["rows"] if row["status"] == "ok"), default=0)
     full = 1.03 * max((row["available"] for row in data["rows"]), default=0) or 1

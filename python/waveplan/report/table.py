@@ -168,7 +168,9 @@ class Table:
         text, rest = part(self.rows[:most]), self.rows[most:]
         if rest:
             text += f"<details><summary>{len(rest):,} more</summary>{part(rest)}</details>"
-        below = [f"<p>{escape(name)}: {escape(about)}</p>" for name, about in self.about.items()]
+        below = [
+            f"<p>{escape(part)}</p>" for part in self._about(range(len(self.columns)), 1 << 20)
+        ]
         return f'<div class="{kind}">{text}</div><div class="job">{"".join(below)}</div>'
 
 
