@@ -25,7 +25,7 @@ MODULES = (
     *("megatron.prefix_tree_packing", "megatron.gdn.gdn_prefix_tree"),
     *(f"megatron.context_parallel.{name}" for name in ("runtime", "types", "builder")),
     *(f"megatron.context_parallel.{name}" for name in ("range_ops", "layout_index")),
-    "megatron.training.microbatches",
+    *("megatron.training.microbatches", "megatron.train"),
 )
 """Modules of the package, below its name, that planning stands on."""
 
