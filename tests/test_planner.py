@@ -8,23 +8,26 @@ from typing import Any
 import numpy as np
 import pytest
 import workloads
+from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
 from waveplan import (
     AllShares,
     Alone,
+    Budget,
     DoubtfulError,
     InputError,
     Planner,
     Requests,
+    Sequences,
     Topology,
     Training,
     WaveRefused,
     models,
 )
 from waveplan._core import Attempt, OwnershipSettings
-from waveplan.pricing import default_rules, reference_rules
+from waveplan.pricing import bind, default_rules, price, reference_rules
 from waveplan.profiles import Observed, Profiles, Rates
 from waveplan.scoring import Scoring, from_table
 
@@ -50,6 +53,42 @@ def test_a_first_wave_grows_under_measured_rules_and_not_under_profiles() -> Non
     assert careful.width == 1
     assert careful.stopped.kind == "trust"
     assert "first of its kind" in str(careful.stopped)
+
+
+def test_every_doubt_counts_once() -> None:
+    """Uncharged rules are in the price, unmeasured ones and those of what stays are kept back."""
+    pool = Requests(Sequences.load(ROOT / "examples" / "rollouts.jsonl"))
+    held = Budget(device=80 * GIB)
+
+    def made(budget: Budget | int = 24 * GIB, **facts: Any) -> tuple[list[str], int]:
+        model, training = models.get("qwen3-0.6b"), Training(**{"lora_rank": 0, **facts})
+        plans = Planner(model, Topology(), training, budget)
+        doubtful = plans.doubtful(pool)
+        return [one.name for one in doubtful], plans.kept(1000, doubtful)
+
+    assert made() == ([], 0)
+    assert made(fp8=True) == (["trainer.fp8"], 0)
+    assert made(offload="activations") == (["trainer.offloaded_activations"], 0)
+    assert made(head="fused") == (["head.fused"], 100)
+    assert made(optimizer="muon") == ([], 0)  # nothing of what stays is taken off
+    assert made(held, optimizer="muon") == (["resident.optimizer"], 100)
+
+
+def test_offload_does_not_raise_a_price() -> None:
+    for recompute in ("none", "full"):
+        facts = {"lora_rank": 0, "recompute": recompute, "head": "vocab_parallel"}
+        found = {
+            off: bind(models.get("qwen3-0.6b"), Topology(), Training(**facts, offload=off))
+            for off in ("", "activations")
+        }
+        measures = (
+            Planner(models.get("qwen3-0.6b"), Topology(), Training(**facts), 24 * GIB)
+            .wave([np.arange(900)])
+            .plan.measures
+        )
+        prices = [price(measures, bound) for bound in found.values()]
+        assert prices[0].required == prices[1].required
+        assert prices[1].uncharged
 
 
 def test_a_rule_that_is_off_needs_a_profile_or_a_margin() -> None:

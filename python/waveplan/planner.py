@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, lru_cache
@@ -68,9 +68,9 @@ class Planner:
             widths priced; "widest" the widest that fits. Without context parallelism, and in
             reference mode, both are the widest.
         margin: share of the available bytes that is kept back for requests to which a rule matters
-            that is uncharged or unmeasured. Without (None; always in reference mode) prices with
-            such a rule are trusted only as far as the rule set has a margin of its own, or within
-            what a profile has seen.
+            that is unmeasured, or uncharged in a set without a margin of its own. Without (None;
+            always in reference mode) prices with such a rule are trusted only as far as the rule
+            set has a margin of its own, or within what a profile has seen.
         strict: refuse such requests instead, with `DoubtfulError`.
     """
 
@@ -117,6 +117,8 @@ class Planner:
             instance("ownership", ownership, OwnershipSettings)
         if device is not None:
             instance("device", device, Device)
+        self._uncharged: tuple[Status, ...] = ()
+        """Rules of what is resident that the budget lacks."""
         self._available = self._available_now()
         self._settings = _settings(self, ownership)
         # The first reading of each setting takes a lock, which a fork would leave taken forever
@@ -215,6 +217,7 @@ class Planner:
         if not self.budget.needs_resident:  # what a step needs beside it is not known then
             return self.budget.resolve()
         held = self.resident()
+        self._uncharged = held.uncharged
         return self.budget.resolve(held.total, held.total - held.allocated + held.at_step)
 
     def doubtful(self, pool: Requests) -> tuple[Status, ...]:
@@ -227,13 +230,18 @@ class Planner:
         if found:
             with suppress(InputError):  # a price past 64 bits: then every rule counts
                 found = self.bound.matter(self.make_engine(pool).unshared(), smaller=True)
+        found = (*found, *self._uncharged)
         if self.strict and found:
             raise DoubtfulError("; ".join(map(str, found)))
         return found
 
-    def kept(self, available: int, doubtful: object) -> int:
-        """Return the margin: bytes of these kept back, if there are doubtful rules."""
-        return int(available * self.margin) if doubtful and self.margin else 0
+    def kept(self, available: int, doubtful: Iterable[Status]) -> int:
+        """Return the margin: bytes of these kept back, if rules are in doubt that no price has
+        charged; those that were uncharged are in the price, as a margin of its own."""
+        rules = self.bound.rules
+        covered = rules.rules if rules.margin else {}
+        doubt = any(one.state == "unmeasured" or one.name not in covered for one in doubtful)
+        return int(available * self.margin) if doubt and self.margin else 0
 
     def like(
         self, *, topology: Topology, budget: Budget, agreement: Agreement | None = None

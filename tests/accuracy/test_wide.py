@@ -68,7 +68,7 @@ def test_what_is_not_priced_is_said(tests: Report) -> None:
         parts = {
             "fp8-format": "trainer.fp8",
             "cuda-graph-impl": "trainer.graphs",
-            "fine-grained-activation-offloading": "trainer.offload",
+            "fine-grained-activation-offloading": "trainer.offloaded_activations",
         }
         for argument, rule in parts.items():
             assert (rule in row.uncharged) == (argument in arguments)

@@ -109,7 +109,7 @@ def charges(model: Model, ranks: dict[str, Any], facts: dict[str, Any]) -> dict[
         (DENSE, {}, FULL, {"grad_dtype": "bf16"}, {"resident.gradients"}),
         (DENSE, {}, FULL, {"fused_optimizer": True}, {"resident.gradients"}),
         (DENSE, {}, FULL, {"offload": "optimizer"}, {"resident.optimizer", "trainer.offload"}),
-        (DENSE, {}, FULL, {"offload": "activations"}, {"trainer.offload"}),
+        (DENSE, {}, FULL, {"offload": "activations"}, {"trainer.offloaded_activations"}),
         (DENSE, {}, FULL, {"fp8": True}, {"trainer.fp8"}),
         (DENSE, {}, FULL, {"cuda_graphs": True}, {"trainer.graphs"}),
         (DENSE, {}, FULL, {"user_buffers": True}, {"trainer.user_buffers"}),
@@ -123,7 +123,13 @@ def charges(model: Model, ranks: dict[str, Any], facts: dict[str, Any]) -> dict[
         (DENSE, {}, {}, {"lora_rank": 16}, {"resident.adapters", "resident.optimizer"}),
         (DENSE, {}, {}, {"lora_modules": "q_proj"}, {"resident.adapters"}),
         (DENSE, {}, {}, {"base": "nf4"}, {"resident.mixers", "resident.mlp"}),
-        (DENSE, {}, FULL, {"output_layer": False}, {"head.logits", "resident.embeddings"}),
+        (
+            DENSE,
+            {},
+            {**FULL, "head": "chunked"},
+            {"output_layer": False},
+            {"head.workspace", "resident.embeddings"},
+        ),
         (DENSE, {}, FULL, {"phase": "forward"}, {"resident.gradients", "resident.optimizer"}),
         (DENSE, {}, RECOMPUTED, {"recompute_method": "block"}, {"kept.mlp", "kept.inputs"}),
         (
@@ -151,6 +157,13 @@ def charges(model: Model, ranks: dict[str, Any], facts: dict[str, Any]) -> dict[
             {**FULL, "dispatcher": "alltoall"},
             {"expert_overlap": True},
             {"kept.residual"},
+        ),
+        (
+            MOE,
+            {"dp": 2, "ep": 2},
+            {**FULL, "dispatcher": "alltoall"},
+            {"expert_overlap": True},
+            {"layer.overlapped"},
         ),
     ],
 )

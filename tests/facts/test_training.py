@@ -43,6 +43,9 @@ DENSE = models.get("qwen3.6-27b")
         ({"softmax_fusion": False}, "softmax_fusion needs attention='auto' or 'unfused'"),
         ({"optimizer": "sgd", "moment_dtype": "bf16"}, "moment_dtype needs optimizer='adam'"),
         ({"phase": "forward", "foreach_step": True}, "foreach_step needs phase="),
+        ({"phase": "forward", "optimizer": "sgd"}, "optimizer needs phase="),
+        ({"phase": "forward", "offload": "optimizer"}, "offload needs phase="),
+        ({"output_layer": False, "head": "full"}, "head needs output_layer=True"),
         ({"phase": "forward", "fused_optimizer": True}, "fused_optimizer needs phase="),
         ({"head": "full", "head_chunk": 64}, "head_chunk needs head='chunked', not 'full'"),
         (
@@ -77,6 +80,21 @@ def test_refusals(values: dict[str, Any], message: str) -> None:
 def test_what_the_model_does_not_have(values: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         facts(models.get("qwen3-8b"), Topology(), Training(**values))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "values", "message"),
+    [
+        ({}, {"expert_overlap": True}, "expert_overlap needs ep of at least 2, not 1"),
+        ({"dp": 2, "ep": 2, "pp": 4}, {"expert_overlap": True}, "virtual stages where pp is 4"),
+        ({"cp": 2, "cp_layout": "even"}, {}, "cp_layout is 'even', but kernels are 'eager'"),
+    ],
+)
+def test_what_the_ranks_contradict(
+    ranks: dict[str, Any], values: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        facts(models.get("qwen3-30b-a3b"), Topology(**ranks), Training(**values))
 
 
 def test_names_are_put_in_order() -> None:

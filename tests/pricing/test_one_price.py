@@ -198,6 +198,12 @@ CASES = {
         HIDDEN,
     ),
     "fused, full": Case(LATENT, {}, Training(lora_rank=0, output_layer=False), HIDDEN),
+    "fused, overlapped": Case(
+        LATENT,
+        {"cp": 2, "ep": 2},
+        Training(lora_rank=0, output_layer=False, dispatcher="alltoall", expert_overlap=True),
+        HIDDEN,
+    ),
     "local, stages": Case(
         models.get("qwen3-1.7b"),
         {"pp": 2, "virtual": 2},

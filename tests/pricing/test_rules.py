@@ -157,6 +157,13 @@ def test_wrong_formulas_are_refused(text: str, message: str) -> None:
         assert "my.rule:1:" in str(caught.value)
 
 
+def test_a_rule_of_your_own_is_unmeasured_unless_you_say_where_it_was_checked() -> None:
+    for parts, state in (({}, "unmeasured"), ({"checked": "1"}, "charged")):
+        rules = default_rules().with_rule(made("GiB", **parts))
+        bound = bind(models.get("qwen3-0.6b"), Topology(), Training(), rules)
+        assert bound.states[made("GiB").name].state == state
+
+
 def test_circles_are_shown() -> None:
     rules = reference_rules()
     with pytest.raises(InputError, match=r"circle: .*moe\.routed_tokens"):

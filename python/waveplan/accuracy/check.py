@@ -167,8 +167,9 @@ def _test(record: Mapping[str, Any], rules: RuleSet) -> Row:
 
 
 def _withheld(ours: Price, doubt: bool) -> int:
-    """Return what a planner must have for a price: the margin is kept back while there is doubt."""
-    if ours.uncharged or ours.unmeasured or doubt:
+    """Return what a planner must have for a price: the margin is kept back for what is not
+    measured, or uncharged of what is resident; the price has that of its own uncharged rules."""
+    if ours.unmeasured or doubt:
         return int(ours.required / (1 - MARGIN))
     return ours.required
 

@@ -129,7 +129,7 @@ _FIELDS: dict[str, Any] = {
     ),
     "margin": given(
         MARGIN,
-        "of what is available, kept back where a rule that matters is uncharged or unmeasured "
+        "of what is available, kept back where a rule that matters is unmeasured "
         f"(default: {MARGIN})",
         option="prices",
         kind="share",

@@ -73,7 +73,7 @@ def facts(model: Model, topology: Topology, training: Training, stage: int = 0) 
     instance("topology", topology, Topology).check(model)
     instance("training", training, Training)
     integer("stage", stage, 0, topology.pp - 1)
-    _modules(model, training)
+    _fit(model, topology, training)
     return {
         **_model(model),
         **layer_parameters(model),
@@ -99,8 +99,8 @@ def stages(model: Model, topology: Topology, training: Training) -> dict[int, di
     return {stage: {**table, **made} for stage, made in parts.items()}
 
 
-def _modules(model: Model, training: Training) -> None:
-    """Refuse facts about what the model does not have."""
+def _fit(model: Model, topology: Topology, training: Training) -> None:
+    """Refuse facts about what the model does not have, or whose ranks do nothing with them."""
     for name in training.recompute_modules:
         if not getattr(model, need := _MODULES.get(name, "hidden")):
             raise InputError(f"recompute_modules has {name!r}, but the model's {need} is 0")
@@ -109,6 +109,15 @@ def _modules(model: Model, training: Training) -> None:
             for name in filter(training.stated, names):
                 value = getattr(training, name)
                 raise InputError(f"{name} is {value!r}, but the model's {need} is 0")
+    if training.expert_overlap:
+        if topology.ep == 1:
+            raise InputError("expert_overlap needs ep of at least 2, not 1")
+        if topology.pp > 1 and topology.virtual == 1:
+            raise InputError(f"expert_overlap needs virtual stages where pp is {topology.pp}")
+    if topology.cp > 1 and topology.cp_layout == "even" and training.kernels_of == "eager":
+        raise InputError(
+            "cp_layout is 'even', but kernels are 'eager': their tokens are priced as planned here"
+        )
 
 
 def _model(model: Model) -> dict[str, int]:

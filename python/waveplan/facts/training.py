@@ -76,6 +76,7 @@ BASES = {"bf16": 128, "fp8": 65, "int8": 65, "nf4": 36}
 
 _BACKWARD = {"phase": ("forward+backward",)}
 _ADAPTERS = {"adapters": (True,)}
+_HEAD = {"output_layer": (True,)}
 _NEEDS: dict[str, dict[str, tuple[Any, ...]]] = {
     "recompute_modules": {"recompute": ("selective",)},
     "recompute_method": {"recompute": ("full",)},
@@ -86,12 +87,19 @@ _NEEDS: dict[str, dict[str, tuple[Any, ...]]] = {
     "expert_fc1_fused": {"expert_slots": (True,)},
     "modules_to_save": _ADAPTERS,
     "gradients_pending": _ADAPTERS | _BACKWARD,
-    "head_chunk": {"head": ("chunked",)},
-    "wgrad_deferral": {"head": tuple(HEADS[1:-1])} | _BACKWARD,
+    "head": _HEAD,
+    "head_chunk": {"head": ("chunked",)} | _HEAD,
+    "wgrad_deferral": {"head": tuple(HEADS[1:-1])} | _HEAD | _BACKWARD,
     "softmax_fusion": {"attention": ("auto", "unfused")},
-    "moment_dtype": {"optimizer": ("adam",)},
+    "grad_dtype": _BACKWARD,
+    "moment_dtype": {"optimizer": ("adam",)} | _BACKWARD,
+    "optimizer": _BACKWARD,
+    "master_weights": _BACKWARD,
     "fused_optimizer": _BACKWARD,
     "foreach_step": _BACKWARD,
+    "microbatches": _BACKWARD,
+    "expert_overlap": _BACKWARD,
+    "offload": _BACKWARD,
 }
 """What a fact acts on: the facts that must have one of these words where it is stated."""
 

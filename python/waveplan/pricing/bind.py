@@ -444,8 +444,14 @@ class BoundRules(Doubts):
         """Return those of ``doubtful`` that matter to a plan: without their charge it would need
         other memory; with ``smaller`` those that matter to any smaller one of its kind, too."""
         instance("measures", measures, Measures)
-        found = self.program.matter(measures, smaller) if self.doubtful else ()
-        return tuple(one for one, matters in zip(self.doubtful, found, strict=False) if matters)
+        found = [*self.program.matter(measures, smaller)] if self.doubtful else []
+        found += [False] * (len(self.doubtful) - len(found))
+        # An uncharged rule without a size says what no price shows: it always matters.
+        return tuple(
+            one
+            for one, matters in zip(self.doubtful, found, strict=True)
+            if matters or (one.state == "uncharged" and str(self.rules.formula(one.name)) == "0")
+        )
 
 
 def bind(

@@ -51,7 +51,8 @@ class Rule:
         bytes: formula of the bytes charged, in the language of `waveplan.pricing.language`.
             Measures of a pack make it a charge per pack.
         where: predicate over facts; elsewhere the rule charges 0 and says so.
-        checked: predicate over facts; elsewhere the charge is marked unmeasured.
+        checked: predicate over facts; elsewhere the charge is marked unmeasured. A rule of yours
+            that states none is unmeasured everywhere.
         applies: predicate over facts; where it is 0 there is nothing to charge (no experts).
         lives: when the bytes live, and so how they add up: "retained" until backward and
             "output" are summed over packs; of "workspace" of one stage, "gradient" and "buffer"
@@ -281,6 +282,8 @@ class RuleSet:
         """
         if instance("rule", rule, Rule).name in self.all_rules:
             raise InputError(f"there is a rule {rule.name} already: use override")
+        if rule.checked is _TRUE:  # not stated
+            rule = replace(rule, checked=parse(0))
         target = text("total", total) if total is not None else _TOTALS[rule.lives]
         if self.resident is not None and target in self.resident.definitions:
             return self._with(resident=self.resident.with_rule(rule, total))

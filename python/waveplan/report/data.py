@@ -98,7 +98,7 @@ def collect(
         ],
         "doubtful": states(run.doubtful),
         "margin": f"A margin of {planner.margin:.0%} is kept back for them."
-        if planner.margin and run.doubtful
+        if planner.kept(planner.available, run.doubtful)
         else "",
         "refused": [
             {

@@ -47,11 +47,11 @@ TABLE = [
     ),
     Rule(
         "generic.activations",
-        "retained_tokens * hidden * dtype_bytes * min(16, max(4, layers // 4 + 4))",
+        "ceildiv(retained_tokens, sp) * hidden * dtype_bytes * min(16, max(4, layers // 4 + 4))",
         applies="not derived",
         why="a few hidden vectors per local token and four layers",
-        source=f"{REFERENCE}, which charges all ranks' tokens to each; reproduces two public"
-        " refusals at CP 1",
+        source=f"{REFERENCE}, which charges all ranks' tokens to each, and does not divide them"
+        " under sequence parallelism; reproduces two public refusals at CP 1",
         reference={
             "bytes": "packed_tokens * hidden * dtype_bytes * min(16, max(4, layers // 4 + 4))"
         },

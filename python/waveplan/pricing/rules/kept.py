@@ -254,6 +254,16 @@ TABLE = [
         reference=NOTHING,
     ),
     Rule(
+        "layer.overlapped",
+        "layer_set if gradient and stage_layers > 0 else 0",
+        where="derived",
+        checked="0",
+        applies="expert_overlap and virtual == 1",
+        why="a layer of the next micro-batch, whose forward runs beside the backward of this one",
+        source="derived; the tests of Megatron-LM with it take more, cause unknown",
+        reference=NOTHING,
+    ),
+    Rule(
         "layer.transient",
         "max(0, (layer_tokens * ceildiv(ffn * (fc1_widths + 1), tp) + 2 * layer_shard * hidden +"
         " (2 * layer_tokens * hidden if sp > 1 else 0)) * dtype_bytes - pack_head) if gradient and"

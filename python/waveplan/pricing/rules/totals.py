@@ -59,7 +59,7 @@ TABLE = [
     total(
         "fused_layers",
         "kept_retained + beside + max(max_packs(pack_head + layer.transient),"
-        " max_packs(layer.recomputed)) if derived else 0",
+        " max_packs(layer.recomputed + layer.overlapped)) if derived else 0",
         "fused layers: all that they keep, beside the head or the layer that runs",
     ),
     total("added_retained", "0", "added rules whose bytes stay until backward, summed over packs"),
@@ -73,6 +73,7 @@ TABLE = [
         "trainer_workspace",
         "max_packs(attention.mask) + max_packs(trainer.fp8) + max_packs(trainer.graphs) +"
         " max_packs(trainer.user_buffers) + max_packs(trainer.offload) + max_packs(trainer.units)"
+        " + max_packs(trainer.offloaded_activations)"
         " + max_packs(trainer.deepep)",
         "the same of one stage, the largest pack of each",
     ),

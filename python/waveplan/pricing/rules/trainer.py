@@ -37,8 +37,14 @@ TABLE = [
     _uncharged(
         "offload",
         "layer_shard * hidden * dtype_bytes",
-        "offload_activations or offload_optimizer",
-        "buffers of what moves to host memory and back; activations are charged as if they stayed",
+        "offload_optimizer",
+        "buffers of states that move to host memory and back",
+    ),
+    _uncharged(
+        "offloaded_activations",
+        "0",
+        "offload_activations",
+        "activations that move to host memory and back are charged as if they stayed",
     ),
     _uncharged(
         "units",
