@@ -20,9 +20,10 @@ from waveplan.accuracy.report import OTHER_RULES, STEP, Report, Row, Unpriced
 from waveplan.budget import MARGIN
 from waveplan.checks import integer
 from waveplan.errors import InputError, one_line
+from waveplan.facts.megatron import MegatronJob
 from waveplan.facts.training import Training
 from waveplan.files import read_json
-from waveplan.pricing import Price, RuleSet, bind, default_rules, price, reference_rules
+from waveplan.pricing import Price, RuleSet, Status, bind, default_rules, price, reference_rules
 from waveplan.pricing.resident import resident
 
 __all__ = ["check", "read"]
@@ -148,11 +149,8 @@ def _test(record: Mapping[str, Any], rules: RuleSet) -> Row:
         if factor is not None:
             notes.append(f"equal shares of routed tokens; {factor:.2f} of them explain the peak")
     return Row(
-        id=one_line(record["id"]),
+        **_told(record, job, ours, held.uncharged),
         class_name=made.class_name,
-        model=job.model.name,
-        ranks=str(job.topology),
-        state="",
         local_tokens=made.tokens,
         observed=record["peak_bytes"],
         estimate=held.allocated + ours.estimate,
@@ -160,10 +158,21 @@ def _test(record: Mapping[str, Any], rules: RuleSet) -> Row:
         resident=held.allocated,
         states_observed=record["allocated_bytes"],
         states=held.after_step + stays,
-        uncharged=tuple(state.name for state in (*ours.uncharged, *held.uncharged)),
-        unmeasured=tuple(state.name for state in ours.unmeasured),
         assumed=tuple(notes),
     )
+
+
+def _told(
+    record: Mapping[str, Any], job: Job | MegatronJob, ours: Price, held: tuple[Status, ...] = ()
+) -> dict[str, Any]:
+    """Return the fields of a row that all kinds of records have alike."""
+    return {
+        "id": record["id"],
+        "model": job.model.name,
+        "ranks": str(job.topology),
+        "uncharged": tuple(state.name for state in (*ours.uncharged, *held)),
+        "unmeasured": tuple(state.name for state in ours.unmeasured),
+    }
 
 
 def _withheld(ours: Price, doubt: bool) -> int:
@@ -187,10 +196,8 @@ def _priced(
         training = replace(made.training, routing="balanced")
         balanced = price(made.measures, bind(made.model, made.topology, training, rules)).required
     return Row(
-        id=record["id"],
+        **_told(record, made, ours),
         class_name=class_name,
-        model=made.model.name,
-        ranks=str(made.topology),
         state="cold" if made.cold else "warm",
         local_tokens=made.local_tokens,
         observed=observed,
@@ -200,8 +207,6 @@ def _priced(
         reference_required=reference.required,
         balanced_required=balanced,
         withheld=_withheld(ours, doubt=False),
-        uncharged=tuple(state.name for state in ours.uncharged),
-        unmeasured=tuple(state.name for state in ours.unmeasured),
         assumed=made.assumed,
     )
 
@@ -212,23 +217,18 @@ def _absolute(record: Mapping[str, Any], made: Job, rules: RuleSet) -> Row:
     held = resident(made.model, made.topology, made.training, rules)
     slack = figure_of(record) == "slack"
     base = held.total if slack else held.allocated
-    doubtful = (*ours.uncharged, *held.uncharged)
     step = base + held.at_step - held.allocated
     if step > base + ours.estimate:
         made = replace(made, assumed=(*made.assumed, STEP))
     return Row(
-        id=record["id"],
+        **_told(record, made, ours, held.uncharged),
         class_name=f"other trainers, {'slack in the figure' if slack else 'allocated'}",
-        model=made.model.name,
-        ranks=str(made.topology),
         state="cold" if made.cold else "warm",
         local_tokens=made.local_tokens,
         observed=record["observed"]["peak_bytes"],
         estimate=max(step, base + ours.estimate),
         required=max(step, base + _withheld(ours, bool(held.uncharged))),
         resident=base,
-        uncharged=tuple(state.name for state in doubtful),
-        unmeasured=tuple(state.name for state in ours.unmeasured),
         assumed=made.assumed,
         series=_series(record),
     )
@@ -295,8 +295,6 @@ def _resident(record: Mapping[str, Any], rules: RuleSet, seen: set[tuple[Any, ..
         class_name="own waves, resident" if own else "resident",
         model=model.name,
         ranks=str(topology),
-        state="",
-        local_tokens=0,
         observed=observed,
         estimate=allocated,
         required=allocated,

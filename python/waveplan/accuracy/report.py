@@ -70,8 +70,8 @@ class Row:
     """Its class, one of `CLASSES`."""
     model: str
     ranks: str
-    state: str
-    local_tokens: int
+    state: str = ""
+    local_tokens: int = 0
     """Of the busiest rank; 0 for resident bytes."""
     observed: int
     estimate: int

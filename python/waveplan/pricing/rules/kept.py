@@ -17,24 +17,20 @@ _CHECKED = "pp == 1 or stage_last"
 """Records have the memory of the last pipeline stage."""
 
 
-def _kept(name: str, layer: str, why: str, **parts: Any) -> list[Definition | Rule]:
+def _rule(name: str, bytes: str, why: str, applies: str = "", **parts: Any) -> Rule:
+    """A rule of derived layers."""
+    applies = f"derived and {applies}" if applies else "derived"
+    given = {"checked": _CHECKED, "applies": applies, "source": DERIVED, **parts}
+    return Rule(name, bytes, why=why, reference=NOTHING, **given)
+
+
+def _kept(name: str, layer: str, why: str, applies: str = "", **parts: Any) -> list[Any]:
     """A part of a layer: its bytes in one layer, and in all that are held until backward."""
     what, held = layer.split(" @ ")
     short = name.partition(".")[2]
-    applies = parts.pop("applies", "")
     return [
         Definition(f"{short}_layer", what, f"of one layer and pack: {why}"),
-        Rule(
-            name,
-            f"{short}_layer * {held}",
-            checked=parts.pop("checked", _CHECKED),
-            applies="derived" + (f" and {applies}" if applies else ""),
-            lives="retained",
-            why=why,
-            source=parts.pop("source", DERIVED),
-            reference=NOTHING,
-            **parts,
-        ),
+        _rule(name, f"{short}_layer * {held}", why, applies, lives="retained", **parts),
     ]
 
 
@@ -206,16 +202,14 @@ TABLE = [
         checked="0",
         source="shapes of the adapters; no record measures them in fused layers",
     ),
-    Rule(
+    _rule(
         "kept.inputs",
         "layer_shard * hidden * dtype_bytes * (ceildiv(held_layers, recompute_num_layers) if"
         " recompute_uniform else held_layers - whole_all)",
+        "the input of each recomputed layer, or of each that begins several",
         checked=f"({_CHECKED}) and recompute_one_layer",
-        applies="derived and recompute_full",
+        applies="recompute_full",
         lives="retained",
-        why="the input of each recomputed layer, or of each that begins several",
-        source=DERIVED,
-        reference=NOTHING,
     ),
     total(
         "kept",
@@ -243,15 +237,11 @@ TABLE = [
         " 0) + (dropout_layer if hidden_dropout else 0) + feed_forward_set",
         "all that one layer keeps",
     ),
-    Rule(
+    _rule(
         "layer.recomputed",
         "layer_set * (recompute_num_layers if recompute_uniform else 1) if stage_layers > 0 and"
         " (recompute_full or not gradient) else 0",
-        checked=_CHECKED,
-        applies="derived",
-        why="the layer that runs again before its backward, or forward without gradients",
-        source=DERIVED,
-        reference=NOTHING,
+        "the layer that runs again before its backward, or forward without gradients",
     ),
     Rule(
         "layer.overlapped",
@@ -263,36 +253,29 @@ TABLE = [
         source="derived; the tests of Megatron-LM with it take more, cause unknown",
         reference=NOTHING,
     ),
-    Rule(
+    _rule(
         "layer.transient",
         "max(0, (layer_tokens * ceildiv(ffn * (fc1_widths + 1), tp) + 2 * layer_shard * hidden +"
         " (2 * layer_tokens * hidden if sp > 1 else 0)) * dtype_bytes - pack_head) if gradient and"
         " stage_layers > 0 else 0",
-        checked="0",
-        applies="derived and dense_layers > 0",
-        why="one layer's backward beyond the head: gradients of the unit and of FC1's output, of"
+        "one layer's backward beyond the head: gradients of the unit and of FC1's output, of"
         " two residuals, gathered inputs",
+        checked="0",
+        applies="dense_layers > 0",
         source="derived; where a full head is larger it charges nothing, no record measures it",
-        reference=NOTHING,
     ),
-    Rule(
+    _rule(
         "head.norm",
         "2 * layer_shard * hidden * dtype_bytes if stage_last else 0",
-        checked=_CHECKED,
-        applies="derived and output_layer",
-        why="input and output of the last norm",
-        source=DERIVED,
-        reference=NOTHING,
+        "input and output of the last norm",
+        applies="output_layer",
     ),
-    Rule(
+    _rule(
         "embedding.dropout",
         "B * layer_shard * hidden if gradient and stage_first else 0",
-        checked=_CHECKED,
-        applies="derived and hidden_dropout",
+        "mask of the embedding's dropout",
+        applies="hidden_dropout",
         lives="retained",
-        why="mask of the embedding's dropout",
-        source=DERIVED,
-        reference=NOTHING,
     ),
     Rule(
         "attention.mask",
@@ -323,35 +306,27 @@ TABLE = [
         source=DERIVED,
         reference=NOTHING,
     ),
-    Rule(
+    _rule(
         "pipeline.tensors",
         "(2 if virtual == 1 else virtual) * layer_shard * hidden * dtype_bytes if gradient else 0",
-        checked="stage_last",
-        applies="derived and pp > 1",
-        lives="retained",
-        why="tensors received and sent of the last micro-batch and their gradients, a pair for"
+        "tensors received and sent of the last micro-batch and their gradients, a pair for"
         " each virtual stage; the tensors of virtual stages are inputs of norms that count already",
-        source=DERIVED,
-        reference=NOTHING,
+        checked="stage_last",
+        applies="pp > 1",
+        lives="retained",
     ),
-    Rule(
+    _rule(
         "sequence_parallel.gather",
         "layer_tokens * hidden * dtype_bytes if stage_last else 0",
-        checked=_CHECKED,
-        applies="derived and sp > 1 and output_layer",
-        why="the buffer that gathers the head's input; it stays",
-        source=DERIVED,
-        reference=NOTHING,
+        "the buffer that gathers the head's input; it stays",
+        applies="sp > 1 and output_layer",
     ),
-    Rule(
+    _rule(
         "experts.gather",
         "layer_shard * ep * etp * hidden * dtype_bytes if stage_moe_layers > 0 else 0",
-        checked=_CHECKED,
-        applies="derived and moe_layers > 0 and dispatcher_allgather and ep * etp > 1",
-        why="the buffer that gathers the tokens of all expert ranks for an all-gather dispatcher;"
+        "the buffer that gathers the tokens of all expert ranks for an all-gather dispatcher;"
         " it stays",
-        source=DERIVED,
-        reference=NOTHING,
+        applies="moe_layers > 0 and dispatcher_allgather and ep * etp > 1",
     ),
     Rule(
         "attention.score_buffer",

@@ -7,7 +7,11 @@ ranks that hold the same experts."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from waveplan.pricing.ruleset import Definition, Rule, total
+
+_held = partial(Rule, lives="resident")
 
 TABLE = [
     Definition(
@@ -89,6 +93,12 @@ TABLE = [
         "trained parameters of routed experts",
     ),
     Definition(
+        "state_elements",
+        "ceildiv(trained_dense, dense_shards if optimizer_sharded else 1) +"
+        " ceildiv(trained_experts, expert_shards if optimizer_sharded else 1)",
+        "trained parameters whose optimizer states the rank holds",
+    ),
+    Definition(
         "weight_shards", "dense_shards if parameters_sharded else 1", "ranks that divide weights"
     ),
     Definition(
@@ -96,112 +106,97 @@ TABLE = [
         "expert_shards if parameters_sharded else 1",
         "ranks that divide those of an expert",
     ),
-    Rule(
+    _held(
         "resident.embeddings",
         "ceildiv(embedding_elements, weight_shards) * dtype_bytes",
-        lives="resident",
         why="embedding and head, divided over TP",
         source="frozen bases measured at TP 1, 2, 4 and 8",
     ),
-    Rule(
+    _held(
         "resident.mixers",
         "ceildiv(ceildiv(mixer_elements, weight_shards) * base_bytes, 64)",
-        lives="resident",
         why="attention and gdn layers, divided over TP",
         source="frozen bases measured at TP 1, 2, 4 and 8",
     ),
-    Rule(
+    _held(
         "resident.mlp",
         "ceildiv(ceildiv(mlp_elements, weight_shards) * base_bytes, 64)",
         applies="dense_layers > 0",
-        lives="resident",
         why="dense feed-forward layers, divided over TP",
         source="frozen bases measured at TP 1, 2, 4 and 8",
     ),
-    Rule(
+    _held(
         "resident.experts",
         "ceildiv(ceildiv(expert_elements, weight_expert_shards) * base_bytes, 64)",
         applies="experts > 0",
-        lives="resident",
         why="routed experts, divided over EP and ETP and not over TP",
         source="frozen base measured at TP 1, EP 1 and at TP 4, EP 4",
     ),
-    Rule(
+    _held(
         "resident.shared_experts",
         "ceildiv(ceildiv(shared_elements, weight_shards) * base_bytes, 64)",
         applies="experts > 0",
-        lives="resident",
         why="shared experts, divided over TP; gates and routers whole",
         source="frozen base measured at TP 1, EP 1 and at TP 4, EP 4",
     ),
-    Rule(
+    _held(
         "resident.norms",
         "ceildiv(norm_elements, weight_shards) * dtype_bytes",
-        lives="resident",
         why="norms, whole on every rank",
         source="frozen bases measured at TP 1, 2, 4 and 8",
     ),
-    Rule(
+    _held(
         "resident.adapters",
         "stage_adapter_elements * dtype_bytes",
         applies="lora",
-        lives="resident",
         why="adapter weights",
         source="shapes of the adapters",
     ),
-    Rule(
+    _held(
         "resident.mtp",
         "ceildiv(mtp_elements, weight_shards) * dtype_bytes",
         applies="stage_mtp_layers > 0",
-        lives="resident",
         why="modules of multi-token prediction, their experts apart",
         source="sizes of the layers; Megatron-LM's functional tests",
     ),
-    Rule(
+    _held(
         "resident.saved_modules",
         "saved_elements * dtype_bytes",
         checked="0",
         applies="saved_embedding or saved_head",
-        lives="resident",
         why="embedding and head that are trained beside adapters, each beside its frozen one",
         source="sizes of the matrices; no record measures it",
     ),
-    Rule(
+    _held(
         "resident.gradients",
         "0 if fused_optimizer else (ceildiv(trained_dense, dense_shards if gradients_sharded else"
         " 1) + ceildiv(trained_experts, expert_shards if gradients_sharded else 1)) * grad_bytes",
         checked="full_finetuning and not gradients_sharded",
         applies="backward",
-        lives="resident",
         why="gradients of what is trained, kept between the waves of a step",
         source="sizes of the trained parameters; Megatron-LM's functional tests",
     ),
-    Rule(
+    _held(
         "resident.optimizer",
-        "(ceildiv(trained_dense, dense_shards if optimizer_sharded else 1) +"
-        " ceildiv(trained_experts, expert_shards if optimizer_sharded else 1)) * optimizer_bytes",
+        "state_elements * optimizer_bytes",
         checked="full_finetuning and not optimizer_adam8bit",
         where="not optimizer_muon",
         applies="backward and not offload_optimizer",
-        lives="resident",
         why="moments and fp32 copies of what is trained",
         source="sizes of the trained parameters; Megatron-LM's functional tests",
     ),
-    Rule(
+    _held(
         "resident.quantised_moments",
-        "ceildiv(ceildiv(trained_dense, dense_shards if optimizer_sharded else 1) +"
-        " ceildiv(trained_experts, expert_shards if optimizer_sharded else 1), 256) * 8 * B",
+        "ceildiv(state_elements, 256) * 8 * B",
         checked="0",
         applies="optimizer_adam8bit and backward and not offload_optimizer",
-        lives="resident",
         why="the scale of each block of 256 moments of 8 bits, fp32, for both moments",
         source="block size of bitsandbytes; no record measures it alone",
     ),
-    Rule(
+    _held(
         "resident.hybridep_buffer",
         "hybridep_buffer",
         applies="hybridep_buffer > 0",
-        lives="resident",
         why="the HybridEP buffer that is already held, outside the allocator",
         source="as stated by the caller",
     ),
@@ -216,56 +211,50 @@ TABLE = [
         "4 * MiB if gpu_ampere else 32 * MiB",
         "Transformer Engine's workspace of a stream",
     ),
-    Rule(
+    _held(
         "resident.blas",
         "2 * blas_workspace",
-        lives="resident",
         why="cuBLAS workspaces of the forward and of the autograd thread",
         source="constants of PyTorch; Megatron-LM's functional tests",
     ),
-    Rule(
+    _held(
         "resident.engine",
         "engine_workspace",
         applies="not kernels_local",
-        lives="resident",
         why="the workspace of fused products",
         source="constant of Transformer Engine; Megatron-LM's functional tests",
     ),
-    Rule(
+    _held(
         "resident.grouped_products",
         "4 * engine_workspace",
         applies="experts > 0 and grouped_gemm and not kernels_local",
-        lives="resident",
         why="the same for four streams of grouped products",
         source="constant of Transformer Engine; Megatron-LM's functional tests",
     ),
-    Rule(
+    _held(
         "resident.first_use",
         "(500 * MiB if ep == 1 else 2 * GiB) - 2 * blas_workspace - engine_workspace - (4 *"
         " engine_workspace if experts > 0 and grouped_gemm else 0)",
         checked="ep == 1",
         applies="kernels_eager",
-        lives="resident",
         why="allowance inside the allocator of eager jobs: rotary tables, small first-use buffers,"
         " under EP expert buffers that earlier calls keep",
         source="stated; the frozen bases hold 160 MB (1.7 B) to 532 MB (27 B) beside their weights,"
         " workspaces included; under EP 0.63 GB before and 1.96 GB after several calls were seen",
         from_records=True,
     ),
-    Rule(
+    _held(
         "resident.context",
         "2304 * MiB",
         checked="0",
-        lives="resident",
         why="allowance outside the allocator: device context and loaded kernels",
         source="stated; one rank of an H200 had 2.3 GB in use that no allocator accounted for",
     ),
-    Rule(
+    _held(
         "resident.collectives",
         "communicators * 512 * MiB",
         checked="0",
         applies="communicators > 0",
-        lives="resident",
         why="allowance outside the allocator: buffers of each kind of ranks that is divided",
         source="stated; NCCL holds 0.5 to 0.7 GB for a communicator of one node (NVIDIA/nccl"
         " threads 864 and 964)",
@@ -286,17 +275,14 @@ TABLE = [
     ),
     Definition(
         "step_copies",
-        "(ceildiv(trained_dense, dense_shards if optimizer_sharded else 1) +"
-        " ceildiv(trained_experts, expert_shards if optimizer_sharded else 1)) * 4 * B if"
-        " full_finetuning and grad_bytes < 4 * B and optimizer_bytes > 2 * moment_bytes else 0",
+        "state_elements * 4 * B if full_finetuning and grad_bytes < 4 * B and optimizer_bytes >"
+        " 2 * moment_bytes else 0",
         "fp32 copies of 16-bit gradients beside fp32 weights, from a step to the next backward",
     ),
     total("after_step", "resident_allocated + step_copies", "in the allocator after a step"),
     Definition(
         "step_temporaries",
-        "(ceildiv(trained_dense, dense_shards if optimizer_sharded else 1) +"
-        " ceildiv(trained_experts, expert_shards if optimizer_sharded else 1)) * moment_bytes if"
-        " foreach_step and backward else 0",
+        "state_elements * moment_bytes if foreach_step and backward else 0",
         "roots of the second moments of all that is trained, made as one list by a step",
     ),
     total("at_step", "after_step + step_temporaries", "in the allocator during a step"),
