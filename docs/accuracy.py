@@ -70,8 +70,8 @@ _IN_SAMPLE = (
     "  near multiples of 128 MiB, as four more workspaces of 32 MiB would be. None says which",
     "  streams had run. The list alone would put seven of eight below what was allocated, at 0.91",
     "  to 0.99, so that eager jobs keep an allowance.",
-    "- *Below 500 tokens.* csv-13 and csv-17 have equal fields and peaks 87 MB apart, as if a first",
-    "  use were behind one process. A price that covers the first is 1.4 times a peak of 218",
+    "- *Below 500 tokens.* csv-13 and csv-17 have equal fields and peaks 87 MB apart, as if a",
+    "  first use were behind one process. A price that covers it is 1.4 times a peak of 218",
     "  tokens without it. Of the 27 tokens of golden-27, 210 MB are charged by no rule.",
     "- *Balanced routing.* None says how many tokens each expert got.",
 )

@@ -46,15 +46,11 @@ class Price(Doubts):
         required: held against available memory: it has the safety factor in it, and the margin.
         estimate: before the safety factor.
         margin: the part of ``required`` that stands in for uncharged rules.
-        doubtful: rules that do not hold for the configuration of this plan (uncharged) or are
-            charged where they are not checked (unmeasured), with reasons, as far as they matter:
-            without their charge it would need other memory.
     """
 
     required: int
     estimate: int
     margin: int
-    doubtful: tuple[Status, ...]
     results: Mapping[str, int]
     bound: BoundRules = field(repr=False)
     measures: Measures = field(repr=False)
@@ -66,6 +62,13 @@ class Price(Doubts):
             f"{format_bytes(self.required)} required, {format_bytes(self.estimate)} before the "
             f"safety factor, at the peak in {self.explanation.phase}"
         )
+
+    @cached_property
+    def doubtful(self) -> tuple[Status, ...]:
+        """Rules that do not hold for the configuration of this plan (uncharged) or are charged
+        where they are not checked (unmeasured), with reasons, as far as they matter: without their
+        charge it would need other memory."""
+        return self.bound.matter(self.measures)
 
     @cached_property
     def explanation(self) -> Explanation:
@@ -129,7 +132,7 @@ def price(plan: Any, bound: BoundRules, *, strict: bool = False) -> Price:
     flag("strict", strict)
     results = instance("bound", bound, BoundRules).results(table)
     totals = results["required"], results["estimate"], results["margin"]
-    made = Price(*totals, bound.matter(table), results, bound, table)
+    made = Price(*totals, results, bound, table)
     if strict and made.uncharged:
         raise DoubtfulError("; ".join(map(str, made.uncharged)))
     return made

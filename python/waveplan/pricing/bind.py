@@ -383,7 +383,10 @@ def _upper(text: str) -> str:
 class Doubts:
     """The rules in doubt, told apart by whether they charge."""
 
-    doubtful: tuple[Status, ...]
+    @property
+    def doubtful(self) -> tuple[Status, ...]:
+        """All of them."""
+        raise NotImplementedError
 
     @property
     def uncharged(self) -> tuple[Status, ...]:
