@@ -11,6 +11,7 @@ from waveplan.errors import DoubtfulError, InputError, InternalError, RankError,
 if _TYPE_CHECKING:
     from waveplan._core import (
         Balance,
+        Composition,
         Gdn,
         GdnSchedule,
         GdnSettings,
@@ -33,7 +34,6 @@ if _TYPE_CHECKING:
     from waveplan.agreement.adapters import Agreement, AllShares, Alone, Mpi4py, TorchDistributed
     from waveplan.agreement.protocol import in_step
     from waveplan.budget import Budget, format_bytes, parse_bytes
-    from waveplan.composition import Composition
     from waveplan.facts import models
     from waveplan.facts.megatron import MegatronJob, read_megatron
     from waveplan.facts.model import Model
@@ -52,12 +52,11 @@ if _TYPE_CHECKING:
 # Modules and their public names, imported when first read: `import waveplan` costs little more than
 # numpy.
 _NAMES = {
-    "_core": "Balance Gdn GdnSchedule GdnSettings Layout Ownership OwnershipSettings Packing Score "
-    "StageWork Tree WorkloadProfile attention_slices balance choose_layout gdn gdn_schedule "
-    "gdn_schedule_per_rank own",
+    "_core": "Balance Composition Gdn GdnSchedule GdnSettings Layout Ownership OwnershipSettings "
+    "Packing Score StageWork Tree WorkloadProfile attention_slices balance choose_layout gdn "
+    "gdn_schedule gdn_schedule_per_rank own",
     "agreement.adapters": "Agreement AllShares Alone Mpi4py TorchDistributed",
     "agreement.protocol": "in_step",
-    "composition": "Composition",
     "budget": "Budget format_bytes parse_bytes",
     "facts.megatron": "MegatronJob read_megatron",
     "facts.model": "Model",

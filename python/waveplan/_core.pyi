@@ -674,26 +674,37 @@ class OrderBound:
     ms: Final[float]
 
 @final
-class Composed:
-    """Requests put into waves in any order. W waves, D data-parallel ranks, n requests."""
+class Composition:
+    """Requests of a pool put into waves in any order: the same on every rank.
+
+    W waves of D data-parallel ranks, n requests. `bound*` is what no order beats, `keep_*` what the
+    pool's order takes. `ms` are modelled as the waves run, `linear_ms` (as `bound_ms`) with
+    everything shared and spread evenly over context-parallel ranks."""
 
     __match_args__: Final[tuple[str, ...]]
+    pool: Final[Any]
+    given: Final[dict[str, Any]]  # the arguments
     waves: Final[int]
+    requests: Final[tuple[tuple[_Ints, ...], ...]]  # ascending, of each wave and rank
     permutation: Final[_Ints]
-    inverse: Final[_Ints]
-    required: Final[_Ints]
+    inverse: Final[_Ints]  # [n], -1 of those refused
+    required: Final[_Ints]  # [W, D], as the next three
     packed_tokens: Final[_Ints]
     ms: Final[_Floats]
+    linear_ms: Final[_Floats]
     refused: Final[_Ints]
-    bound: Final[int]
+    total_ms: Final[float]
+    bound: Final[int]  # waves
     bound_tokens: Final[int]
     bound_ms: Final[float]
-    total_ms: Final[float]
+    gap: Final[float]
     keep_waves: Final[int]
     keep_ms: Final[float]
     by: Final[str]
+    version: Final[int]
     fingerprint: Final[str]
-    requests: Final[tuple[tuple[_Ints, ...], ...]]
+    def share(self, dp_rank: int) -> list[_Ints]:
+        """The requests of a data-parallel rank in each wave."""
 
 @final
 class Engine:
@@ -714,18 +725,17 @@ class Engine:
         """Starts the search for the wave from position `start` of the order on."""
     def compose(
         self,
+        pool: Requests,
         groups: ArrayLike,
-        kept: ArrayLike,
-        sizes: ArrayLike,
+        keep: Sequence[Sequence[tuple[ArrayLike, tuple[int, int, float] | None]]],
         available: int,
         profiles: _Profiles,
-        free: bool,
-        fixed_ms: float,
-        multiple: int,
-        window: int | None,
-    ) -> Composed:
-        """Composes groups, ascending, in any order if `free`. `kept` are the groups of each rank of
-        each wave in the pool's order, one after another, `sizes` how many each has."""
+        given: dict[str, Any],
+        version: int,
+    ) -> Composition:
+        """Composes groups of the pool, ascending. `keep` are the groups of each rank of each wave
+        in the pool's order, and the bytes, packed tokens and milliseconds of those that run as one
+        forward."""
     def order_bound(self, groups: ArrayLike, available: int, profiles: _Profiles) -> OrderBound:
         """What no order of groups beats, all of which fit in some wave."""
     def plan(self, requests: _Ints, available: int, profiles: _Profiles) -> SearchResult:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from waveplan import _core as core
+from waveplan._core import Composition
 from waveplan.agreement.adapters import AllShares
 from waveplan.agreement.protocol import Step, digest, halves
 from waveplan.checks import choice, integer, real
@@ -23,50 +24,8 @@ from waveplan.waves import Order, Waves
 __all__ = ["ComposedWaves", "Composition", "compose"]
 
 OnRefusal = Literal["raise", "skip"]
-
-
-@dataclass(frozen=True, eq=False)
-class Composition:
-    """Requests of a pool put into waves in any order: the same on every rank.
-
-    W waves of D data-parallel ranks, n requests. Besides the fields here it has those of the
-    core's `Composed`: ``waves``, ``requests`` (of each wave and rank), ``permutation``,
-    ``inverse``, ``required``, ``packed_tokens`` and ``ms`` [W, D], ``refused``, ``bound`` (waves),
-    ``bound_tokens``, ``bound_ms``, ``total_ms``, ``keep_waves``, ``keep_ms``, ``by`` and
-    ``fingerprint``.
-    """
-
-    pool: Requests = field(repr=False)
-    found: core.Composed = field(repr=False)
-    refusals: tuple[WaveRefused, ...] = field(repr=False)
-    """The refusal of each group that fits in no wave."""
-    groups: NDArray[np.int64] = field(repr=False)
-    """The groups of the pool that were composed, ascending."""
-    given: dict[str, Any] = field(repr=False)
-    """Arguments of a new composition of some of the groups."""
-    version: int = 1
-    """One more with each composition of what is left."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "found":
-            raise AttributeError(name)
-        return getattr(self.found, name)
-
-    @property
-    def gap(self) -> float:
-        """Modelled time beyond the bound, as a share of it."""
-        return self.found.total_ms / self.found.bound_ms - 1 if self.found.bound_ms else 0.0
-
-    def share(self, dp_rank: int) -> list[NDArray[np.int64]]:
-        """Return the requests of a data-parallel rank in each wave."""
-        ranks = self.found.required.shape[1]
-        if integer("dp_rank", dp_rank) >= ranks:
-            raise InputError(f"dp_rank is {dp_rank} of {ranks}: it must be below")
-        return [wave[dp_rank] for wave in self.found.requests]
-
-    def __str__(self) -> str:
-        found = self.found
-        return f"{found.waves} waves (bound {found.bound}; in order {found.keep_waves})"
+Part = tuple[NDArray[np.int64], tuple[int, int, float] | None]
+"""Groups of one rank, with their bytes, packed tokens and milliseconds if they are one forward."""
 
 
 def compose(
@@ -87,6 +46,8 @@ def compose(
         pool = Requests.from_any(requests)
         if not len(pool):
             raise InputError("the pool is empty: there is nothing to compose")
+        if window is not None and order != "free":
+            raise InputError('window is given: it needs order="free"')
         given = {
             "on_refusal": on_refusal,
             "order": order,
@@ -94,11 +55,9 @@ def compose(
             "multiple": integer("multiple", multiple, 1, 1 << 20),
             "window": None if window is None else integer("window", window, 0, 1 << 30),
         }
-        if window is not None and order != "free":
-            raise InputError('window is given: it needs order="free"')
         if window is not None and multiple > 1:
             raise InputError("window: waves of a window come one by one, give no multiple")
-        return _compose(planner, pool, np.arange(len(pool.group_sizes)), given, 1)
+        return _compose(planner, pool, np.arange(len(pool.group_sizes)), given)
 
 
 def _compose(
@@ -106,30 +65,22 @@ def _compose(
     pool: Requests,
     groups: NDArray[np.int64],
     given: dict[str, Any],
-    version: int,
+    version: int = 1,
 ) -> Composition:
-    doubtful = planner.doubtful(pool)
-    available = planner.available - planner.kept(planner.available, doubtful)
+    available = planner.available - planner.kept(planner.available, planner.doubtful(pool))
     available = _agreed(planner, pool, groups, available, given)
-    kept, sizes = _kept(planner, pool, groups, available, given["order"])
-    engine = planner.make_engine(pool)
-    found = engine.compose(
+    made = planner.make_engine(pool).compose(
+        pool,
         groups,
-        np.concatenate([np.empty(0, np.int64), *kept]),
-        np.array(sizes, np.int64),
+        _kept(planner, pool, groups, available, given["order"]),
         available,
         planner.known(pool),
-        given["order"] == "free",
-        given["fixed_ms"],
-        given["multiple"],
-        given["window"],
+        given,
+        version,
     )
-    ends = np.cumsum(pool.group_sizes)
-    lost = np.unique(np.searchsorted(ends, found.refused, "right"))
-    refusals = [_refusal(planner, pool, engine, int(group), available) for group in lost]
-    if refusals and given["on_refusal"] == "raise":
-        raise refusals[0]
-    return Composition(pool, found, tuple(refusals), groups, given, version)
+    if len(made.refused) and given["on_refusal"] == "raise":
+        raise _refusals(planner, made, available)[0]
+    return made
 
 
 def _agreed(
@@ -157,31 +108,40 @@ def _agreed(
 
 
 def _kept(
-    planner: Planning, pool: Requests, groups: NDArray[np.int64], available: int, order: Order
-) -> tuple[list[NDArray[np.int64]], list[int]]:
-    """Return the groups of each rank of each wave in the pool's order, and how many each has."""
+    planner: Planning, pool: Requests, groups: NDArray[np.int64], available: int, order: str
+) -> list[list[Part]]:
+    """Return the groups of each rank of each wave in the pool's order."""
     desk = planner.like(topology=planner.topology, budget=planner.budget, agreement=AllShares())
     waves = Waves(desk, pool, "skip", 0, "keep" if order == "keep" else None)
     waves.fix(groups, available)
-    kept: list[NDArray[np.int64]] = []
+    ranks = range(planner.topology.dp)
+    kept = []
     for wave in waves:
-        shares = wave.shares or (wave,)
-        own = {share.dp_rank: share.indices for share in shares}
-        nothing = np.empty(0, np.int64)
-        kept += [own.get(rank, nothing) for rank in range(planner.topology.dp)]
-    return kept, [len(part) for part in kept]
+        own = {share.dp_rank: _part(share) for share in wave.shares or (wave,)}
+        kept.append([own.get(rank, (np.empty(0, np.int64), (0, 0, 0.0))) for rank in ranks])
+    return kept
 
 
-def _refusal(
-    planner: Planning, pool: Requests, engine: core.Engine, group: int, available: int
-) -> WaveRefused:
-    first = int(pool.group_sizes[:group].sum())
-    indices = np.arange(first, first + int(pool.group_sizes[group]))
-    found = engine.plan(indices, available, planner.known(pool))
-    why = ""
-    if found.kind != "refused":
-        why = "fits in several forwards alone, which a composition does not make: untie the group"
-    return refused(planner, pool, found, available, indices=np.array([group]), why=why)
+def _part(share: Wave) -> Part:
+    plan = share.plan
+    price = None if plan.split else (plan.required, plan.packed_tokens, plan.time_ms or 0.0)
+    return share.indices, price
+
+
+def _refusals(planner: Planning, made: Composition, available: int) -> list[WaveRefused]:
+    """Return the refusal of each group that fits in no wave of a composition."""
+    pool, engine, refusals = made.pool, planner.make_engine(made.pool), []
+    sizes = pool.group_sizes
+    ends = np.cumsum(sizes)
+    for group in np.unique(np.searchsorted(ends, made.refused, "right")):
+        requests = np.arange(ends[group] - sizes[group], ends[group])
+        found = engine.plan(requests, available, planner.known(pool))
+        why = ""
+        if found.kind != "refused":
+            why = "fits in several forwards alone, which a composition does not make: untie it"
+        own = np.array([group])
+        refusals.append(refused(planner, pool, found, available, indices=own, why=why))
+    return refusals
 
 
 class ComposedWaves(Waves):
@@ -199,7 +159,7 @@ class ComposedWaves(Waves):
         self._bounded: Any = None
         """The bytes available and profiles by which what is left was bounded last."""
         super().__init__(planner, composition.pool, composition.given["on_refusal"], 0, "keep")
-        self.refused = list(composition.refusals)
+        self.refused = _refusals(planner, composition, self.available)
 
     def __next__(self) -> Wave:
         with self._turn:
@@ -268,7 +228,7 @@ class ComposedWaves(Waves):
         self.composition = _compose(
             self.planner, old.pool, self._rest(), old.given, old.version + 1
         )
-        self.refused += self.composition.refusals
+        self.refused += _refusals(self.planner, self.composition, self.available)
         self.at = 0
 
     def _made(self, dp_rank: int, found: core.SearchResult) -> Wave:

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from waveplan import _core as core
 from waveplan import scoring as scores
-from waveplan._core import OwnershipSettings
+from waveplan._core import Composition, OwnershipSettings
 from waveplan.agreement.adapters import Agreement, AllShares, Alone, check_agreement
 from waveplan.agreement.protocol import Ranks, Step, digest
 from waveplan.budget import MARGIN, Budget, format_bytes
 from waveplan.checks import choice, flag, instance, integer, integers, real
-from waveplan.composition import ComposedWaves, Composition, OnRefusal, compose
+from waveplan.composition import ComposedWaves, OnRefusal, compose
 from waveplan.errors import DoubtfulError, InputError
 from waveplan.facts.topology import Topology, ranks_text
 from waveplan.facts.training import Training
@@ -322,7 +322,7 @@ class Planner:
         Args:
             requests: `Requests`, or sequences (all labelled, each a group of its own).
             on_refusal: "raise" the refusal of a group that fits in no wave, or "skip" it: it is
-                listed in `Composition.refusals`.
+                listed in `Composition.refused`.
             order: "free", or the waves of the pool in order "keep" or "blocks", see `waves`.
             fixed_ms: milliseconds that a wave takes beside its slowest rank.
             multiple: the number of waves is a multiple of it, as virtual pipelines need.

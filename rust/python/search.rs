@@ -14,7 +14,7 @@ use super::price::PyProgram;
 use crate::error::{Error, Result};
 use crate::measures::Measures;
 use crate::measures::requests::PyRequests;
-use crate::search::compose::{Asked, Composition, OrderBound, compose, order_bound};
+use crate::search::compose::{Asked, Composition, Kept, OrderBound, Priced, compose, order_bound};
 use crate::search::split::Cost;
 use crate::search::{
     Attempt, Curves, Ending, Engine, ForwardPlan, Mode, Observed, Pack, Probe, Profile, Profiles,
@@ -30,6 +30,9 @@ enum Held<'py> {
 
 /// Profiles by signature, as Python holds them.
 type HeldProfiles<'py> = List<(PyRef<'py, Signature>, Held<'py>)>;
+
+/// Waves of parts with their prices, as Python holds them.
+type HeldWaves<'py> = List<List<(Bound<'py, PyAny>, Option<(i64, i64, f64)>)>>;
 
 fn profiles_from(held: HeldProfiles<'_>) -> Arc<Profiles> {
     let made = held.0.into_iter().map(|(signature, profile)| {
@@ -123,53 +126,37 @@ impl PyEngine {
         detached(py, move || crate::search::sign(engine, &requests))
     }
 
-    /// Composes groups, ascending, in any order if `free`. `kept` are the groups of each rank of
-    /// each wave in the pool's order, one after another, `sizes` how many each has.
-    #[pyo3(signature = (groups, kept, sizes, available, profiles, free, fixed_ms, multiple, window))]
+    /// Composes groups of the pool, ascending. `keep` are the groups of each rank of each wave in
+    /// the pool's order, and the bytes, packed tokens and milliseconds of those in one forward.
+    #[pyo3(signature = (pool, groups, keep, available, profiles, given, version))]
     #[allow(clippy::too_many_arguments)] // those of the composition, by name
-    fn compose(
+    fn compose<'py>(
         &self,
-        py: Python<'_>,
-        groups: &Bound<'_, PyAny>,
-        kept: &Bound<'_, PyAny>,
-        sizes: &Bound<'_, PyAny>,
+        py: Python<'py>,
+        pool: Bound<'py, PyAny>,
+        groups: &Bound<'py, PyAny>,
+        keep: HeldWaves<'py>,
         available: i64,
-        profiles: HeldProfiles<'_>,
-        free: bool,
-        fixed_ms: f64,
-        multiple: usize,
-        window: Option<usize>,
+        profiles: HeldProfiles<'py>,
+        given: Bound<'py, PyAny>,
+        version: usize,
     ) -> PyResult<Composition> {
         let count = self.0.pool().groups();
-        let (groups, kept) = (
-            picked("groups", groups, count)?,
-            picked("kept", kept, count)?,
-        );
-        let sizes = picked("sizes", sizes, kept.len() + 1)?;
-        let mut rest = &kept[..];
-        let mut parts = Vec::new();
-        for &size in &sizes {
-            let Some((part, left)) = rest.split_at_checked(size as usize) else {
-                return Err(refused("sizes hold more groups than kept"));
-            };
-            parts.push(part.to_vec());
-            rest = left;
-        }
-        let keep = parts
-            .chunks(self.0.settings().dp)
-            .map(<[_]>::to_vec)
-            .collect();
-        let asked = Asked {
-            groups,
-            keep,
-            available,
-            free,
-            fixed_ms,
-            multiple,
-            window,
+        let groups = picked("groups", groups, count)?;
+        let part = |(part, price): (_, Option<(i64, i64, f64)>)| {
+            let price = price.map(|(required, packed, ms)| Priced::new(required, packed, ms));
+            Ok((picked("keep", &part, count)?, price))
         };
+        let wave = |wave: List<_>| wave.0.into_iter().map(part).collect::<PyResult<Kept>>();
+        let keep = keep.0.into_iter().map(wave).collect::<PyResult<_>>()?;
         let (engine, profiles) = (Arc::clone(&self.0), profiles_from(profiles));
-        detached(py, move || compose(&engine, profiles, &asked))
+        let asked: Asked = given.extract()?;
+        let mut made = detached(py, move || {
+            compose(&engine, profiles, &groups, keep, available, &asked)
+        })?;
+        made.version = version;
+        made.held = Some(Arc::new([pool.unbind(), given.unbind()]));
+        Ok(made)
     }
 
     /// Computes what no order of groups beats, all of which fit in some wave.

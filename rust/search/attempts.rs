@@ -3,7 +3,6 @@
 use super::Engine;
 use super::owned::clearly;
 use super::plan::{ForwardPlan, Mode, Pricer, ROOM, Share};
-use super::probe::Probe;
 use crate::error::Result;
 use crate::fields::settings;
 use crate::search::split::{self, Cost};
@@ -72,39 +71,14 @@ impl Priced {
 }
 
 impl Pricer {
-    /// Tries the share of a minimum wave unsplit, then split. Every unsplit price becomes a probe.
+    /// Splits a share that fits in no unsplit `plan`, the last of which shares everything.
     pub(super) fn split(
         &mut self,
         share: &Share,
         available: i64,
-        probes: &mut Vec<Probe>,
+        mut plan: ForwardPlan,
+        mut attempts: Vec<Attempt>,
     ) -> Result<Fallback> {
-        let mut attempts = Vec::new();
-        let mut full = None;
-        for &mode in self.engine.unsplit_modes() {
-            let plan = self.plan(share, mode, ROOM)?;
-            let fits = plan.required() <= available;
-            probes.push(Probe::of_plan(0, &plan, fits));
-            attempts.push(Attempt {
-                parts: 1,
-                kind: mode.name().to_owned(),
-                required: plan.required(),
-            });
-            if fits {
-                let (plan, least) = self.refine(share, plan, None, available, probes)?;
-                return Ok(Fallback::Whole(Box::new(plan), least));
-            }
-            if mode == Mode::Full {
-                full = Some(plan);
-            }
-            if self.engine.strategy() == Strategy::Best && !share.sharing() {
-                break; // every mode packs alike
-            }
-        }
-        let mut plan = match full {
-            Some(plan) => plan,
-            None => self.plan(share, Mode::Full, 0)?,
-        };
         let mut required = plan.required();
         let split = self.engine.settings.split;
         if share.requests.len() > 1 && split {

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::attempts::{Attempt, Fallback};
 use super::owned::Fastest;
 use super::plan::{Estimate, ForwardPlan, Mode, Pricer, ROOM, Share};
 use super::{Engine, Profiles};
 use crate::error::Result;
 use crate::fields::settings;
 use crate::measures::Bound;
-use crate::search::width::{Fit, Kind, Probes};
+use crate::search::width::{Fit, Kind, Probes, Strategy};
 
 settings! {
     /// One priced width, on this rank.
@@ -98,6 +99,16 @@ impl Prober {
         }
     }
 
+    /// Takes these requests as the share of width 0.
+    pub(super) fn load(&mut self, requests: &[u32]) -> Result<()> {
+        (self.plans, self.timed) = Default::default();
+        (self.best, self.refined, self.compared) = Default::default();
+        self.loaded = None;
+        self.pricer.load(requests, &mut self.share)?;
+        self.loaded = Some(0);
+        Ok(())
+    }
+
     /// The groups of this rank's share of a wave.
     pub(super) fn groups(&self, width: usize) -> Vec<usize> {
         self.pricer.engine.deal(self.start, width)
@@ -114,11 +125,54 @@ impl Prober {
         Ok(&self.share)
     }
 
-    /// Tries to split the minimum wave.
-    pub(super) fn split(&mut self, width: usize) -> Result<super::attempts::Fallback> {
+    /// A width in one forward as it runs, else split.
+    pub(super) fn split(&mut self, width: usize) -> Result<Fallback> {
+        let mut attempts = Vec::new();
+        if let Some((plan, least)) = self.whole(width, &mut attempts)? {
+            return Ok(Fallback::Whole(Box::new(plan), least));
+        }
+        let full = self.take(width, Kind::PlanFull)?;
+        (self.pricer).split(&self.share, self.available, full, attempts)
+    }
+
+    /// A width in one forward as it runs, by the first layout that is usable, else that fits; and
+    /// its bytes at an even share. Every price is an attempt and a probe.
+    pub(super) fn whole(
+        &mut self,
+        width: usize,
+        attempts: &mut Vec<Attempt>,
+    ) -> Result<Option<(ForwardPlan, i64)>> {
+        let engine = Arc::clone(&self.pricer.engine);
+        let (available, best) = (self.available, engine.strategy() == Strategy::Best);
+        let mut fitting = None;
         self.share(width)?;
-        self.pricer
-            .split(&self.share, self.available, &mut self.probes)
+        for &mode in engine.unsplit_modes() {
+            let plan = self.plan(width, mode)?;
+            let fit = plan.fit(available);
+            let probe = Probe::of_plan(0, plan, fit.fits);
+            attempts.push(Attempt {
+                parts: 1,
+                kind: probe.kind.clone(),
+                required: probe.required,
+            });
+            self.probes.push(probe);
+            if fit.fits && (fitting.is_none() || fit.usable()) {
+                fitting = Some(mode);
+            }
+            if fit.usable() || !best && fit.fits || best && !self.share.sharing() {
+                break; // or every mode packs alike
+            }
+        }
+        let kind = match fitting {
+            None => return Ok(None),
+            Some(mode) if best => {
+                self.best.insert(width, mode);
+                Kind::PlanBest
+            }
+            Some(Mode::Full) => Kind::PlanFull,
+            Some(_) => Kind::PlanOptimal,
+        };
+        self.run(width, kind).map(Some)
     }
 
     /// The plan of a width that was priced, or is priced now.

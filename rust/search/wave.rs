@@ -363,13 +363,11 @@ pub fn plan(
     requests: &[u32],
     available: i64,
 ) -> Result<SearchResult> {
-    let mut pricer = Pricer::new(engine, profiles);
-    let mut share = Share::default();
-    let mut probes = Vec::new();
-    pricer.load(requests, &mut share)?;
-    let fallback = pricer.split(&share, available, &mut probes)?;
+    let mut prober = Prober::new(engine, profiles, 0, available);
+    prober.load(requests)?;
+    let found = prober.split(0)?;
     Ok(SearchResult {
-        probes,
-        ..after_attempts(0, Vec::new(), fallback)
+        probes: prober.probes,
+        ..after_attempts(0, Vec::new(), found)
     })
 }

@@ -332,7 +332,7 @@ def least_waves(waves: Sequence[Wave], run: Waves) -> int | None:
     """Return the waves below which no order comes; None of one wave, or of a pool half planned."""
     if len(waves) < 2 or run.start < run.groups:
         return None
-    return run.composition.found.bound if isinstance(run, ComposedWaves) else run.bound().waves
+    return run.composition.bound if isinstance(run, ComposedWaves) else run.bound().waves
 
 
 def reason(wave: Wave) -> str:

@@ -2,7 +2,8 @@
 
 use rustc_hash::FxHashMap;
 
-use super::super::forest::{Cover, Forest};
+use super::super::forest::{Cover, Forest, MILLISECOND};
+use super::Kept;
 use crate::cancel;
 use crate::error::Result;
 
@@ -54,12 +55,25 @@ impl Atoms {
 }
 
 /// The price of a bin that fits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Priced {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Priced {
     pub(super) required: i64,
     pub(super) packed: i64,
     /// Picoseconds.
     pub(super) time: i64,
+}
+
+impl Priced {
+    /// Bytes, packed tokens and modelled milliseconds.
+    #[must_use]
+    pub fn new(required: i64, packed: i64, ms: f64) -> Self {
+        let time = (ms * MILLISECOND).round() as i64;
+        Self {
+            required,
+            packed,
+            time,
+        }
+    }
 }
 
 /// What prices some requests as one forward.
@@ -99,10 +113,25 @@ impl Bin {
     }
 }
 
-fn sorted(values: &[u32]) -> Vec<u32> {
-    let mut made = values.to_vec();
-    made.sort_unstable();
-    made
+/// Computes something of the requests of some atoms, ascending, once.
+fn once<T: Copy>(
+    known: &mut FxHashMap<Vec<u32>, T>,
+    all: &Atoms,
+    atoms: &[u32],
+    make: impl FnOnce(&[u32]) -> Result<T>,
+) -> Result<T> {
+    let mut key = atoms.to_vec();
+    key.sort_unstable();
+    if let Some(known) = known.get(&key) {
+        return Ok(*known);
+    }
+    cancel::check()?;
+    let own = |&atom: &u32| &all.requests[atom as usize];
+    let mut requests: Vec<u32> = key.iter().flat_map(own).copied().collect();
+    requests.sort_unstable();
+    let made = make(&requests)?;
+    known.insert(key, made);
+    Ok(made)
 }
 
 /// Tokens and picoseconds that a bin gains or loses.
@@ -115,7 +144,7 @@ pub(super) struct Shop<'a, P> {
     /// No bin that fits has more packed tokens.
     pub(super) most: i64,
     /// So many stand unpriced until a bin is full.
-    unpriced: i64,
+    pub(super) unpriced: i64,
     price: P,
     known: FxHashMap<Vec<u32>, Option<Priced>>,
     shared: FxHashMap<Vec<u32>, Option<i64>>,
@@ -136,33 +165,38 @@ impl<'a, P: Price> Shop<'a, P> {
 
     /// The price of some atoms in one bin.
     pub(super) fn priced(&mut self, atoms: &[u32]) -> Result<Option<Priced>> {
-        let key = sorted(atoms);
-        if let Some(known) = self.known.get(&key) {
-            return Ok(*known);
-        }
-        let made = self.price.price(&self.requests(&key)?)?;
-        self.known.insert(key, made);
-        Ok(made)
+        let Self { price, known, .. } = self;
+        once(known, self.atoms, atoms, |requests| price.price(requests))
     }
 
     /// What some atoms in one bin leave with everything shared, see `Price::left`.
     pub(super) fn left(&mut self, atoms: &[u32]) -> Result<Option<i64>> {
-        let key = sorted(atoms);
-        if let Some(known) = self.shared.get(&key) {
-            return Ok(*known);
-        }
-        let made = self.price.left(&self.requests(&key)?)?;
-        self.shared.insert(key, made);
-        Ok(made)
+        let Self { price, shared, .. } = self;
+        once(shared, self.atoms, atoms, |requests| price.left(requests))
     }
 
-    /// The requests of some atoms, ascending.
-    fn requests(&self, atoms: &[u32]) -> Result<Vec<u32>> {
-        cancel::check()?;
-        let own = |&atom: &u32| &self.atoms.requests[atom as usize];
-        Ok(sorted(
-            &atoms.iter().flat_map(own).copied().collect::<Vec<_>>(),
-        ))
+    /// Waves with the prices of their bins; a bin may be empty.
+    pub(super) fn run(&mut self, waves: Vec<Vec<Vec<u32>>>) -> Result<Vec<Kept>> {
+        let mut priced = |atoms: Vec<u32>| {
+            let nothing = atoms.is_empty().then(Priced::default);
+            let price = if nothing.is_some() {
+                nothing
+            } else {
+                self.priced(&atoms)?
+            };
+            Ok((atoms, price))
+        };
+        let wave = |bins: Vec<_>| bins.into_iter().map(&mut priced).collect();
+        waves.into_iter().map(wave).collect()
+    }
+
+    /// Takes the prices of some bins.
+    pub(super) fn know(&mut self, waves: &[Kept]) {
+        for (atoms, price) in waves.iter().flatten() {
+            let mut key = atoms.clone();
+            key.sort_unstable();
+            self.known.insert(key, *price);
+        }
     }
 
     pub(super) fn bin(&self) -> Bin {
@@ -317,7 +351,7 @@ impl<'a, P: Price> Shop<'a, P> {
 
     /// How many of the first atoms of an order go into one bin: one at least, found by doubling and
     /// bisection.
-    pub(super) fn run(&mut self, order: &[u32], cover: &mut Cover<'_>) -> Result<usize> {
+    pub(super) fn reach(&mut self, order: &[u32], cover: &mut Cover<'_>) -> Result<usize> {
         let mut ends = Vec::new(); // tokens of ever longer runs
         cover.clear();
         let (mut low, mut high) = (1, None);

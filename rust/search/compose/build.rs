@@ -21,7 +21,7 @@ pub(super) fn runs<P: Price>(shop: &mut Shop<'_, P>, order: &[u32]) -> Result<Ve
     let mut rest = order;
     while !rest.is_empty() {
         cancel::check()?;
-        let length = shop.run(rest, &mut cover)?;
+        let length = shop.reach(rest, &mut cover)?;
         bins.push(shop.bin_of(&rest[..length]));
         rest = &rest[length..];
     }

@@ -7,7 +7,7 @@ use crate::cancel;
 use crate::error::Result;
 
 /// Moves looked at.
-const MOST_LOOKS: usize = 6_000;
+const MOST_LOOKS: usize = 3_000;
 /// Comparisons spent on sums of waves, for pools of very many bins.
 const MOST_COMPARED: usize = 8_000_000;
 /// Bins that a move tries: those that are fastest with it.
@@ -17,6 +17,9 @@ const MOST_SETS: usize = 96;
 
 /// The sum over waves of the slowest bin: bins by decreasing time, `dp` a wave.
 pub(super) fn total(times: &[i64], dp: usize) -> i64 {
+    if times.len() <= dp {
+        return times.iter().copied().max().unwrap_or(0);
+    }
     let mut falling = times.to_vec();
     falling.sort_unstable_by_key(|&time| Reverse(time));
     falling.iter().step_by(dp).sum()
@@ -79,14 +82,14 @@ pub(super) fn improve<P: Price>(
     }
 }
 
-/// Each atom of a bin, then the atoms below each segment of which it holds some and not all.
+/// The atoms below each segment of which a bin holds some and not all, then each atom.
 fn sets<P: Price>(shop: &Shop<'_, P>, bin: &Bin) -> Vec<Vec<u32>> {
-    let mut sets: Vec<Vec<u32>> = bin.atoms.iter().map(|&atom| vec![atom]).collect();
+    let mut sets: Vec<Vec<u32>> = Vec::new();
     let mut seen: Vec<u32> = Vec::new();
     for &atom in &bin.atoms {
         for &s in shop.atoms.segments[atom as usize].iter().rev() {
             let count = bin.count(s) as usize;
-            if count == bin.atoms.len() || sets.len() >= MOST_SETS {
+            if count == bin.atoms.len() || sets.len() >= MOST_SETS / 2 {
                 break;
             }
             if count > 1 && !seen.contains(&s) {
@@ -100,6 +103,7 @@ fn sets<P: Price>(shop: &Shop<'_, P>, bin: &Bin) -> Vec<Vec<u32>> {
             }
         }
     }
+    sets.extend(bin.atoms.iter().map(|&atom| vec![atom]));
     sets.truncate(MOST_SETS);
     sets
 }

@@ -16,16 +16,19 @@ use std::cmp::Reverse;
 use super::forest::{Cover, Forest};
 use crate::cancel;
 use crate::error::{Error, Result};
-use bins::{Atoms, Bin, Price, Priced, Shop};
+use bins::{Atoms, Bin, Price, Shop};
 use bounds::Bounds;
 use improve::total;
 
-pub use price::{Asked, Composition, OrderBound, compose, order_bound};
+pub use bins::Priced;
+pub use price::{Asked, Composition, Kept, OrderBound, compose, order_bound};
 
 /// Numbers of waves that are tried: from one below the fewest that were found, so many.
 const WAVES_TRIED: usize = 3;
-/// Bins of each number of waves that are improved.
+/// Bins of each number of waves that are improved, and of all numbers that are priced as they run.
 const IMPROVED: usize = 2;
+/// Evenly filled bins that take at most this part more than the bound make others needless.
+const ENOUGH: i64 = 64;
 /// Segments over all atoms up to which bins are searched; beyond, the given ones stand.
 const MOST_SEGMENTS: usize = 6_000_000;
 /// Atoms up to which every bin is compared with every atom.
@@ -49,7 +52,7 @@ struct Problem<'a> {
     /// Waves hold the oldest atom left and reach this far beyond the run that begins there.
     window: Option<usize>,
     /// The waves of the pool in order, atoms by wave and rank.
-    keep: Vec<Vec<Vec<u32>>>,
+    keep: Vec<Kept>,
 }
 
 /// Waves, their bins by decreasing time.
@@ -63,6 +66,24 @@ struct Waves {
 }
 
 impl Waves {
+    /// Those whose bins all fit, the slowest bin of each first.
+    fn of(by: &'static str, waves: &[Kept], fixed: i64) -> Self {
+        let mut made = Self {
+            by,
+            ..Self::default()
+        };
+        for wave in waves {
+            let bins = wave.iter().cloned();
+            let bins: Option<Vec<_>> = bins.map(|(atoms, priced)| Some((atoms, priced?))).collect();
+            let Some(mut bins) = bins else { continue };
+            bins.sort_by_key(|(_, priced)| Reverse(priced.time));
+            made.time += fixed + bins.first().map_or(0, |(_, priced)| priced.time);
+            made.tokens += bins.iter().map(|(_, priced)| priced.packed).sum::<i64>();
+            made.bins.push(bins);
+        }
+        made
+    }
+
     fn atoms(&self) -> usize {
         self.bins.iter().flatten().map(|bin| bin.0.len()).sum()
     }
@@ -131,7 +152,8 @@ fn search_in<P: Price>(shop: &mut Shop<'_, P>, problem: &Problem<'_>) -> Result<
         refused: refused.clone(),
         ..Found::default()
     };
-    found.keep = waves_of(shop, &problem.keep, fixed)?;
+    found.keep = Waves::of("keep", &problem.keep, fixed);
+    shop.know(&problem.keep);
     let complete = |made: &Waves| made.bins.len() % multiple == 0 && made.atoms() == placed.len();
     let mut best = Some(found.keep.clone()).filter(complete);
     let ideal = bounds.time.div_euclid(dp as i64);
@@ -145,51 +167,17 @@ fn search_in<P: Price>(shop: &mut Shop<'_, P>, problem: &Problem<'_>) -> Result<
     };
     if let Some(window) = problem.window {
         let lists = windowed(shop, &placed, dp, window)?;
-        let mut made = waves_of(shop, &lists, fixed)?;
-        made.by = "window";
-        offer(&mut best, made);
+        offer(&mut best, Waves::of("window", &shop.run(lists)?, fixed));
     }
-    let segments: usize = atoms.segments.iter().map(Vec::len).sum();
-    let many = segments > MOST_SEGMENTS;
-    let candidates = match problem.window {
-        _ if (best.as_ref()).is_some_and(|best| best.key(near) <= (near, found.waves, near, 0)) => {
-            Vec::new()
-        }
-        None if problem.free && !many => build_all(shop, &placed)?,
-        None if best.is_none() => vec![("runs", build::runs(shop, &placed)?)],
-        _ => Vec::new(),
-    };
-    let least = candidates.iter().map(|(_, bins)| waves(bins.len())).min();
-    let from = least
-        .unwrap_or(1)
-        .saturating_sub(multiple)
-        .max(found.waves)
-        .max(1);
-    let counts = (from..).step_by(multiple).take(WAVES_TRIED);
-    let mut finalists: Vec<(i64, &'static str, Vec<Bin>)> = Vec::new();
-    for count in counts.filter(|_| !candidates.is_empty()) {
-        let before = finalists.iter().map(|one| one.0).min();
-        if before.is_some_and(|time| time <= near) {
-            break;
-        }
-        let mut tried = attempts(shop, &candidates, &placed, (count * dp, dp), many)?;
-        tried.sort_by_key(|(_, bins)| total(&times(bins), dp));
-        for (by, mut made) in tried.into_iter().take(IMPROVED) {
-            if dp > 1 && !many {
-                improve::improve(shop, &mut made, dp, ideal)?;
-            }
-            let time = total(&times(&made), dp) + fixed * count as i64;
-            finalists.push((time, by, made));
-        }
-        let now = finalists.iter().map(|one| one.0).min();
-        if before.is_some() && now == before {
-            break; // more waves take no less
-        }
+    let done = |best: &Waves| best.key(near) <= (near, found.waves, near, 0);
+    let mut finalists = Vec::new();
+    if problem.window.is_none() && !best.as_ref().is_some_and(done) {
+        let goal = (bounds.tokens, ideal, near);
+        finalists = ways(shop, problem, &placed, (found.waves, goal), best.is_none())?;
     }
-    let key =
-        |(time, _, bins): &(i64, _, Vec<Bin>)| (near.max(*time), bins.len().div_ceil(dp), *time, 0);
+    let key = |(time, _, bins): &Way| (near.max(*time), bins.len().div_ceil(dp), *time, 0);
     finalists.sort_by_key(key);
-    for one in finalists {
+    for one in finalists.into_iter().take(IMPROVED) {
         if best
             .as_ref()
             .is_some_and(|best| best.key(near) <= key(&one))
@@ -197,8 +185,8 @@ fn search_in<P: Price>(shop: &mut Shop<'_, P>, problem: &Problem<'_>) -> Result<
             break; // no layout takes less than full sharing
         }
         let (_, by, made) = one;
-        let made = waves_of(shop, &in_waves(made, dp), fixed)?;
-        offer(&mut best, Waves { by, ..made });
+        let lists = in_waves(made, dp);
+        offer(&mut best, Waves::of(by, &shop.run(lists)?, fixed));
     }
     if best.is_none() && !placed.is_empty() {
         return Ok(None);
@@ -206,6 +194,75 @@ fn search_in<P: Price>(shop: &mut Shop<'_, P>, problem: &Problem<'_>) -> Result<
     found.best = best.unwrap_or_default();
     found.waves = found.waves.min(found.best.bins.len());
     Ok(Some(found))
+}
+
+/// A way to fill bins, with the picoseconds of its waves.
+type Way = (i64, &'static str, Vec<Bin>);
+
+/// The best ways for several numbers of waves, from `least` on, which no order beats. `goal` are the
+/// bounds of tokens and time, and the time that is as good as the bound. Without a search just one,
+/// if it `must`.
+fn ways<P: Price>(
+    shop: &mut Shop<'_, P>,
+    problem: &Problem<'_>,
+    placed: &[u32],
+    (least, (tokens, ideal, near)): (usize, (i64, i64, i64)),
+    must: bool,
+) -> Result<Vec<Way>> {
+    let &Problem { dp, multiple, .. } = problem;
+    let segments: usize = shop.atoms.segments.iter().map(Vec::len).sum();
+    let free = problem.free && segments <= MOST_SEGMENTS;
+    let (mut candidates, mut even, mut from) = (Vec::new(), Vec::new(), least);
+    if free && dp > 1 {
+        even = evenly(shop, placed, least * dp)?;
+    }
+    // With room to spare balance decides, not memory.
+    let loose = tokens <= shop.unpriced * (least * dp) as i64;
+    let most = ideal + ideal / ENOUGH;
+    let enough = |(_, bins): &(_, Vec<Bin>)| loose || total(&times(bins), dp) <= most;
+    let enough = even.iter().any(enough);
+    if free && !enough {
+        candidates = build_all(shop, placed)?;
+    } else if must && !free {
+        candidates.push(("runs", build::runs(shop, placed)?));
+    }
+    if even.is_empty() {
+        let bins = candidates.iter().map(|(_, bins)| bins.len()).min();
+        let waves = bins.unwrap_or(1).div_ceil(dp).next_multiple_of(multiple);
+        from = least.max(waves.saturating_sub(multiple)).max(1);
+    }
+    let mut made: Vec<Way> = Vec::new();
+    let tries = if enough { 1 } else { WAVES_TRIED };
+    for count in (from..).step_by(multiple).take(tries) {
+        let before = made.iter().map(|one| one.0).min();
+        if before.is_some_and(|time| time <= near) {
+            break;
+        }
+        let mut tried = std::mem::take(&mut even);
+        if free && dp > 1 && count > least {
+            tried = evenly(shop, placed, count * dp)?;
+        }
+        for (by, bins) in &candidates {
+            if bins.len() <= count * dp {
+                let mut bins = bins.clone();
+                build::split(shop, &mut bins, count * dp);
+                tried.push((by, bins));
+            }
+        }
+        tried.sort_by_key(|(_, bins)| total(&times(bins), dp));
+        for (by, mut bins) in tried.into_iter().take(IMPROVED) {
+            if dp > 1 && free {
+                improve::improve(shop, &mut bins, dp, ideal)?;
+            }
+            let time = total(&times(&bins), dp) + problem.fixed * count as i64;
+            made.push((time, by, bins));
+        }
+        let now = made.iter().map(|one| one.0).min();
+        if before.is_some() && now == before {
+            break; // more waves take no less
+        }
+    }
+    Ok(made)
 }
 
 fn times(bins: &[Bin]) -> Vec<i64> {
@@ -225,39 +282,30 @@ fn in_waves(mut bins: Vec<Bin>, dp: usize) -> Vec<Vec<Vec<u32>>> {
     lists
 }
 
-/// So many bins of each candidate, and those made for just this number.
-fn attempts<P: Price>(
+/// So many bins, cut from an order or filled evenly.
+fn evenly<P: Price>(
     shop: &mut Shop<'_, P>,
-    candidates: &[(&'static str, Vec<Bin>)],
     placed: &[u32],
-    (bins, dp): (usize, usize),
-    many: bool,
+    bins: usize,
 ) -> Result<Vec<(&'static str, Vec<Bin>)>> {
-    let mut tried: Vec<(&'static str, Vec<Bin>)> = Vec::new();
-    for (by, made) in candidates.iter().filter(|(_, made)| made.len() <= bins) {
-        let mut made = made.clone();
-        build::split(shop, &mut made, bins);
-        tried.push((by, made));
-    }
-    if dp == 1 || bins > placed.len() || many {
-        return Ok(tried);
+    let mut made: Vec<(&'static str, Vec<Bin>)> = Vec::new();
+    if bins > placed.len() {
+        return Ok(made);
     }
     let mut tree = shop.atoms.tree_order();
     tree.retain(|atom| placed.binary_search(atom).is_ok());
     for (by, order) in [("cut in the order of the tree", &tree[..]), ("cut", placed)] {
-        if let Some(made) = build::cut(shop, order, bins) {
-            let made = settled(shop, made)?;
-            if made.len() == bins {
-                tried.push((by, made));
+        if let Some(cut) = build::cut(shop, order, bins) {
+            let cut = settled(shop, cut)?;
+            if cut.len() == bins {
+                made.push((by, cut));
             }
         }
     }
     if placed.len() * bins <= MOST_COMPARED * 32 {
-        if let Some(made) = build::load(shop, placed, bins)? {
-            tried.push(("load", made));
-        }
+        made.extend(build::load(shop, placed, bins)?.map(|bins| ("load", bins)));
     }
-    Ok(tried)
+    Ok(made)
 }
 
 /// One wave after another: the oldest atom, then what its bins admit of the run that begins there
@@ -276,7 +324,7 @@ fn windowed<P: Price>(
         let mut end = 0;
         for _ in 0..dp {
             if end < left.len() {
-                end += shop.run(&left[end..], &mut cover)?;
+                end += shop.reach(&left[end..], &mut cover)?;
             }
         }
         let reach = end.saturating_add(window).min(left.len());
@@ -357,7 +405,7 @@ fn settled<P: Price>(shop: &mut Shop<'_, P>, bins: Vec<Bin>) -> Result<Vec<Bin>>
             continue;
         }
         let mut cover = Cover::new(shop.forest);
-        let length = shop.run(&bin.atoms, &mut cover)?;
+        let length = shop.reach(&bin.atoms, &mut cover)?;
         let mut length = length.min(bin.atoms.len() - 1).max(1);
         while length > 1 && shop.left(&bin.atoms[..length])?.is_none() {
             length /= 2;
@@ -378,40 +426,4 @@ fn settled<P: Price>(shop: &mut Shop<'_, P>, bins: Vec<Bin>) -> Result<Vec<Bin>>
         }
     }
     Ok(made)
-}
-
-/// Priced waves: those whose bins all fit, the slowest bin of each first.
-fn waves_of<P: Price>(
-    shop: &mut Shop<'_, P>,
-    lists: &[Vec<Vec<u32>>],
-    fixed: i64,
-) -> Result<Waves> {
-    let mut waves = Waves {
-        by: "keep",
-        ..Waves::default()
-    };
-    for list in lists {
-        let mut bins = Vec::with_capacity(list.len());
-        for atoms in list {
-            let nothing = Priced {
-                required: 0,
-                packed: 0,
-                time: 0,
-            };
-            let priced = if atoms.is_empty() {
-                Some(nothing)
-            } else {
-                shop.priced(atoms)?
-            };
-            bins.extend(priced.map(|priced| (atoms.clone(), priced)));
-        }
-        if bins.len() < list.len() {
-            continue;
-        }
-        bins.sort_by_key(|(_, priced)| Reverse(priced.time));
-        waves.time += fixed + bins.first().map_or(0, |(_, priced)| priced.time);
-        waves.tokens += bins.iter().map(|(_, priced)| priced.packed).sum::<i64>();
-        waves.bins.push(bins);
-    }
-    Ok(waves)
 }
