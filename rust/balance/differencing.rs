@@ -8,6 +8,9 @@ use crate::cancel;
 use crate::error::Result;
 use crate::segments::NONE;
 
+/// Parts that are put in order one by one.
+const FEW: usize = 32;
+
 /// A part of a dealing: a chain of items. Parts compare by sum, then items, then first item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Part {
@@ -108,7 +111,16 @@ fn join(mut first: Vec<Part>, second: &[Part], parts: usize, next: &mut [u32]) -
             first.push(*other);
         }
     }
-    first.sort_unstable_by_key(|&part| Reverse(part));
+    // What is before stays in order, and mostly little comes after.
+    let changed = own.min(parts - second.len());
+    if first.len() - changed > FEW {
+        first.sort_unstable_by_key(|&part| Reverse(part));
+        return first;
+    }
+    for i in changed..first.len() {
+        let at = first[..i].partition_point(|part| *part > first[i]);
+        first[at..=i].rotate_right(1);
+    }
     first
 }
 
