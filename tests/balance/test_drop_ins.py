@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from slow.balance import falling, first_fit
 
-from waveplan import Planner, Topology, Training, WaveRefused, models
+from waveplan import Planner, Requests, Topology, Training, WaveRefused, models
 from waveplan.integrations.balance import deal, nemo_rl, slime, trl, verl, whole
 
 LENGTHS = [50, 60, 80, 90, 40, 45, 100, 110]
@@ -384,6 +384,18 @@ class TestBytes:
             args, config(1), lengths, global_batch_size=6, planner=planner
         )
         assert made[2] == [len(parts)]
+
+    def test_rows_of_trl_fit(self, planner: Planner) -> None:
+        lengths = [*range(800, 4_000, 100)]
+        table = pa.table({"input_ids": [[7] * n for n in lengths]})
+        packed = trl.pack_table(table, 10**6, planner=planner)
+        rows = [tuple(row) for row in packed["seq_lengths"].to_pylist()]
+        assert sorted(n for row in rows for n in row) == lengths
+        assert 1 < len(rows) == len(deal(lengths, planner=planner).parts)
+        for row in rows:
+            assert not planner.plan(Requests([[7] * n for n in row], sharing=False)).split
+        with pytest.raises(ValueError, match="wrapped"):
+            trl.pack_table(table, 1_000, "wrapped", planner=planner)
 
     def test_a_sequence_that_never_fits_is_refused(self, planner: Planner) -> None:
         with pytest.raises(WaveRefused, match="GiB"):

@@ -1,8 +1,8 @@
 """Which sequences share a micro-batch: drop-ins for other trainers' own balancing.
 
 `verl`, `slime` (miles too), `nemo_rl` and `trl` have functions of the trainer's own names,
-arguments, results and errors, over `waveplan.balance`. The first three take ``planner=`` besides:
-no micro-batch then requires more bytes than the planner has available. Lengths alone share no
+arguments, results and errors, over `waveplan.balance`. All take ``planner=`` besides: no
+micro-batch then requires more bytes than the planner has available. Lengths alone share no
 prefixes; `Planner.waves` takes the tokens themselves.
 """
 

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from waveplan._core import balance
+from waveplan.integrations.balance import deal
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from waveplan.planner import Planner
 
 __all__ = ["pack_dataset", "pack_table"]
 
@@ -24,6 +26,8 @@ def pack_dataset(
     seq_length: int,
     strategy: str = "bfd",
     map_kwargs: Mapping[str, Any] | None = None,
+    *,
+    planner: Planner | None = None,
 ) -> Any:
     """Return a dataset whose rows are packs of at most ``seq_length`` tokens.
 
@@ -32,16 +36,18 @@ def pack_dataset(
         strategy: "bfd" cuts off what is beyond ``seq_length`` and warns, "bfd_split" packs it
             apart, "wrapped" cuts all tokens evenly. The first two add ``seq_lengths``.
         map_kwargs: arguments of ``dataset.map``.
+        planner: prices each row as one forward; none requires more bytes than it has available.
 
     Raises:
-        ValueError: another strategy, or columns of unequal lengths.
+        ValueError: another strategy, "wrapped" with a planner, or columns of unequal lengths.
         TypeError: a column without lists.
+        WaveRefused: a sequence alone requires more than is available.
     """
-    _check(strategy)
+    _check(strategy, planner)
     first = next(iter(dataset.values())) if isinstance(dataset, dict) else dataset
     given = _format(first)
     packed = dataset.with_format("arrow").map(
-        partial(pack_table, seq_length=seq_length, strategy=strategy),
+        partial(pack_table, seq_length=seq_length, strategy=strategy, planner=planner),
         batched=True,
         **(map_kwargs or {}),
     )
@@ -50,10 +56,12 @@ def pack_dataset(
     return packed.with_format(**given)
 
 
-def _check(strategy: str) -> None:
+def _check(strategy: str, planner: Planner | None) -> None:
     if strategy not in STRATEGIES:
         known = ", ".join(STRATEGIES)
         raise ValueError(f"strategy is {strategy!r}: it must be one of {known}")
+    if planner is not None and strategy == "wrapped":
+        raise ValueError('planner is given: strategy "wrapped" cuts rows by tokens alone')
 
 
 def _format(dataset: Any) -> dict[str, Any]:
@@ -65,11 +73,17 @@ def _format(dataset: Any) -> dict[str, Any]:
     return {key: found[key] for key in ("type", "columns")} | dict(found["format_kwargs"])
 
 
-def pack_table(table: pyarrow.Table, seq_length: int, strategy: str = "bfd") -> pyarrow.Table:
+def pack_table(
+    table: pyarrow.Table,
+    seq_length: int,
+    strategy: str = "bfd",
+    *,
+    planner: Planner | None = None,
+) -> pyarrow.Table:
     """Return an Arrow table of packs, as `pack_dataset`."""
     import pyarrow as pa
 
-    _check(strategy)
+    _check(strategy, planner)
     columns, ends = _columns(table)
     if strategy == "wrapped":
         tokens = int(ends[-1])
@@ -93,7 +107,7 @@ def pack_table(table: pyarrow.Table, seq_length: int, strategy: str = "bfd") -> 
             )
         lengths = np.minimum(lengths, seq_length)
     starts, lengths = starts[lengths > 0], lengths[lengths > 0]
-    parts = balance(lengths, cap=seq_length).parts
+    parts = deal(lengths, cap=seq_length, planner=planner).parts
     order = np.concatenate(parts) if parts else np.empty(0, np.int64)
     kept = lengths[order]
     before = np.repeat(np.cumsum(kept) - kept, kept)
