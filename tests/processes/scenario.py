@@ -121,15 +121,17 @@ class Scenario:
                 return
             if self.name == "planner" and self.odd:
                 raise OSError("config.json is missing")
-            planner = Planner(
-                models.get("Qwen3.6-35B-A3B"),
-                Topology(dp=self.dp, cp=2),
-                Training(),
-                self.available(),
-                agreement=self.agreement,
-                mode="reference" if self.name == "reference" else "best",
-            )
-            self.plan(planner)
+            self.plan(self.planner())
+
+    def planner(self) -> Planner:
+        return Planner(
+            models.get("Qwen3.6-35B-A3B"),
+            Topology(dp=self.dp, cp=2),
+            Training(),
+            self.available(),
+            agreement=self.agreement,
+            mode="reference" if self.name == "reference" else "best",
+        )
 
     def available(self) -> int:
         if self.name in ("memory", "peers"):

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import scenario
+from scenario import Scenario
 
 from waveplan import AllShares
 
@@ -95,13 +96,26 @@ def same_plans(results: Results) -> None:
 
 
 def recomposed(results: Results) -> None:
-    """As `all_waves`; after the first wave, which needed more, the rest was composed again."""
+    """As `all_waves`; the last rank saw the largest peak of the first wave, and the rest was
+    composed again as one process does that plans all shares."""
     all_waves(results)
-    for result in results:
+    last = len(results) - 1
+    ranks = [result["waves"][0]["dp_rank"] for result in results if result]
+    desk = Scenario("recomposed", AllShares(), 1 + max(ranks))
+    planner = desk.planner()
+    waves, shares = planner.waves(desk.pool(), order="free"), []
+    for wave in waves:
+        version = {"version": waves.composition.version}
+        shares.append([scenario.told(share) | version for share in wave.shares])
+        if len(shares) == 1:
+            seen = wave.shares[ranks[last]]
+            planner.observe(seen, peak_bytes=seen.available * 3 // 2 + last)
+    versions = [wave[0]["version"] for wave in shares]
+    assert len(versions) > 1
+    assert versions == [1, *[2] * (len(versions) - 1)]
+    for rank, result in zip(ranks, results, strict=True):
         assert result is not None
-        versions = [wave["version"] for wave in result["waves"]]
-        assert len(versions) > 1
-        assert versions == [1, *[2] * (len(versions) - 1)]
+        assert result["waves"] == [wave[rank] for wave in shares]
 
 
 def available_differs(results: Results) -> None:
