@@ -99,14 +99,15 @@ def micro_batches(
     longest, fewest = reduce_max([int(tokens.max(initial=0)), -groups])
     if max_token_len is not None and longest > max_token_len:
         raise ValueError(f"a group of {longest} tokens is above max_token_len {max_token_len}")
-    count = -(-least // multiple_of) * multiple_of
+    count, own = -(-least // multiple_of) * multiple_of, 0
     while True:
         if count > -fewest:
             message = f"{count} micro-batches are needed, but a rank has {-fewest} groups only"
             raise ValueError(message) from failed
         try:
-            made = deal(tokens, work, max_token_len, count, multiple_of, planner, sizes)
-            own = len(made.parts)
+            if own != count:
+                made = deal(tokens, work, max_token_len, count, multiple_of, planner, sizes)
+                own = len(made.parts)
         except (InputError, WaveRefused) as error:
             own, failed = groups + 1, error
         (agreed,) = reduce_max([own])
