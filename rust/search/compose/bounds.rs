@@ -35,29 +35,26 @@ pub(super) fn bounds(forest: &Forest, alive: &[u32], most: i64) -> Bounds {
     for s in (0..count).rev().filter(|&s| live[s]) {
         let own = std::mem::take(&mut below[s]);
         let bins = own.bins(most - forest.end[s]).max(1);
-        let shortest = if ends[s] || own.shortest == i64::MAX {
-            forest.end[s]
-        } else {
-            own.shortest
-        };
-        let (tokens, time) = (forest.tokens[s], forest.time[s]);
-        total.time += bins as i64 * time;
-        let parent = forest.parent[s];
-        let at = if parent == NONE {
+        let (tokens, parent) = (forest.tokens[s], forest.parent[s]);
+        let start = forest.end[s] - tokens;
+        let shortest = own.shortest.filter(|_| !ends[s]).unwrap_or(forest.end[s]);
+        total.time += bins as i64 * forest.time[s];
+        let above = &mut below[if parent == NONE {
             count
         } else {
             parent as usize
-        };
-        let start = forest.end[s] - tokens;
-        let leaf = own.least == 0;
-        below[at].take(
-            bins,
-            own.tokens + bins as i64 * tokens,
-            leaf,
-            tokens,
-            (start, shortest),
-            most,
-        );
+        }];
+        above.children += 1;
+        above.most = above.most.max(bins);
+        above.tokens += own.tokens + bins as i64 * tokens;
+        above.shortest = Some(above.shortest.map_or(shortest, |other| other.min(shortest)));
+        if own.children == 0 {
+            above.leaves.push(tokens);
+        }
+        // All its requests take more than half of what the bins have left below the parent.
+        if 2 * (shortest - start) > most - start {
+            above.apart += bins;
+        }
     }
     let roots = &mut below[count];
     total.tokens = roots.tokens;
@@ -66,10 +63,10 @@ pub(super) fn bounds(forest: &Forest, alive: &[u32], most: i64) -> Bounds {
 }
 
 /// What stands below one segment.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Below {
     /// Children.
-    least: usize,
+    children: usize,
     /// The most bins that a child needs.
     most: usize,
     /// Tokens over all bins.
@@ -79,47 +76,12 @@ struct Below {
     /// Bins of the children of which no two share one.
     apart: usize,
     /// The nearest end of a request.
-    shortest: i64,
-}
-
-impl Default for Below {
-    fn default() -> Self {
-        Self {
-            least: 0,
-            most: 0,
-            tokens: 0,
-            leaves: Vec::new(),
-            apart: 0,
-            shortest: i64::MAX,
-        }
-    }
+    shortest: Option<i64>,
 }
 
 impl Below {
-    fn take(
-        &mut self,
-        bins: usize,
-        tokens: i64,
-        leaf: bool,
-        length: i64,
-        (start, shortest): (i64, i64),
-        most: i64,
-    ) {
-        self.least += 1;
-        self.most = self.most.max(bins);
-        self.tokens += tokens;
-        self.shortest = self.shortest.min(shortest);
-        if leaf {
-            self.leaves.push(length);
-        }
-        // All its requests take more than half of what the bins have left below the parent.
-        if 2 * (shortest - start) > most - start {
-            self.apart += bins;
-        }
-    }
-
     fn bins(&self, room: i64) -> usize {
-        if self.least == 0 {
+        if self.children == 0 {
             return 1;
         }
         let mut bins = self.most.max(self.apart);

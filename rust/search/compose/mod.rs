@@ -397,33 +397,25 @@ fn build_all<P: Price>(
 }
 
 /// Prices every bin; one that does not fit gives its last atoms back, and these fill bins anew.
-fn settled<P: Price>(shop: &mut Shop<'_, P>, bins: Vec<Bin>) -> Result<Vec<Bin>> {
-    let (mut made, mut back) = (Vec::new(), Vec::new());
-    for bin in bins.into_iter().filter(|bin| !bin.atoms.is_empty()) {
-        if bin.atoms.len() == 1 || shop.left(&bin.atoms)?.is_some() {
-            made.push(bin);
-            continue;
-        }
-        let mut cover = Cover::new(shop.forest);
-        let length = shop.reach(&bin.atoms, &mut cover)?;
-        let mut length = length.min(bin.atoms.len() - 1).max(1);
-        while length > 1 && shop.left(&bin.atoms[..length])?.is_none() {
-            length /= 2;
-        }
-        back.extend_from_slice(&bin.atoms[length..]);
-        made.push(shop.bin_of(&bin.atoms[..length]));
-    }
-    while !back.is_empty() {
-        let runs = build::runs(shop, &back)?;
-        back = Vec::new();
-        for bin in runs {
-            let mut length = bin.atoms.len();
+fn settled<P: Price>(shop: &mut Shop<'_, P>, mut bins: Vec<Bin>) -> Result<Vec<Bin>> {
+    let mut made = Vec::new();
+    let mut cover = Cover::new(shop.forest);
+    while !bins.is_empty() {
+        let mut back = Vec::new();
+        for bin in bins.into_iter().filter(|bin| !bin.atoms.is_empty()) {
+            let count = bin.atoms.len();
+            if count == 1 || shop.left(&bin.atoms)?.is_some() {
+                made.push(bin);
+                continue;
+            }
+            let mut length = shop.reach(&bin.atoms, &mut cover)?.min(count - 1);
             while length > 1 && shop.left(&bin.atoms[..length])?.is_none() {
                 length /= 2;
             }
             back.extend_from_slice(&bin.atoms[length..]);
             made.push(shop.bin_of(&bin.atoms[..length]));
         }
+        bins = build::runs(shop, &back)?;
     }
     Ok(made)
 }
