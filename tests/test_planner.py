@@ -559,6 +559,29 @@ def test_a_refusal_and_its_changes_speak_of_the_even_share() -> None:
         plans.wave(Requests([LONG]))
 
 
+@pytest.mark.parametrize("cp", [2, 8])
+@pytest.mark.parametrize("model", ["qwen3-8b", "qwen3.6-35b-a3b"])
+def test_what_runs_is_never_slower_than_full_sharing(
+    corpora: dict[str, list[np.ndarray]], model: str, cp: int
+) -> None:
+    facts = models.get(model)
+    layers = {"layers": facts.layers, "gdn_layers": facts.gdn_layers, "uses_gdn": True}
+    tokens = Scoring(version=2, coefficients=(1, *[0] * 9), cp=cp, **layers)
+    shares_less = 0
+    for name, sequences in corpora.items():
+        for count, available in ((12, "70GiB"), (40, "200GiB")):
+            job = (facts, Topology(cp=cp), Training(lora_rank=8), available)
+            pool = Requests(sequences[:count])
+            wave = Planner(*job, margin=0.0).wave(pool)
+            full = Planner(*job, margin=0.0, scoring=tokens).plan(Requests(sequences[: wave.width]))
+            assert wave.plan.packed_tokens >= full.packed_tokens
+            shares_less += wave.plan.packed_tokens > full.packed_tokens
+            assert wave.plan.time_ms is not None
+            assert full.time_ms is not None
+            assert wave.plan.time_ms <= full.time_ms, (name, count)
+    assert shares_less
+
+
 def test_the_objective_decides_between_widths_that_fit() -> None:
     sequences = [np.arange(n) + n for n in (60_000, 1000, 40_000, 900, 30_000, 50_000)]
     taken = {}

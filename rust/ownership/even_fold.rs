@@ -7,8 +7,6 @@
 use super::bounds::time_bound;
 use super::fastest::proven;
 use super::profiled::Span;
-use super::reference::{TIE_MS, stage_limit};
-use super::time::Plan;
 use super::{Asked, Ownership, Workspace, even_cuts, part_of_each, spans_of};
 use crate::cancel;
 use crate::error::Result;
@@ -27,22 +25,7 @@ pub(super) fn own(asked: &Asked<'_>, work: &mut Workspace) -> Result<Ownership> 
     }
     let mut cuts = Vec::new();
     even_cuts(chunks, ranks, &mut cuts);
-    let mut best: Option<(Plan, Vec<u32>, usize)> = None;
-    for stages in 1..=stage_limit(asked.settings, chunks) {
-        work.search.evaluator.set_stages(stages, chunks);
-        let owners = fold_blocks(asked, work, &cuts)?;
-        let spans = spans_of(&owners);
-        let evaluator = &mut work.search.evaluator;
-        let plan = evaluator.spans(&spans, ranks, &work.pairs, asked.settings);
-        if best
-            .as_ref()
-            .is_none_or(|best| plan.score + TIE_MS < best.0.score)
-        {
-            best = Some((plan, owners, stages));
-        }
-    }
-    let (plan, owners, stages) = best.unwrap_or_default();
-    work.search.evaluator.set_stages(stages, chunks);
+    let (plan, owners) = work.best_stages(asked, |work| fold_blocks(asked, work, &cuts))?;
     let made = work.made_of("even_fold".to_owned(), asked, owners, &plan);
     let bound = time_bound(asked.settings, &work.pairs, ranks, made.most_tokens);
     Ok(Ownership {

@@ -192,7 +192,8 @@ fn farthest(mut low: usize, mut last: usize, holds: impl Fn(usize) -> bool) -> u
     low
 }
 
-/// Runs the programme for every number of stages; the bound, lowered against rounding.
+/// Runs the programme for every number of stages; the bound, lowered against rounding. It holds
+/// within every tighter limit too, whose owners are all among those that it is below.
 fn prove(
     asked: &Asked<'_>,
     work: &mut Workspace,

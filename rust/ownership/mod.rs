@@ -353,25 +353,35 @@ fn timed(
     let mut work = Workspace::default();
     work.pairs.build(segments, chunk)?;
     let asked = Asked::new(segments, ranks, settings);
-    let spans = spans_of(owners);
-    let mut best: Option<(usize, Plan)> = None;
-    for stages in 1..=reference::stage_limit(settings, owners.len()) {
-        crate::cancel::check()?;
-        work.search.evaluator.set_stages(stages, owners.len());
-        let plan = work
-            .search
-            .evaluator
-            .spans(&spans, ranks, &work.pairs, settings);
-        if best
-            .as_ref()
-            .is_none_or(|(_, best)| plan.score + reference::TIE_MS < best.score)
-        {
-            best = Some((stages, plan));
+    let (plan, owners) = work.best_stages(&asked, |_| Ok(owners.to_vec()))?;
+    Ok(work.made_of(String::new(), &asked, owners, &plan))
+}
+
+impl Workspace {
+    /// The owners for each number of fetch stages, timed; those of the fastest, whose stages the
+    /// evaluator then holds.
+    fn best_stages(
+        &mut self,
+        asked: &Asked<'_>,
+        mut owners: impl FnMut(&mut Self) -> Result<Vec<u32>>,
+    ) -> Result<(Plan, Vec<u32>)> {
+        let chunks = self.pairs.len();
+        let mut best: Option<(Plan, Vec<u32>, usize)> = None;
+        for stages in 1..=reference::stage_limit(asked.settings, chunks) {
+            crate::cancel::check()?;
+            self.search.evaluator.set_stages(stages, chunks);
+            let owners = owners(self)?;
+            let (spans, evaluator) = (spans_of(&owners), &mut self.search.evaluator);
+            let plan = evaluator.spans(&spans, asked.ranks, &self.pairs, asked.settings);
+            let faster = |best: &(Plan, _, _)| plan.score + reference::TIE_MS < best.0.score;
+            if best.as_ref().is_none_or(faster) {
+                best = Some((plan, owners, stages));
+            }
         }
+        let (plan, owners, stages) = best.unwrap_or_default();
+        self.search.evaluator.set_stages(stages, chunks);
+        Ok((plan, owners))
     }
-    let (stages, plan) = best.unwrap_or_default();
-    work.search.evaluator.set_stages(stages, owners.len());
-    Ok(work.made_of(String::new(), &asked, owners.to_vec(), &plan))
 }
 
 /// Runs of chunks with one owner.

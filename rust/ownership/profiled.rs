@@ -6,8 +6,8 @@
 
 use std::cmp::Ordering;
 
-use super::contiguous;
 use super::settings::{StageWork, WorkloadProfile, ceil_div};
+use super::{contiguous, part_of_each};
 use crate::cancel;
 use crate::error::{Error, Result};
 use crate::fields::result;
@@ -208,18 +208,8 @@ pub(super) fn owners(spans: &[Span]) -> impl Iterator<Item = u32> + '_ {
 
 /// Spans from cuts, neighbours of one owner joined.
 fn spans_of(cuts: &[u32], rank_of: impl Fn(u32) -> u32) -> Vec<Span> {
-    let mut spans: Vec<Span> = Vec::with_capacity(cuts.len() - 1);
-    for (slab, pair) in cuts.windows(2).enumerate() {
-        let (low, high, rank) = (pair[0], pair[1], rank_of(slab as u32));
-        if low == high {
-            continue;
-        }
-        match spans.last_mut() {
-            Some(last) if last.rank == rank => last.high = high,
-            _ => spans.push(Span { low, high, rank }),
-        }
-    }
-    spans
+    let owners: Vec<u32> = part_of_each(cuts).into_iter().map(rank_of).collect();
+    super::spans_of(&owners)
 }
 
 fn count_ranges(spans: &[Span], ranks: usize) -> Vec<u32> {

@@ -27,7 +27,7 @@ use crate::measures::{self, Requests};
 use crate::ownership::OwnershipSettings;
 use crate::price::{Program, root};
 use crate::search::width::Strategy;
-use forest::Forest;
+use forest::{Cover, Forest};
 
 pub use attempts::Attempt;
 pub use observed::{Observation, Observed, Rates};
@@ -103,6 +103,11 @@ settings! {
 }
 
 impl Settings {
+    /// Groups are dealt in blocks.
+    fn deals_blocks(&self) -> bool {
+        self.blocks && self.dp > 1
+    }
+
     /// Modelled times decide between the widths that fit.
     fn times_decide(&self) -> bool {
         !self.reference && !self.widest && self.cp > 1
@@ -138,7 +143,7 @@ pub struct Engine {
     pool: Arc<Requests>,
     /// The groups in the order in which waves take them; that of the pool without one.
     order: Option<Vec<u32>>,
-    /// The pool's trees, where groups are dealt in blocks.
+    /// The pool's trees, where groups are dealt in blocks or times are compared.
     forest: Option<Forest>,
     /// Modelled picoseconds of what is left before each place of the order, where times are compared.
     left: Vec<i64>,
@@ -171,14 +176,13 @@ impl Engine {
             root::APART_BYTES,
             root::OUTPUT,
         ];
-        let blocks = settings.blocks && settings.dp > 1;
         let (mut forest, mut left) = (None, Vec::new());
-        if blocks || settings.times_decide() {
+        if settings.deals_blocks() || settings.times_decide() {
             let made = Forest::new(&pool, &settings)?;
             let group = |place| order.as_ref().map_or(place, |order| order[place] as usize);
             let requests = |place| pool.group(group(place)).map(|request| request as u32);
             left = made.left((0..pool.groups()).map(requests));
-            forest = blocks.then_some(made);
+            forest = Some(made);
         }
         let adapters = pool.adapters.iter().map(|_| settings.adapter_rank);
         Ok(Self {
@@ -216,10 +220,9 @@ impl Engine {
     pub fn deal(&self, start: usize, width: usize) -> Vec<usize> {
         let Settings { dp, dp_rank, .. } = self.settings;
         let places = start..start + width;
-        let group =
-            |place: usize| (self.order.as_ref()).map_or(place, |order| order[place] as usize);
+        let group = |place| self.group(place);
         let blocks = (self.forest.as_ref())
-            .filter(|_| width > dp)
+            .filter(|_| self.settings.deals_blocks() && width > dp)
             .and_then(|forest| {
                 let requests = |place| self.pool.group(group(place)).map(|r| r as u32);
                 let groups: Vec<Vec<u32>> =
@@ -234,6 +237,30 @@ impl Engine {
                 .collect(),
             None => places.skip(dp_rank).step_by(dp).map(group).collect(),
         }
+    }
+
+    /// The group at a place of the order.
+    fn group(&self, place: usize) -> usize {
+        (self.order.as_ref()).map_or(place, |order| order[place] as usize)
+    }
+
+    /// Of the widths from half of `most` on the one that leaves least of its own work to be done once
+    /// more, the widest of equals: often where no shared prefix is cut.
+    fn cut(&self, start: usize, most: usize) -> Option<usize> {
+        let mut cover = Cover::new(self.forest.as_ref()?);
+        let mut best: Option<(f64, usize)> = None;
+        for width in 1..=most {
+            for request in self.pool.group(self.group(start + width - 1)) {
+                cover.add(request as u32);
+            }
+            if 2 * width >= most && width % self.settings.dp == 0 {
+                let taken = self.work(start, width) as f64 / cover.time.max(1) as f64;
+                if best.is_none_or(|(most, _)| taken >= most) {
+                    best = Some((taken, width));
+                }
+            }
+        }
+        best.map(|best| best.1)
     }
 
     /// Modelled picoseconds that a wave, on all ranks, takes off what is left. What it shares with

@@ -103,29 +103,20 @@ impl Pricer {
         }
         let least = plan.required();
         self.own(share, &mut plan, known, true, &fits)?;
-        let mut best = None;
-        let mut time = plan.milliseconds();
-        for even in others {
-            if even.mode == Mode::Fitting {
-                probes.push(Probe::of_plan(0, &even, fits(&even)));
+        let mut best = (plan, least);
+        for mut plan in others {
+            let least = plan.required();
+            if plan.mode == Mode::Fitting {
+                probes.push(Probe::of_plan(0, &plan, fits(&plan)));
             }
-            if even.fit(available).usable() && even.covered >= plan.covered {
-                let mut timed = even.clone();
-                let known = self.own(share, &mut timed, None, false, &fits)?;
-                if timed.milliseconds() < time {
-                    time = timed.milliseconds();
-                    best = Some((even, known));
+            if plan.fit(available).usable() && plan.covered >= best.0.covered {
+                self.own(share, &mut plan, None, true, &fits)?;
+                if plan.milliseconds() < best.0.milliseconds() {
+                    best = (plan, least);
                 }
             }
         }
-        if let Some((even, known)) = best {
-            let mut proven = even.clone();
-            self.own(share, &mut proven, Some(known), true, &fits)?;
-            if proven.milliseconds() < plan.milliseconds() {
-                return Ok((proven, even.required()));
-            }
-        }
-        Ok((plan, least))
+        Ok(best)
     }
 
     /// Gives the packs of a plan the fastest owners found with which it still `fits`, and the

@@ -68,11 +68,12 @@ pub(super) struct Prober {
     loaded: Option<usize>,
     plans: BTreeMap<(usize, Mode), ForwardPlan>,
     best: BTreeMap<usize, Mode>,
-    /// Widths whose layouts were refined, and compared by modelled time.
+    /// Widths whose layouts were refined.
     refined: BTreeSet<usize>,
-    compared: BTreeSet<usize>,
-    /// Plans whose times were compared, with the owners that they began from.
-    timed: BTreeMap<(usize, Mode), (ForwardPlan, Fastest)>,
+    /// Plans whose times are compared, with the owners that they began from.
+    timed: BTreeMap<usize, (ForwardPlan, Fastest)>,
+    /// Plans as they run.
+    ran: BTreeMap<usize, (ForwardPlan, i64)>,
     estimates: BTreeMap<(usize, Kind), Estimate>,
 }
 
@@ -93,16 +94,16 @@ impl Prober {
             plans: BTreeMap::new(),
             best: BTreeMap::new(),
             refined: BTreeSet::new(),
-            compared: BTreeSet::new(),
             timed: BTreeMap::new(),
+            ran: BTreeMap::new(),
             estimates: BTreeMap::new(),
         }
     }
 
     /// Takes these requests as the share of width 0.
     pub(super) fn load(&mut self, requests: &[u32]) -> Result<()> {
-        (self.plans, self.timed) = Default::default();
-        (self.best, self.refined, self.compared) = Default::default();
+        (self.plans, self.timed, self.ran) = Default::default();
+        (self.best, self.refined) = Default::default();
         self.loaded = None;
         self.pricer.load(requests, &mut self.share)?;
         self.loaded = Some(0);
@@ -172,61 +173,62 @@ impl Prober {
             Some(Mode::Full) => Kind::PlanFull,
             Some(_) => Kind::PlanOptimal,
         };
-        self.run(width, kind).map(Some)
+        Ok(Some(self.run(width, kind)?.clone()))
     }
 
     /// The plan of a width that was priced, or is priced now.
     pub(super) fn take(&mut self, width: usize, kind: Kind) -> Result<ForwardPlan> {
         let mode = self.mode(width, kind)?;
-        self.plan(width, mode)?;
-        match self.plans.remove(&(width, mode)) {
-            Some(plan) => Ok(plan),
-            None => Err(crate::Error::Internal("a priced plan is missing")),
-        }
+        Ok(self.plan(width, mode)?.clone())
     }
 
     /// The plan of a width to be compared by its modelled time, with the fastest owners that its
     /// memory allows. Least work is not always least time: where its layout shares less, full
     /// sharing is timed.
     pub(super) fn timed(&mut self, width: usize, kind: Kind) -> Result<&ForwardPlan> {
-        let mut mode = self.executed(width, kind)?;
-        self.own(width, mode)?;
-        let compares = self.pricer.engine.times_layouts() && self.compared.insert(width);
-        if compares
-            && self.share.shares_less(&self.timed[&(width, mode)].0)
-            && self.priced(width, Mode::Full)?.usable()
-        {
-            self.own(width, Mode::Full)?;
-            if self.timed[&(width, Mode::Full)]
-                .0
-                .faster(&self.timed[&(width, mode)].0)
-            {
-                self.best.insert(width, Mode::Full);
-                mode = Mode::Full;
-            }
+        if self.ran.contains_key(&width) {
+            return Ok(&self.ran[&width].0);
         }
-        Ok(&self.timed[&(width, mode)].0)
+        if !self.timed.contains_key(&width) {
+            let mode = self.executed(width, kind)?;
+            let mut made = self.own(width, mode)?;
+            if self.pricer.engine.times_layouts()
+                && self.share.shares_less(&made.0)
+                && self.priced(width, Mode::Full)?.usable()
+            {
+                let full = self.own(width, Mode::Full)?;
+                if full.0.faster(&made.0) {
+                    self.best.insert(width, Mode::Full);
+                    made = full;
+                }
+            }
+            self.timed.insert(width, made);
+        }
+        Ok(&self.timed[&width].0)
     }
 
-    /// The plan of a width that runs, and its bytes at an even share; see [`Pricer::refine`].
-    pub(super) fn run(&mut self, width: usize, kind: Kind) -> Result<(ForwardPlan, i64)> {
-        let mode = self.executed(width, kind)?;
-        let plan = self.plan(width, mode)?.clone();
-        let known = self.timed.remove(&(width, mode)).map(|(_, known)| known);
-        self.share(width)?;
-        let first = self.probes.len();
-        let Self {
-            pricer,
-            share,
-            available,
-            probes,
-            ..
-        } = self;
-        let made = pricer.refine(share, plan, known, *available, probes)?;
-        for probe in &mut probes[first..] {
-            probe.width = width;
+    /// The plan of a width as it runs, and its bytes at an even share; see [`Pricer::refine`].
+    pub(super) fn run(&mut self, width: usize, kind: Kind) -> Result<&(ForwardPlan, i64)> {
+        if !self.ran.contains_key(&width) {
+            let mode = self.executed(width, kind)?;
+            let plan = self.plan(width, mode)?.clone();
+            let known = self.timed.get(&width).map(|(_, known)| known.clone());
+            self.share(width)?;
+            let first = self.probes.len();
+            let Self {
+                pricer,
+                share,
+                available,
+                probes,
+                ..
+            } = self;
+            let made = pricer.refine(share, plan, known, *available, probes)?;
+            for probe in &mut probes[first..] {
+                probe.width = width;
+            }
+            self.ran.insert(width, made);
         }
-        Ok(made)
+        Ok(&self.ran[&width])
     }
 
     /// The mode of the plan that is executed at a width.
@@ -237,16 +239,13 @@ impl Prober {
         self.mode(width, kind)
     }
 
-    fn own(&mut self, width: usize, mode: Mode) -> Result<()> {
-        if !self.timed.contains_key(&(width, mode)) {
-            let mut plan = self.plan(width, mode)?.clone();
-            self.share(width)?;
-            let available = self.available;
-            let fits = |plan: &ForwardPlan| plan.required() <= available;
-            let fastest = (self.pricer).own(&self.share, &mut plan, None, false, &fits)?;
-            self.timed.insert((width, mode), (plan, fastest));
-        }
-        Ok(())
+    fn own(&mut self, width: usize, mode: Mode) -> Result<(ForwardPlan, Fastest)> {
+        let mut plan = self.plan(width, mode)?.clone();
+        self.share(width)?;
+        let available = self.available;
+        let fits = |plan: &ForwardPlan| plan.required() <= available;
+        let fastest = (self.pricer).own(&self.share, &mut plan, None, false, &fits)?;
+        Ok((plan, fastest))
     }
 
     /// The plan of a width that does not run, with the times of an even share.

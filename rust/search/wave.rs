@@ -13,7 +13,7 @@ use super::{Engine, Profiles, Signature};
 use crate::error::{Error, Result};
 use crate::fields::result;
 use crate::measures::Measures;
-use crate::search::width::{self, Decisions, Geometry, Outcome, Stop};
+use crate::search::width::{self, Decisions, Geometry, Outcome, Probes, Stop};
 
 /// How a search ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +88,15 @@ result! {
     }
 }
 
+/// Widths whose rate at a first look is at least so much of the best are timed as they would run: a
+/// first look tries few limits of tokens, and proves nothing.
+const NEAR: f64 = 0.995;
+
+/// Less the modelled nanoseconds of a plan.
+fn nanoseconds(plan: &ForwardPlan) -> i64 {
+    -(plan.milliseconds().unwrap_or(0.0) * 1e6).round() as i64
+}
+
 /// One search from `start` on.
 pub struct Session {
     geometry: Geometry,
@@ -97,6 +106,8 @@ pub struct Session {
     exchange: Exchange,
     /// How the search ended, before times were compared.
     ended: Option<Outcome>,
+    /// Widths whose times are compared, ascending.
+    widths: Vec<usize>,
 }
 
 impl Session {
@@ -119,6 +130,7 @@ impl Session {
             prober: Prober::new(engine, profiles, start, available),
             exchange: Exchange::new(geometry, hint, strategy),
             ended: None,
+            widths: Vec::new(),
         })
     }
 
@@ -133,7 +145,7 @@ impl Session {
         if let Outcome::Wave(width, _) = outcome {
             self.decisions.choose(width, &mut self.prober)?;
         }
-        self.ended = Some(outcome);
+        self.ends(outcome);
         let times = self.times()?;
         self.fastest(&times)
     }
@@ -177,24 +189,38 @@ impl Session {
     /// Takes the third agreed table; entries of the fourth, which is empty where no times are
     /// compared.
     pub fn agree_refinement(&mut self, agreed: &[i64]) -> Result<usize> {
-        self.ended = Some(self.exchange.settle(&mut self.decisions, agreed)?);
-        Ok(self.timed().len())
+        let outcome = self.exchange.settle(&mut self.decisions, agreed)?;
+        self.ends(outcome);
+        Ok(self.widths.len())
     }
 
-    /// Computes the fourth table: less this rank's modelled nanoseconds of each width that may run.
+    /// Computes the fourth table: less this rank's modelled nanoseconds of each width that may run,
+    /// the least number where it does not. Those near the best are timed as they would run.
     pub fn times(&mut self) -> Result<Vec<i64>> {
-        let mut times = Vec::new();
-        for width in self.timed() {
+        let mut times = Vec::with_capacity(self.widths.len());
+        for &width in &self.widths {
             let kind = self.decisions.executed(width);
-            let plan = self.prober.timed(width, kind)?;
-            times.push(-(plan.milliseconds().unwrap_or(0.0) * 1e6).round() as i64);
+            times.push(if self.prober.probe(width, kind)?.usable() {
+                nanoseconds(self.prober.timed(width, kind)?)
+            } else {
+                -i64::MAX
+            });
+        }
+        let rates = self.rates(&times);
+        let best = rates.iter().copied().fold(0.0, f64::max);
+        for (at, rate) in rates.into_iter().enumerate() {
+            if rate >= NEAR * best {
+                let width = self.widths[at];
+                let kind = self.decisions.executed(width);
+                times[at] = nanoseconds(&self.prober.run(width, kind)?.0);
+            }
         }
         Ok(times)
     }
 
     /// Takes the fourth agreed table and ends the search.
     pub fn finish(&mut self, agreed: &[i64]) -> Result<SearchResult> {
-        let entries = self.timed().len();
+        let entries = self.widths.len();
         if self.ended.is_none() || agreed.len() != entries {
             return Err(Error::input(format!(
                 "the agreed table of times has {} entries: agree_refinement asks for {entries}",
@@ -204,18 +230,33 @@ impl Session {
         self.fastest(agreed)
     }
 
-    /// Widths whose times are compared: from half of what the search took on, if there are several.
-    fn timed(&self) -> Vec<usize> {
-        match self.ended {
-            Some(Outcome::Wave(width, _))
-                if self.prober.pricer.engine.settings().times_decide() =>
-            {
-                let mut widths = self.decisions.usable(width);
-                widths.retain(|&one| 2 * one >= width);
-                if widths.len() < 2 { Vec::new() } else { widths }
-            }
-            _ => Vec::new(),
+    /// Keeps how the search ended, and the widths whose times are compared: if there are several,
+    /// those from half of what it took on, and where the pool is best cut.
+    fn ends(&mut self, outcome: Outcome) {
+        self.ended = Some(outcome);
+        self.widths.clear();
+        let engine = &self.prober.pricer.engine;
+        if let (Outcome::Wave(width, _), true) = (outcome, engine.settings().times_decide()) {
+            self.widths = self.decisions.usable(width);
+            self.widths.retain(|&one| 2 * one >= width);
+            self.widths.extend(engine.cut(self.prober.start, width));
+            self.widths.sort_unstable();
+            self.widths.dedup();
         }
+        if self.widths.len() < 2 {
+            self.widths.clear();
+        }
+    }
+
+    /// Work per modelled time of each width.
+    fn rates(&self, times: &[i64]) -> Vec<f64> {
+        let (engine, start) = (&self.prober.pricer.engine, self.prober.start);
+        let work = |&width: &usize| engine.work(start, width) as f64;
+        let widths = self.widths.iter().map(work);
+        (widths
+            .zip(times)
+            .map(|(work, &time)| work / (-time).max(1) as f64))
+        .collect()
     }
 
     /// Ends the search with the width of most work per modelled time, the widest of equals.
@@ -223,12 +264,16 @@ impl Session {
         let Some(outcome) = self.ended else {
             return Err(Error::Internal("a search has not ended"));
         };
-        let widths = self.timed();
-        let (engine, start) = (&self.prober.pricer.engine, self.prober.start);
-        let rate = |at: usize| engine.work(start, widths[at]) as f64 / (-table[at]).max(1) as f64;
-        let best = (0..widths.len()).max_by(|&a, &b| rate(a).total_cmp(&rate(b)));
-        match best.and_then(|at| Some((widths[at], *widths.get(at + 1)?))) {
-            Some((width, wider)) => self.end(Outcome::Wave(width, Stop::Time(wider))),
+        let rates = self.rates(table);
+        let runs: Vec<usize> = (0..table.len())
+            .filter(|&at| table[at] > -i64::MAX)
+            .collect();
+        let best = (0..runs.len()).max_by(|&a, &b| rates[runs[a]].total_cmp(&rates[runs[b]]));
+        match best.and_then(|at| Some((runs[at], *runs.get(at + 1)?))) {
+            Some((at, wider)) => self.end(Outcome::Wave(
+                self.widths[at],
+                Stop::Time(self.widths[wider]),
+            )),
             None => self.end(outcome),
         }
     }
@@ -248,7 +293,7 @@ impl Session {
             Outcome::Split => return self.split(),
         };
         let executed = self.decisions.executed(width);
-        let (planned, least) = self.prober.run(width, executed)?;
+        let (planned, least) = self.prober.run(width, executed)?.clone();
         let decided = self.decisions.decided(width);
         let required = match decided {
             Some(kind) => self.prober.required(width, kind)?,
@@ -266,12 +311,11 @@ impl Session {
             _ => None,
         };
         Ok(SearchResult {
-            required,
             least,
             cold: !planned.covered,
             stop,
             stopped,
-            ..SearchResult::whole(width, self.prober.groups(width), planned)
+            ..SearchResult::made(width, self.prober.groups(width), required, vec![planned])
         })
     }
 
@@ -283,16 +327,16 @@ impl Session {
 }
 
 impl SearchResult {
-    /// One forward, after attempts to split it.
-    fn whole(width: usize, groups: Vec<usize>, plan: ForwardPlan) -> Self {
+    /// One forward or several, after attempts to split it.
+    fn made(width: usize, groups: Vec<usize>, required: i64, plans: Vec<ForwardPlan>) -> Self {
         Self {
             kind: Ending::Wave,
             width,
             groups,
-            required: plan.required(),
-            least: plan.required(),
+            required,
+            least: required,
             cold: true,
-            plans: vec![plan],
+            plans,
             part_requests: Vec::new(),
             stopped: None,
             attempts: Vec::new(),
@@ -309,31 +353,19 @@ fn after_attempts(width: usize, groups: Vec<usize>, fallback: Fallback) -> Searc
     match fallback {
         Fallback::Whole(plan, least) => SearchResult {
             least,
-            ..SearchResult::whole(width, groups, *plan)
+            ..SearchResult::made(width, groups, plan.required(), vec![*plan])
         },
         Fallback::Split(split) => SearchResult {
             kind: Ending::Split,
-            width,
-            groups,
-            required: split.required,
             least: split.least,
-            cold: true,
-            plans: split.parts,
             part_requests: split.requests,
-            stopped: None,
-            attempts: Vec::new(),
-            unsplittable: false,
-            probes: Vec::new(),
-            rejected: 0,
-            stop: Stop::Memory(width),
+            ..SearchResult::made(width, groups, split.required, split.parts)
         },
         Fallback::Refused(refusal) => SearchResult {
             kind: Ending::Refused,
-            required: refusal.required,
-            least: refusal.required,
             attempts: refusal.attempts,
             unsplittable: refusal.unsplittable,
-            ..SearchResult::whole(width, groups, refusal.plan)
+            ..SearchResult::made(width, groups, refusal.required, vec![refusal.plan])
         },
     }
 }
