@@ -174,6 +174,8 @@ def _notes(results: Sequence[tuple[Job, Outcome]], swept: Sequence[str]) -> list
     if swept:
         named = ", ".join(name.upper() for name in swept)
         lines.append(f"{named} took powers of two, where model and GPUs can be divided so")
+    if len(jobs) == 1:
+        lines.append("--gpus 8, without any ranks, tries TP, CP, PP and EP")
     if any(job.ep > 1 for job in jobs):
         lines.append("EP takes no GPUs of its own: expert ranks span DP, TP and CP ranks")
     if any(job.tp > 1 and not job.sequence_parallel for job in jobs):
