@@ -32,7 +32,8 @@ from waveplan.refusal import WaveRefused
 from waveplan.report.data import collect, rank_prices
 from waveplan.report.html import milliseconds
 from waveplan.report.html import page as page_of
-from waveplan.report.summary import summary
+from waveplan.report.page import chart, unbroken
+from waveplan.report.summary import summary, wave_table
 from waveplan.report.sweep import collect as collect_sweep
 from waveplan.report.sweep import page as sweep_page
 from waveplan.sequences.requests import Requests
@@ -201,6 +202,33 @@ def test_plots_give_the_times_and_bytes_of_the_page(
         assert f">{milliseconds(rank['forward_ms'] + rank['backward_ms'])}</td>" in page
 
 
+def test_times_of_a_column_have_one_unit() -> None:
+    waves = [
+        {**wave, "time_ms": size}
+        for wave, size in zip(case("tight")["waves"], (9e3, 2e4), strict=False)
+    ]
+    table = wave_table(waves)
+    assert [row[table.columns.index("time")] for row in table.rows] == ["9.00 s", "20.00 s"]
+
+
+def test_a_number_over_a_bar_stands_clear_of_the_limit() -> None:
+    made = chart("of", [[95.0], [100.0], [50.0]], "{:g}".format, line=("at most", 100.0))
+    assert "; <b>at most</b></figcaption>" in made
+    shifts = re.findall(r'<span style="bottom:([\d.]+)%">(\d+)</span>', made)
+    assert shifts == [("105.26", "95"), ("100.00", "100"), ("100.00", "50")]
+
+
+def test_ranks_do_not_break() -> None:
+    assert unbroken("on DP 8 TP 2 SP, 16 GPUs") == "on DP\u00a08\u00a0TP\u00a02\u00a0SP, 16 GPUs"
+
+
+def test_widths_that_were_tried_say_what_is_priced() -> None:
+    text = page_of(case("shares"))
+    assert "the share of the DP rank that requires most in the wave, at an even share of" in text
+    assert "Layouts: optimal, least work" in text
+    assert "A figure here is of one layout of a width;" in page_of(case("one rank"))
+
+
 def test_cases_are_what_they_are_called() -> None:
     assert len(case("hundreds of waves")["waves"]) > 200
     assert case("no wave")["waves"] == []
@@ -343,7 +371,11 @@ addEventListener("load", () => {
     wide: wide.map(node => node.outerHTML.slice(0, 80)),
     requests: performance.getEntriesByType("resource").map(entry => entry.name),
     headings: [...document.querySelectorAll("h2")].map(node => node.textContent),
-    tall: Math.max(0, ...[...document.querySelectorAll("tr")].map(row => row.offsetHeight)),
+    tall: Math.max(0, ...[...document.querySelectorAll("tr")]
+      .filter(row => getComputedStyle(row).display === "table-row").map(row => row.offsetHeight)),
+    cut: [...document.querySelectorAll("pre,.records .scroll")]
+      .filter(node => node.scrollWidth > node.clientWidth + 1)
+      .map(node => node.outerHTML.slice(0, 80)),
     ink: getComputedStyle(document.body).color,
   }), "*");
 });
@@ -401,6 +433,7 @@ def test_chromium_shows_it_without_errors_requests_or_overflow(name: str, tmp_pa
         assert found["scroll"] <= width
         assert found["wide"] == []
         assert found["tall"] < 200
+        assert found["cut"] == []
         assert found["headings"][0] == "Memory of one GPU"
         assert ("Refused requests" in found["headings"]) == bool(data["refused"])
         assert ("Owners" in found["headings"]) == (data["owners"] is not None)
@@ -417,9 +450,15 @@ def test_chromium_shows_a_sweep(tmp_path: Path) -> None:
     data = collect_sweep(
         results, [wanted[0].model_text()], {"command": "waveplan sweep " + "x" * 300}
     )
+    # What is refused stands openly under what is not, with its reasons.
+    above, _, below = sweep_page(data).partition(" cannot plan every request</h3>")
+    reasons = [html.escape(row["reason"]) for row in data["rows"] if row["status"] == "refused"]
+    assert reasons
+    assert all(reason in below.partition("<details>")[0] for reason in reasons)
+    assert 'class="note"' not in above
     for width in (1280, 390):
         found = shown(data, width, tmp_path, made=sweep_page)
-        assert found["console"] == found["requests"] == found["wide"] == []
+        assert found["console"] == found["requests"] == found["wide"] == found["cut"] == []
         assert found["scroll"] <= width
         assert found["headings"] == ["Configurations", "Assumed"]
 

@@ -17,6 +17,7 @@ from waveplan.report.page import (
     origin,
     section,
     tiles,
+    unbroken,
 )
 from waveplan.report.summary import count, milliseconds, share, wave_table
 from waveplan.report.table import Markup, Table
@@ -58,6 +59,17 @@ WORDS = {
     "width": "how many requests (or groups of them) the search puts in a wave",
 }
 """What the words of the page mean."""
+LAYOUTS = {
+    "optimal": "least work",
+    "fitting": "least work among those with fewer packed tokens",
+    "full": "all prefixes stored once",
+    "reference": "the reference planner's",
+    "bound:unshared": "a bound without sharing",
+    "bound:shared": "a bound with all prefixes stored once",
+    "estimate:full": "all prefixes stored once, estimated without a plan",
+    "estimate:optimal": "least work, estimated without a plan",
+}
+"""What the layouts of probes are."""
 LABELLED = 0.075, 0.045
 """The least width and height of a box with its label inside."""
 
@@ -124,7 +136,7 @@ def _head(data: dict[str, Any]) -> str:
             *_next(data["more"]),
         ]
     return (
-        f'<header><p class="brand">{escape(data["title"])}, {count(data["gpus"], "GPU")}</p>'
+        f'<header><p class="brand">{escape(unbroken(data["title"]))}, {count(data["gpus"], "GPU")}</p>'
         f"<h1>{escape(data['answer'])}</h1>{tiles(facts)}"
         f'<div class="job">{lines}</div></header>'
     )
@@ -293,6 +305,8 @@ def _waves(data: dict[str, Any]) -> str:
         if dp <= 8
         else [[max(w["shares"], key=lambda s: s["required"])] for w in waves]
     )
+    slowest = max(wave["time_ms"] for wave in waves)
+    unit, scale = ("s", 1000) if slowest >= 1000 else ("ms", 1)
     parts = [
         chart(
             "required by each wave, GiB",
@@ -301,9 +315,9 @@ def _waves(data: dict[str, Any]) -> str:
             line=(f"available {format_bytes(data['available'])}", data["available"] / GIB),
         ),
         chart(
-            "modelled time of each wave, ms",
-            [[share["time_ms"] for share in wave] for wave in shares],
-            lambda value: f"{value:,.0f}" if value >= 10 else f"{value:.3g}",
+            f"modelled time of each wave, {unit}",
+            [[share["time_ms"] / scale for share in wave] for wave in shares],
+            lambda value: f"{value:,.0f}" if value >= 100 else f"{value:.3g}",
         ),
     ]
     both = f'<div class="two">{"".join(parts)}</div>' + (key(ranks) if 1 < dp <= 8 else "")
@@ -316,7 +330,7 @@ def _waves(data: dict[str, Any]) -> str:
                 f"{share['requests']:,}",
                 f"{share['packed_tokens']:,}",
                 format_bytes(share["required"]),
-                milliseconds(share["time_ms"]),
+                milliseconds(share["time_ms"], slowest),
             )
             for wave in waves
             for share in wave["shares"]
@@ -325,9 +339,9 @@ def _waves(data: dict[str, Any]) -> str:
         folds = folded(
             "Share of each DP rank",
             "What every data-parallel rank runs of each wave.",
-            Table("", columns, lines, right=columns).html(),
+            Table("", columns, lines, right=columns).html("records"),
         )
-    return section("Waves", "", both, wave_table(waves).html(), folds)
+    return section("Waves", "", both, wave_table(waves).html("records"), folds)
 
 
 def _owners(data: dict[str, Any]) -> str:
@@ -359,7 +373,7 @@ def _owners(data: dict[str, Any]) -> str:
                 tokens,
                 bar([(tokens, rank["tokens"], colour)], most),
                 format_bytes(rank["required"]),
-                *((milliseconds(both), bar(times, slowest)) if slowest else ()),
+                *((milliseconds(both, slowest), bar(times, slowest)) if slowest else ()),
             )
         )
     head = ["CP rank", "local tokens", "", "required"]
@@ -372,7 +386,7 @@ def _owners(data: dict[str, Any]) -> str:
         f"{owners['chunk']:,}, from first to last, by the CP rank that owns them. Attention is the "
         "modelled time of one layer, forward (dark) and backward (light), with communication.",
         f'<div class="strip">{strip}</div>',
-        Table("", head, rows, right={*head} - {"", " "}).html("ranks"),
+        Table("", head, rows, right={*head} - {"", " "}).html("ranks records"),
     )
 
 
@@ -418,12 +432,13 @@ def _tree(data: dict[str, Any]) -> str:
 def _details(data: dict[str, Any]) -> str:
     parts = []
     if data["explain"]:
+        lines = "".join(f"<span>{escape(line)}</span>" for line in data["explain"].split("\n"))
         parts.append(
             folded(
                 "How the price adds up",
                 f"Every charge of wave {data['tightest']}. A line is the sum or the largest of those "
                 "indented below it; * marks what decides.",
-                f"<pre>{escape(data['explain'])}</pre>",
+                f"<pre>{lines}</pre>",
             )
         )
     right = ("wave", "width", "packed", "required")
@@ -440,10 +455,18 @@ def _details(data: dict[str, Any]) -> str:
     ]
     if rows:
         head = ("wave", "width", "layout", "packed", "required", "fits")
+        share = "the share of the DP rank that requires most in the wave" if data["dp"] > 1 else ""
+        even = "an even share of tokens on each CP rank" if data["cp"] > 1 else ""
+        what = ", at ".join(part for part in (share, even) if part) or "one layout of a width"
+        runs = "owners and layout" if even else "layout"
+        layouts = {probe["layout"]: LAYOUTS[probe["layout"]] for probe in data["probes"]}
+        named = "; ".join(f"{name}, {text}" for name, text in layouts.items())
         parts.append(
             folded(
                 "Widths that were tried",
-                "The search prices a width, then a wider one while it fits, then those between.",
+                "The search prices a width, then a wider one while it fits, then those between. A "
+                f"figure here is of {what}; the wave that runs is priced with the {runs} that it runs "
+                f"with, so it may require more or less. Layouts: {named}.",
                 Table("", head, rows, right=right).html(),
             )
         )
@@ -460,7 +483,7 @@ def _doubtful(data: dict[str, Any]) -> str:
         "Rules in doubt",
         "Uncharged rules charge nothing; unmeasured ones charge beyond where they were checked. "
         + data["margin"],
-        Table("", ("rule", "state", "why"), rows).html("long"),
+        Table("", ("rule", "state", "why"), rows).html("long records"),
     )
 
 
@@ -480,6 +503,6 @@ def _refused(data: dict[str, Any]) -> str:
     return section(
         "Refused requests",
         "These do not run; the rest is planned.",
-        Table("", (*right, "why"), rows, right=right).html(),
+        Table("", (*right, "why"), rows, right=right).html("records"),
         _changes(data["refused_changes"], "the hardest of them"),
     )

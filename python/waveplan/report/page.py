@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -24,6 +25,7 @@ __all__ = [
     "origin",
     "section",
     "tiles",
+    "unbroken",
 ]
 
 # Okabe-Ito, which stays apart for colour-blind readers; the last is for everything else.
@@ -32,6 +34,8 @@ COLOURS = tuple(
 )
 NUMBERED = 10
 """Bars of a chart that still have their numbers over them."""
+LETTERS = 0.1
+"""The height of such a number in a chart."""
 STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 
 
@@ -94,6 +98,12 @@ def bar(parts: Iterable[tuple[str, float, str]], full: float, mark: float | None
     return Markup(f'<div class="bar">{made}{line}</div>')
 
 
+def unbroken(text: str) -> str:
+    """Return a text in which ranks such as DP 8 TP 2 SP stay on one line."""
+    ranks = r"\b[CDEPT]P \d+(?: [CDEPT]P \d+)*(?: SP)?"
+    return re.sub(ranks, lambda found: found[0].replace(" ", "\u00a0"), text)
+
+
 def key(items: Iterable[tuple[str, str]]) -> str:
     """Return the names of colours."""
     spans = (f'<span><b style="background:{c}"></b>{escape(name)}</span>' for name, c in items)
@@ -119,25 +129,29 @@ def chart(
         for i in range(round(full / step) + 1)
     )
     bars = sum(map(len, groups))
+    limit = line[1] if line else 0.0
+
+    def over(value: float) -> str:
+        """A number over its bar, and over the limit where that would strike it through."""
+        lift = 100 * limit / value if value and 0 <= limit - value < LETTERS * full else 100
+        return f'<span style="bottom:{lift:.2f}%">{escape(text(value))}</span>'
+
     every = max(1, math.ceil(len(groups) / 12))
     columns = ""
     for i, group in enumerate(groups):
         drawn = "".join(
             f'<i style="height:{100 * value / full:.2f}%;background:{COLOURS[rank % 8]}" '
-            f'title="{escape(text(value))}">'
-            + (f"<span>{escape(text(value).split(' ')[0])}</span>" if bars <= NUMBERED else "")
-            + "</i>"
+            f'title="{escape(text(value))}">' + (over(value) if bars <= NUMBERED else "") + "</i>"
             for rank, value in enumerate(group)
         )
         number = f"<em>{i + 1}</em>" if i % every == 0 else ""
         columns += f"<div>{drawn}{number}</div>"
-    limit = ""
-    if line is not None:
-        limit = f'<s style="bottom:{100 * line[1] / full:.2f}%"><span>{escape(line[0])}</span></s>'
+    drawn = f'<s style="bottom:{100 * limit / full:.2f}%"></s>' if line else ""
+    named = f"; <b>{escape(line[0])}</b>" if line else ""
     few = " few" if len(groups) <= 6 else " many" if bars > 80 else ""
     return (
-        f'<figure><figcaption>{escape(name)}</figcaption><div class="chart" role="img" '
-        f'aria-label="{escape(name)}">{ticks}{limit}<div class="columns{few}">{columns}</div>'
+        f'<figure><figcaption>{escape(name)}{named}</figcaption><div class="chart" role="img" '
+        f'aria-label="{escape(name)}">{ticks}{drawn}<div class="columns{few}">{columns}</div>'
         "</div></figure>"
     )
 

@@ -216,7 +216,7 @@ WAVE: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "packed": lambda one: integer(one["packed_tokens"]),
     "saved": lambda one: f"{1 - one['packed_tokens'] / max(1, one['logical_tokens']):.0%}",
     "required": lambda one: format_bytes(one["required"]),
-    "time": lambda one: milliseconds(one["time_ms"]),
+    "time": lambda one: milliseconds(one["time_ms"], one["slowest"]),
     "busiest": lambda one: integer(one["busiest"]),
     "balance": lambda one: f"{one['balance']:.2f}",
     "DP rank": lambda one: integer(one["dp_rank"]),
@@ -252,7 +252,8 @@ def wave_table(waves: Sequence[Mapping[str, Any]]) -> Table:
     names = [name for name in WAVE if name not in left_out]
     right = {*names[:-1]}
     about = {name: text for name, text in ABOUT.items() if dp > 1 or name != "required"}
-    rows = [[WAVE[name](one) for name in names] for one in waves]
+    slowest = max(one["time_ms"] for one in waves)
+    rows = [[WAVE[name]({**one, "slowest": slowest}) for name in names] for one in waves]
     optional = [name for name in DROPPED if name in names]
     return Table("", names, rows, right=right, optional=optional, about=about)
 
@@ -379,9 +380,9 @@ def count(number: int, what: str) -> str:
     return f"{integer(number)} {what}{'' if number == 1 else 's'}"
 
 
-def milliseconds(value: float) -> str:
-    """A modelled time."""
-    return f"{value / 1000:,.2f} s" if value >= 10_000 else f"{value:,.1f} ms"
+def milliseconds(value: float, slowest: float = 0) -> str:
+    """A modelled time, in the unit of the slowest of its column."""
+    return f"{value / 1000:,.2f} s" if max(value, slowest) >= 10_000 else f"{value:,.1f} ms"
 
 
 def _why_not_wider(wave: Wave, unit: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from waveplan.budget import format_bytes
 from waveplan.desk.step import ASSUMED
 from waveplan.desk.sweep import best
-from waveplan.report.page import bar, document, origin, section, tiles
+from waveplan.report.page import bar, document, origin, section, tiles, unbroken
 from waveplan.report.summary import count, milliseconds
 from waveplan.report.table import Markup, Table, integer
 
@@ -43,19 +43,20 @@ def _memory(job: Job) -> str:
     return device.name if device is not None and text == str(device) else text
 
 
-FIGURES: Sequence[tuple[str, Callable[[Outcome], str]]] = (
-    ("GPUs", lambda out: integer(out.gpus)),
-    ("us/token", lambda out: f"{out.us_per_token:,.1f}" if out.waves else ""),
-    ("time", lambda out: milliseconds(out.step_ms) if out.waves else ""),
-    ("waves", lambda out: integer(out.waves)),
-    ("requests/GPU", lambda out: f"{out.requests_per_gpu:,.2f}" if out.waves else ""),
-    ("tokens/GPU", lambda out: f"{out.tokens_per_gpu:,.0f}" if out.waves else ""),
-    ("required", lambda out: format_bytes(out.required) if out.waves else ""),
-    ("available", lambda out: format_bytes(out.available)),
-    ("DP time", lambda out: f"{out.dp_time:.2f}" if out.waves else ""),
-    ("planned", lambda out: f"{out.planned:,} of {out.planned + out.refused:,}"),
-    ("doubt", lambda out: integer(out.doubtful) if out.waves else ""),
+FIGURES: Sequence[tuple[str, Callable[[Outcome, float], str]]] = (
+    ("GPUs", lambda out, _: integer(out.gpus)),
+    ("us/token", lambda out, _: f"{out.us_per_token:,.1f}" if out.waves else ""),
+    ("time", lambda out, slowest: milliseconds(out.step_ms, slowest) if out.waves else ""),
+    ("waves", lambda out, _: integer(out.waves)),
+    ("requests/GPU", lambda out, _: f"{out.requests_per_gpu:,.2f}" if out.waves else ""),
+    ("tokens/GPU", lambda out, _: f"{out.tokens_per_gpu:,.0f}" if out.waves else ""),
+    ("required", lambda out, _: format_bytes(out.required) if out.waves else ""),
+    ("available", lambda out, _: format_bytes(out.available)),
+    ("DP time", lambda out, _: f"{out.dp_time:.2f}" if out.waves else ""),
+    ("planned", lambda out, _: f"{out.planned:,} of {out.planned + out.refused:,}"),
+    ("doubt", lambda out, _: integer(out.doubtful) if out.waves else ""),
 )
+"""Columns of an outcome, by it and by the slowest of all."""
 OPTIONAL = (
     "doubt",
     "DP time",
@@ -112,11 +113,16 @@ def collect(
             results[i][1].us_per_token,
         )
     )
+    slowest = max((out.step_ms for _, out in results), default=0.0)
     rows = []
     for i in order:
         job, out = results[i]
         mark = "best" if i in chosen else "" if out.status == "ok" else out.status
-        cells = [mark, *(value(job) for _, value in axes), *(value(out) for _, value in figures)]
+        cells = [
+            mark,
+            *(value(job) for _, value in axes),
+            *(value(out, slowest) for _, value in figures),
+        ]
         rows.append({"cells": cells, "best": i in chosen, "name": _name(job, axes), **asdict(out)})
     impossible: dict[str, dict[str, int]] = {}
     for job, out in results:
@@ -262,19 +268,38 @@ def _head(data: dict[str, Any]) -> str:
     of = f"{whole:,} of {count(data['total'], 'configuration')} plan every request"
     return (
         f'<header><p class="brand">{escape(data["title"])}: {of}</p>'
-        f"<h1>{escape(title)}</h1>{tiles(facts)}"
+        f"<h1>{escape(unbroken(title))}</h1>{tiles(facts)}"
         f'<div class="job">{lines}</div></header>'
     )
 
 
 def _times(data: dict[str, Any]) -> str:
-    # Where there are many, the line in the bar of what is required stands for the column.
-    made = table(data, without="available" if len(data["columns"]) > WIDE else None)
+    whole = [row for row in data["rows"] if row["status"] == "ok"]
+    refused = [row for row in data["rows"] if row["status"] != "ok"]
+    below = "".join(f"<p>{escape(line)}</p>" for line in data["notes"])
+    part = f"<h3>{count(len(refused), 'configuration')} cannot plan every request</h3>"
+    return section(
+        "Configurations",
+        "Fastest first. Bars under us/token go from 0 to the slowest that plans every request; the "
+        "red line over what is required is what is available.",
+        _rows(data, whole) if whole else "",
+        part + _rows({**data, "about": {} if whole else data["about"]}, refused) if refused else "",
+        f'<div class="job">{below}</div>',
+        _impossible(data),
+    )
+
+
+def _rows(data: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+    """Some rows with their bars, drawn by the scales of all."""
+    # Where there are many columns, what is available stands under what is required.
+    made = table(
+        {**data, "rows": rows}, without="available" if len(data["columns"]) > WIDE else None
+    )
     names = [*made.columns]
     slowest = max((row["us_per_token"] for row in data["rows"] if row["status"] == "ok"), default=0)
     full = 1.03 * max((row["available"] for row in data["rows"]), default=0) or 1
     time, held = names.index("us/token"), names.index("required")
-    for row, cells in zip(data["rows"], made.rows, strict=True):
+    for row, cells in zip(rows, made.rows, strict=True):
         whole = row["status"] == "ok"
         colour = "#009e73" if row["best"] else "#0072b2" if whole else "#999999"
         if cells[0]:
@@ -291,17 +316,10 @@ def _times(data: dict[str, Any]) -> str:
             )
         if row["waves"]:
             drawn = bar([("", row["required"], colour)], full, row["available"])
-            cells[held] = Markup(f"{cells[held]}{drawn}")
-    below = "".join(f"<p>{escape(line)}</p>" for line in data["notes"])
-    return section(
-        "Configurations",
-        "Fastest first; those that leave requests unplanned last, with the reason. Bars under "
-        "us/token go from 0 to the slowest that plans every request; the red line over what is "
-        "required is what is available.",
-        made.html("sweep records", SHOWN),
-        f'<div class="job">{below}</div>',
-        _impossible(data),
-    )
+            limit = f"<small>of {format_bytes(row['available'])}</small>"
+            limit = "" if "available" in names else limit
+            cells[held] = Markup(f"{cells[held]}{drawn}{limit}")
+    return made.html("sweep records", SHOWN)
 
 
 def _impossible(data: dict[str, Any]) -> str:
@@ -310,7 +328,7 @@ def _impossible(data: dict[str, Any]) -> str:
     rows = [("; ".join(item["configurations"]), item["reason"]) for item in data["impossible"]]
     number = sum(item["number"] for item in data["impossible"])
     text = f"<h3>{count(number, 'configuration')} cannot be</h3>"
-    return text + Table("", ("configurations", "why"), rows).html("long")
+    return text + Table("", ("configurations", "why"), rows).html("long records")
 
 
 def _assumed(data: dict[str, Any]) -> str:
