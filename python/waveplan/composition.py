@@ -153,6 +153,12 @@ class ComposedWaves(Waves):
     """
 
     def __init__(self, planner: Planning, composition: Composition) -> None:
+        dp = composition.required.shape[1]
+        if planner.reference or dp != planner.topology.dp:
+            raise InputError(
+                f"requests is a composition for dp {dp}, best mode: this planner has dp "
+                f"{planner.topology.dp}{', reference mode' * planner.reference}"
+            )
         self.composition = composition
         self.at = 0
         """The next wave of `composition`."""

@@ -295,6 +295,12 @@ class Planner:
             window: with "free", see `compose`.
         """
         if isinstance(requests, Composition):
+            own = on_refusal in ("raise", requests.given["on_refusal"])
+            if start or window is not None or order is not None or not own:
+                raise InputError(
+                    "requests is a composition, whose waves stand: give on_refusal, order and "
+                    "window to compose(), and leave out start"
+                )
             return ComposedWaves(self, requests)
         if order == "free":
             if start or on_refusal == "oversized":

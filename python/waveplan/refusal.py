@@ -40,7 +40,7 @@ class Change(NamedTuple):
         if self.kind == "budget":
             return f"{format_bytes(self.value)} available"
         if self.kind == "tokens":
-            return f"requests of at most {self.value} tokens"
+            return f"requests of at most {self.value:,} tokens"
         return f"context parallelism of {self.value}"
 
 
@@ -169,8 +169,8 @@ def refused(
         why = f"requires {format_bytes(required)} of {format_bytes(available)}{even}; {why}"
     what = "the smallest wave" if dp_rank is None else f"the share of DP rank {dp_rank}"
     made = WaveRefused(
-        f"{what} ({requests} request{'s' * (requests != 1)}, {plan.packed_tokens} packed of "
-        f"{plan.logical_tokens} tokens) {why}",
+        f"{what} ({requests} request{'s' * (requests != 1)}, {plan.packed_tokens:,} packed of "
+        f"{plan.logical_tokens:,} tokens) {why}",
         required=required,
         available=available,
         width=width,

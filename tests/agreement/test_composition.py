@@ -221,6 +221,31 @@ def test_sharing_stays_within_a_kind_of_pack() -> None:
     check(made, plans)
 
 
+@pytest.mark.parametrize("at", [0, 12, 23])
+def test_bounds_hold_wherever_the_one_request_with_a_gradient_stands(at: int) -> None:
+    rows = np.arange(24 * 1500).reshape(24, 1500)
+    requests = Requests([*rows], gradient=[i == at for i in range(24)])
+    plans = planner(3, margin=None)
+    run = plans.waves(requests)
+    waves, bound = [*run], run.bound()
+    assert bound.waves <= len(waves)
+    assert bound.tokens <= sum(wave.plan.packed_tokens for wave in waves)
+    made = plans.compose(requests)
+    assert made.gap >= 0
+
+
+def test_a_composition_runs_as_it_was_composed() -> None:
+    plans = planner(4, dp=2)
+    made = plans.compose(pool())
+    given: list[dict[str, Any]] = [{"start": 1}, {"order": "keep"}, {"window": 2}]
+    for options in [*given, {"on_refusal": "skip"}]:
+        with pytest.raises(InputError, match="requests is a composition"):
+            plans.waves(made, **options)
+    for other in (planner(4), planner(4, dp=2, mode="reference")):
+        with pytest.raises(InputError, match="composition for dp 2, best mode"):
+            other.waves(made)
+
+
 def test_a_bin_that_an_observation_makes_too_large_is_composed_again() -> None:
     plans, requests = planner(5), pool(count=60)
     waves = plans.waves(plans.compose(requests))

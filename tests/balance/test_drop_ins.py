@@ -396,6 +396,15 @@ class TestBytes:
             assert not planner.plan(Requests([[7] * n for n in row], sharing=False)).split
         with pytest.raises(ValueError, match="wrapped"):
             trl.pack_table(table, 1_000, "wrapped", planner=planner)
+        with pytest.raises(ValueError, match="seq_length is -1"):
+            trl.pack_table(table, -1, "wrapped")
+
+    def test_work_in_seconds_is_balanced(self) -> None:
+        lengths = np.array([100, 100, 400, 300, 200, 50, 30, 900])
+        parts = deal(lengths, whole(lengths * 1e-4), parts=2).parts
+        assert [*map(sorted, parts)] == [*map(sorted, deal(lengths, parts=2).parts)]
+        assert whole([0.25, 1.5, 0]) == [-(-(1 << 40) // 6), 1 << 40, 0]
+        assert whole([3.0, 5]) == [3, 5]
 
     def test_a_sequence_that_never_fits_is_refused(self, planner: Planner) -> None:
         with pytest.raises(WaveRefused, match="GiB"):
@@ -409,4 +418,4 @@ def test_work_of_any_size_adds_up() -> None:
     made = whole([2**63, 2**63, 1.5, 3])
     assert sum(made) < 2**63
     assert made[0] == made[1] > made[3]
-    assert whole([1.5, 2, np.int64(7)]) == [2, 2, 7]
+    assert whole([2.0, 2, np.int64(7)]) == [2, 2, 7]

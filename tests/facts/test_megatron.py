@@ -478,7 +478,7 @@ def test_refusals(changes: dict[str, Any], message: str) -> None:
 
 def test_wrong_world() -> None:
     words = [*QWEN3_30B, "--tensor-model-parallel-size", "4"]
-    with pytest.raises(InputError, match="world is 6: it must be a multiple of 4"):
+    with pytest.raises(InputError, match="world is 6 ranks: it must be a multiple of tp "):
         read_megatron(words, world=6)
     with pytest.raises(InputError, match="a list of words, a dict or a file"):
         read_megatron("--num-layers 2")

@@ -65,7 +65,7 @@ def test_formulas_are_python_expressions(text: str, op: str, count: int) -> None
         ("tokens $ 2", "1:", "no formula"),
         ("min(tokens", "", "no formula"),
         ("tokens tokens", "1:", "no formula"),
-        ("1 +\n tokens.x * 3 * -2", "2:17", "UnaryOp is not part"),
+        ("1 +\n tokens.x * 3 * -2", "2:17", "leave out the sign"),
         ("scale(tokens)", "1:1", "takes 2 arguments"),
         ("ceildiv(tokens)", "1:1", "takes 2 arguments"),
         ("sum_packs(tokens, 2)", "1:1", "takes 1 arguments"),

@@ -369,9 +369,15 @@ class Report:
         return [row for one in self.classes() for row in one.rows]
 
     def remarks(self) -> list[tuple[str, list[Row]]]:
-        """The rows below parity, and those outside the target of their class."""
+        """The rows below parity, those outside the target of their class, those of other rules."""
         outside = [row for row in self.rows if not row.on_target and not row.below]
-        return [("below parity", self.below()), ("outside the target", outside)]
+        told = {row.id for row in (*self.below(), *outside)}
+        other = [row for row in self.rows if OTHER_RULES in row.assumed and row.id not in told]
+        return [
+            ("below parity", self.below()),
+            ("outside the target", outside),
+            ("of other rules", other),
+        ]
 
 
 CLASS_COLUMNS = ("estimate", "required", "withheld", "reference required", "required if balanced")

@@ -86,6 +86,9 @@ def run(args: argparse.Namespace) -> int:
         unknown = ("device", "reserve", "before_margin", "margin", "available", "free")
         parts |= dict.fromkeys(unknown)
     asked = f"{integer(plan.logical_tokens)} tokens"
+    if len(plans) > 1:
+        whole = sum(one.logical_tokens for one in plans)
+        asked += f" of one rank ({integer(whole)} in {count(len(requests), 'request')})"
     if plan.packed_tokens != plan.logical_tokens:
         asked += f", {integer(plan.packed_tokens)} packed,"
     fit = f" of {format_bytes(available)} available and {'' if fits else 'do not '}fit"

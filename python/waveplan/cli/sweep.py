@@ -189,10 +189,11 @@ def _text(data: dict[str, Any], most: int | None) -> list[Table | str]:
     made = table(data, most)
     if more := len(data["rows"]) - len(made.rows):
         made.add("...", f"{integer(more)} more: --all", *[""] * (len(made.columns) - 2))
-    parts: list[Table | str] = [data["answer"], *([made] if made.rows else [])]
+    said = "\n".join((data["answer"], *data["setting"]))
+    parts: list[Table | str] = [said, *([made] if made.rows else [])]
     if data["notes"]:
         parts.append("\n".join(data["notes"]))
-    if left := [row for row in data["rows"][:most] if row["status"] != "ok"]:
+    if left := [row for row in data["rows"] if row["status"] != "ok"]:
         lines = ["partial: some requests can never fit; refused: none fits"]
         lines += [f"  {row['name']}: {row['reason']}" for row in left[:LISTED]]
         lines += [f"  and {len(left) - LISTED} more"] * (len(left) > LISTED)

@@ -108,7 +108,9 @@ def _topology(arguments: Arguments, model: Model, world: int | None, notes: list
     ranks = _world(arguments, tp * cp * pp) if world is None else integer("world", world, 1)
     group = tp * cp * pp
     if ranks % group:
-        raise InputError(f"world is {ranks}: it must be a multiple of {group}")
+        raise InputError(
+            f"world is {ranks} ranks: it must be a multiple of tp {tp} x cp {cp} x pp {pp}"
+        )
     dp = max(1, ranks // group)
     if dp * tp * cp % (ep * etp):
         known = f"world is {ranks}" if ranks else "the number of ranks is not stated"

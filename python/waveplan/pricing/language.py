@@ -160,6 +160,8 @@ def _parts(node: ast.expr, source: str) -> _Parts:
             return _call(node, source)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
         raise _misread(node, source, "/ is no operator of rules: write // or ceildiv(a, b)")
+    if isinstance(node, ast.UnaryOp):
+        raise _misread(node, source, "a rule charges no less than 0: leave out the sign")
     raise _misread(node, source, f"{type(node).__name__} is not part of the language of rules")
 
 
@@ -212,7 +214,7 @@ def suggest(wrong: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(wrong, list(known), n=3)
     if close:
         return f"did you mean {' or '.join(close)}?"
-    return "docs/rules.md lists the measures and rules, waveplan.facts.table gives the facts"
+    return "docs/rules.md lists the measures and rules, planner.bound.facts the facts"
 
 
 def parts(expr: Expr) -> Iterator[Expr]:

@@ -415,8 +415,8 @@ def _refused(refused: Sequence[WaveRefused], groups: int, unit: str) -> str:
     dropped = len(refused) - len(amounts)
     lines = [
         f"refused: {integer(len(amounts))} of {count(groups, unit)}, which can never fit in "
-        f"{format_bytes(refused[0].available)}; they require {format_bytes(min(amounts))} to "
-        f"{format_bytes(max(amounts))}"
+        f"{format_bytes(refused[0].available)}; they require "
+        + " to ".join(dict.fromkeys(format_bytes(pick(amounts)) for pick in (min, max)))
         + (f"; {integer(dropped)} more dropped with them" if dropped else "")
     ]
     for item in refused[:SHOWN]:

@@ -61,12 +61,12 @@ OPTIONAL = (
     "doubt",
     "DP time",
     "available",
-    "GPUs",
-    "time",
     "tokens/GPU",
     "requests/GPU",
     "waves",
     "required",
+    "time",
+    "GPUs",
     "planned",
 )
 """Columns that go where the terminal is narrow, the first first."""
@@ -165,7 +165,7 @@ def _setting(results: Sequence[tuple[Job, Outcome]]) -> list[str]:
     possible = [(job, out) for job, out in results if out.status != "impossible"]
     for _, out in possible:
         if out.status == "ok" or not lines:
-            tokens = f", {count(out.logical_tokens, 'token')}" if out.status == "ok" else ""
+            tokens = f" of {count(out.logical_tokens, 'token')} in all" * (out.status == "ok")
             lines = [f"{count(out.planned + out.refused, 'request')}{tokens}"]
     gpus, memory = {out.gpus for _, out in possible}, {job.memory_text() for job, _ in possible}
     if len(gpus) == len(memory) == 1:

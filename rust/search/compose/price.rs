@@ -1,5 +1,6 @@
 //! The portfolio over the planner's own prices.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::forest::{Cover, Forest, MILLISECOND};
@@ -200,7 +201,7 @@ pub fn order_bound(
     let most = Product::new(engine, profiles, available).most(&atoms, &forest)?;
     let found = bounds(&forest, &atoms.concat(), most);
     Ok(OrderBound {
-        waves: found.bins.div_ceil(dp),
+        waves: found.bins.div_ceil(dp) * usize::from(!atoms.is_empty()),
         tokens: found.tokens,
         ms: found.time as f64 / dp as f64 / MILLISECOND,
     })
@@ -329,12 +330,12 @@ impl Product {
         }
     }
 
-    /// The most packed tokens that any forward can hold: of each mix of outputs the request that the
-    /// head has least to do for, with every other measure at its least.
+    /// The most packed tokens that any forward can hold: of each kind of request (outputs, adapter,
+    /// gradient, routing) the one that the head has least to do for, every other measure at its least.
     fn most(&mut self, atoms: &[Vec<u32>], forest: &Forest) -> Result<i64> {
         let engine = Arc::clone(&self.prober.pricer.engine);
         let pool = engine.pool();
-        let mut smallest: Vec<Option<u32>> = vec![None; pool.mix_first.len()];
+        let mut smallest = BTreeMap::new();
         let head = |r: u32| (pool.projected[r as usize], pool.lengths[r as usize], r);
         let mut keys: Vec<(u32, bool, bool)> = Vec::new();
         for &request in atoms.iter().flatten() {
@@ -342,18 +343,19 @@ impl Product {
             if !pool.active(r) {
                 continue;
             }
-            let least = &mut smallest[pool.mix[r] as usize];
-            if least.is_none_or(|least| head(request) < head(least)) {
-                *least = Some(request);
-            }
             let key = (pool.slot[r], pool.gradient[r], pool.routed[r] > 0);
+            let kind = (pool.mix[r], key.0 > 0, key.1, key.2);
+            let least = smallest.entry(kind).or_insert(request);
+            if head(request) < head(*least) {
+                *least = request;
+            }
             if !keys.contains(&key) {
                 keys.push(key);
             }
         }
         let total: i64 = forest.tokens.iter().sum();
         let mut most = 0;
-        for request in smallest.into_iter().flatten() {
+        for request in smallest.into_values() {
             self.prober.pricer.load(&[request], &mut self.share)?;
             let (mut low, mut high) = (0, total + 1);
             if self

@@ -33,8 +33,14 @@ def lists(parts: Iterable[Any]) -> list[list[int]]:
 
 
 def whole(values: Iterable[Any]) -> list[int]:
-    """Work as integers that add up in 63 bits: rounded, and halved until it does."""
-    made = [round(float(value)) if isinstance(value, float) else int(value) for value in values]
+    """Work as integers that add up in 63 bits, halved until it does; fractions, such as seconds,
+    in units of 2**-40 of the largest."""
+    given = [value if isinstance(value, int | np.integer) else float(value) for value in values]
+    if all(value == round(value) for value in given):
+        made = [int(value) for value in given]
+    else:
+        unit = max(map(abs, given)) / (1 << 40)
+        made = [round(float(value) / unit) for value in given]
     shift = max(0, sum(made).bit_length() - MOST.bit_length())
     return [value >> shift for value in made] if shift else made
 

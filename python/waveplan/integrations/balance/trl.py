@@ -43,7 +43,7 @@ def pack_dataset(
         TypeError: a column without lists.
         WaveRefused: a sequence alone requires more than is available.
     """
-    _check(strategy, planner)
+    _check(seq_length, strategy, planner)
     first = next(iter(dataset.values())) if isinstance(dataset, dict) else dataset
     given = _format(first)
     packed = dataset.with_format("arrow").map(
@@ -56,7 +56,9 @@ def pack_dataset(
     return packed.with_format(**given)
 
 
-def _check(strategy: str, planner: Planner | None) -> None:
+def _check(seq_length: int, strategy: str, planner: Planner | None) -> None:
+    if seq_length < 1:
+        raise ValueError(f"seq_length is {seq_length}: it must be at least 1")
     if strategy not in STRATEGIES:
         known = ", ".join(STRATEGIES)
         raise ValueError(f"strategy is {strategy!r}: it must be one of {known}")
@@ -83,7 +85,7 @@ def pack_table(
     """Return an Arrow table of packs, as `pack_dataset`."""
     import pyarrow as pa
 
-    _check(strategy, planner)
+    _check(seq_length, strategy, planner)
     columns, ends = _columns(table)
     if strategy == "wrapped":
         tokens = int(ends[-1])
