@@ -215,9 +215,9 @@ def complete(args: argparse.Namespace, values: dict[str, Any]) -> dict[str, Any]
     """Fields of a job with those that a file of Megatron arguments states, where no option does,
     and dp by the number of ranks."""
     gpus = values.get("gpus")
-    if {"lora_rank", "full_finetuning"} <= getattr(args, "given", frozenset()):
-        if values["full_finetuning"] and values["lora_rank"]:
-            raise InputError("--full-finetuning trains no adapters: leave out it or --lora-rank")
+    both = {"lora_rank", "full_finetuning"} <= getattr(args, "given", frozenset())
+    if both and values["full_finetuning"] and values["lora_rank"]:
+        raise InputError("--full-finetuning trains no adapters: leave out it or --lora-rank")
     if getattr(args, "megatron", None) is not None:
         found = megatron_values(args.megatron, gpus, values.get("padded_vocab"))
         given = {name: value for name, value in values.items() if name in args.given}

@@ -250,7 +250,7 @@ class Job(_Values):
         if self.gpus is not None and topology.world != integer("gpus", self.gpus):
             raise InputError(
                 f"gpus is {self.gpus}, but dp {topology.dp}, tp {topology.tp}, cp {topology.cp}, "
-                f"pp {topology.pp} take {topology.world}: leave out dp, or make their product as many"
+                f"pp {topology.pp} take {topology.world}: leave out dp"
             )
         topology.check(model)
         return model, topology, mode

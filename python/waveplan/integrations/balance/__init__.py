@@ -35,7 +35,9 @@ def lists(parts: Iterable[Any]) -> list[list[int]]:
 def whole(values: Iterable[Any]) -> list[int]:
     """Work as integers that add up in 63 bits, halved until it does; fractions, such as seconds,
     in units of 2**-40 of the largest."""
-    given = [value if isinstance(value, int | np.integer) else float(value) for value in values]
+    given: list[Any] = [
+        value if isinstance(value, int | np.integer) else float(value) for value in values
+    ]
     if all(value == round(value) for value in given):
         made = [int(value) for value in given]
     else:
