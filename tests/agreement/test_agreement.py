@@ -252,7 +252,7 @@ def test_a_refusal_on_one_rank_is_one_on_all() -> None:
     assert results[0][1:] == results[1][1:]
     _, text, *which, change = results[0]
     assert which == [[1], 1]
-    assert text.startswith("the share of DP rank 1 (1 request, 40000 packed of 40000 tokens) requi")
+    assert text.startswith("the share of DP rank 1 (1 request, 40,000 packed of 40,000 tokens) req")
     assert text.endswith("; a single request cannot be split")
     assert {one.kind for one in change} == {"budget", "tokens", "cp"}
 

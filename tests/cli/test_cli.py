@@ -315,7 +315,7 @@ def test_options_override_megatron_arguments(
     assert "on DP 8 TP 2 EP 4, full recompute, LoRA rank 4" in " ".join(out.split())
     assert "in float16" in " ".join(out.split())
     status, _, error = run(capsys, "rules", *words[:2], "--gpus", "3")
-    assert (status, "world is 3: it must be a multiple of 2" in error) == (2, True)
+    assert (status, "world is 3 ranks: it must be a multiple of tp 2" in error) == (2, True)
     status, _, error = run(capsys, "rules", "--model", "qwen3-8b", "--tp", "4", "--gpus", "6")
     assert (status, "gpus is 6" in error) == (2, True)
 
@@ -443,7 +443,7 @@ def test_a_share_that_does_not_fit_is_refused_whatever_the_rank(
     status, out, _ = run(capsys, "price", *argv)
     assert status == 1
     assert "DP rank 1 requires most: it runs 1 of 2 requests" in out
-    assert out.startswith("40,000 tokens require ")
+    assert out.startswith("40,000 tokens of one rank (40,400 in 2 requests) require ")
     _, text, _ = run(capsys, "price", *argv, "--json")
     assert json.loads(text)["dp_rank"] == 1
     status, text, _ = run(capsys, "sweep", *argv, "--json", "--jobs", "1")
