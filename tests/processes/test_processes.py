@@ -175,7 +175,7 @@ def refused(results: Results) -> None:
     """The share of the last rank is too large: refused everywhere, in the same words."""
     assert all(result and result["error"] == "WaveRefused" for result in results), results
     (text,) = {result["text"] for result in results if result}
-    assert text.startswith(f"the share of DP rank {len(results) - 1} (1 request, 80000 packed")
+    assert text.startswith(f"the share of DP rank {len(results) - 1} (1 request, 80,000 packed")
 
 
 def lost(results: Results) -> None:
